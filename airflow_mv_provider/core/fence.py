@@ -1,0 +1,133 @@
+"""What main's own log proves: who wrote, under which epoch, and whether anybody else did.
+
+Every commit of ours carries the transaction (app_id, version) that Delta refuses to repeat, and a note in its
+userMetadata that says which refresh, epoch and step it was. The fence is an empty commit at `fence_version(epoch)`:
+from then on Delta drops or fails whatever an older epoch still tries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+_EPOCH_SHIFT = 20  # a million commits per epoch
+
+# Operations that leave every row as it was. What is not named here is taken for a change of data.
+_KEEPS_DATA = frozenset(
+    {
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CLUSTER BY", "COMPUTE STATS", "ANALYZE"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD CONSTRAINT", "DROP CONSTRAINT"),
+        *("CREATE TABLE", "ADD FEATURE"),
+    }
+)
+
+
+def app_id(table_uuid: str) -> str:
+    """Return the one transaction application of a table, for ever the same."""
+    return f"mv:{table_uuid}"
+
+
+def fence_version(epoch: int) -> int:
+    """Return the transaction version of the fence of `epoch`; its further commits count up from there."""
+    return epoch << _EPOCH_SHIFT
+
+
+@dataclass(frozen=True, slots=True)
+class CommitNote:
+    """What our commits say of themselves in userMetadata."""
+
+    table_uuid: str
+    refresh_id: str
+    epoch: int
+    step: Literal["fence", "publish"]
+    txn_version: int
+    merge_round: int = 0
+    chunks: int = 0
+    upper: int = 0
+    definition_hash: str = ""
+    is_final: bool = False
+
+    def to_json(self) -> str:
+        """Return the commit's userMetadata."""
+        return json.dumps({"mv": asdict(self)}, sort_keys=True)
+
+
+def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
+    """Return the note in a commit's userMetadata, or None if the commit is not this table's or not ours."""
+    try:
+        fields = json.loads(text or "")["mv"]
+        note = CommitNote(**fields)
+    except (ValueError, TypeError, KeyError):
+        return None
+    return note if note.table_uuid == table_uuid else None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One line of main's history."""
+
+    version: int
+    operation: str
+    read_version: int | None
+    note: CommitNote | None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keeps_data(self) -> bool:
+        """True if this commit is known to leave every row as it was."""
+        if self.note is not None:
+            return self.note.step == "fence"
+        return self.operation in _KEEPS_DATA
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one refresh stands, read from main's log.
+
+    latest     : main's newest version
+    fenced_by  : an epoch later than ours that has written; None while we own main
+    published  : publish commits of this refresh, oldest first
+    foreign    : commits since the base that may have changed rows and are not this refresh's
+    """
+
+    latest: int
+    fenced_by: int | None
+    published: tuple[Commit, ...]
+    foreign: tuple[Commit, ...]
+
+    @property
+    def is_published(self) -> bool:
+        """True if main is what the corrections were to make of it, and nobody changed it since."""
+        return bool(self.published) and not self.foreign
+
+
+def stand(commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int) -> Standing:
+    """Judge main's commits after `base`, the version that the differences were computed against.
+
+    A publish that Delta rebased over somebody's commit counts as foreign company: the commit in between is in
+    `commits` too, and it is what makes a further round of corrections necessary.
+    """
+    after = sorted((c for c in commits if c.version > base), key=lambda c: c.version)
+    epochs = [c.note.epoch for c in after if c.note is not None]
+    newest = max(epochs, default=epoch)
+    published = tuple(c for c in after if c.note and c.note.step == "publish" and c.note.refresh_id == refresh_id)
+    foreign = tuple(c for c in after if not c.keeps_data and c not in published)
+    return Standing(latest, newest if newest > epoch else None, published, foreign)
+
+
+def last_epoch(commits: Iterable[Commit]) -> int:
+    """Return the latest epoch that wrote to main; 0 if none of ours did."""
+    return max((c.note.epoch for c in commits if c.note), default=0)
+
+
+def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:
+    """Return the transaction version for the next commit of `epoch`: one more than the last in the log."""
+    last = max((c.note.txn_version for c in commits if c.note), default=0)
+    return max(last, fence_version(epoch)) + 1
+
+
+def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:
+    """True if every commit after `version` is known to have left main's rows as they were."""
+    return all(c.keeps_data for c in commits if c.version > version)

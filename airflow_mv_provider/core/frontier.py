@@ -1,0 +1,100 @@
+"""What a source says of its own state, and the counter that stands for it.
+
+A `Frontier` is the source's token: for Delta a table id and a version, for files a listing with sizes and times.
+A `Binding` ties one value of our counter to one frontier, durably, before anything is read at it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of a listing. `path` is a URI; equal size and time are taken for equal content."""
+
+    path: str
+    num_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaFrontier:
+    """A Delta table at a version (inclusive, as Delta counts). The id tells a table that was dropped and made again."""
+
+    table_id: str
+    version: int
+
+    def describe(self) -> str:
+        """For people."""
+        return f"Delta version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFrontier:
+    """A listing of files, sorted by path."""
+
+    files: tuple[SourceFile, ...]
+
+    def describe(self) -> str:
+        """For people."""
+        return f"{len(self.files)} files, {sum(f.num_bytes for f in self.files):,} bytes"
+
+
+Frontier = DeltaFrontier | FilesFrontier
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Our version `upper` stands for the source at `frontier`."""
+
+    upper: int
+    frontier: Frontier
+
+
+def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *, must_compare: bool) -> int:
+    """Return the exclusive upper bound that stands for `frontier`.
+
+    newest       : the binding with the greatest upper, published or not
+    persisted    : upper of the last published batch
+    must_compare : main is not trusted, the definition changed, or a person forces it: an unchanged source is new then
+    """
+    if newest is None:
+        return persisted + 1
+    if newest.frontier != frontier:
+        return newest.upper + 1
+    if must_compare and newest.upper <= persisted:
+        return newest.upper + 1
+    return newest.upper  # an abandoned batch leaves its binding behind: the same token keeps its number
+
+
+def to_json(frontier: Frontier) -> dict[str, Any]:
+    """Return the form that is stored; `from_json` turns it back."""
+    match frontier:
+        case DeltaFrontier(table_id, version):
+            return {"type": "delta", "table_id": table_id, "version": version}
+        case FilesFrontier(files):
+            return {"type": "files", "files": [[f.path, f.num_bytes, f.modified_ms] for f in files]}
+
+
+def from_json(stored: dict[str, Any]) -> Frontier:
+    """Return the frontier that `to_json` stored."""
+    if stored["type"] == "delta":
+        return DeltaFrontier(stored["table_id"], int(stored["version"]))
+    return FilesFrontier(tuple(SourceFile(path, size, ms) for path, size, ms in stored["files"]))
+
+
+def listing(files: Sequence[tuple[str, int, datetime]]) -> FilesFrontier:
+    """Build a frontier from (path, bytes, UTC time) in any order."""
+    found = (SourceFile(path, size, round(time.timestamp() * 1000)) for path, size, time in files)
+    return FilesFrontier(tuple(sorted(found, key=lambda f: f.path)))
+
+
+def fingerprint(frontier: Frontier) -> str:
+    """Return 16 hex digits that differ for different frontiers; short enough for a commit's metadata."""
+    return hashlib.sha256(json.dumps(to_json(frontier), sort_keys=True).encode()).hexdigest()[:16]

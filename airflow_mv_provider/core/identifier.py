@@ -1,0 +1,59 @@
+"""Names that come from outside, checked once and quoted everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_mv_provider.exceptions import InvalidIdentifierError
+
+_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_MAX_COLUMN_CHARS = 255
+# What Parquet and Delta refuse in a column name without column mapping, and the back-tick, which would end a quote.
+_BAD_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=`\x00-\x1f\x7f]")
+RESERVED_PREFIX = "_mv_"
+
+
+def check_table_name(name: str) -> str:
+    """Return `name` if it is one to three plain parts joined by dots.
+
+    raises : InvalidIdentifierError, showing at most 60 characters of it
+    """
+    parts = name.split(".")
+    if len(parts) > 3 or not all(_PART.match(part) for part in parts):
+        raise InvalidIdentifierError("table name", f"{_shown(name)} is not a name of one to three plain parts.")
+    if any(part.startswith(RESERVED_PREFIX) or part == "_mv" for part in parts):
+        raise InvalidIdentifierError("table name", f"{_shown(name)} begins with the reserved prefix _mv.")
+    return name
+
+
+def check_column_name(name: str) -> str:
+    """Return `name` if Delta can store a column of it and it is not one of ours.
+
+    raises : InvalidIdentifierError
+    """
+    if not name or len(name) > _MAX_COLUMN_CHARS or _BAD_IN_COLUMN.search(name):
+        raise InvalidIdentifierError(
+            "column name",
+            f"{_shown(name)} is empty, too long, or has a character that Delta refuses.",
+            hint="Rename the column in `select`.",
+        )
+    if name.lower().startswith(RESERVED_PREFIX):
+        raise InvalidIdentifierError(
+            "column name", f"{_shown(name)} begins with the reserved prefix _mv_.", hint="Rename it in `select`."
+        )
+    return name
+
+
+def quoted(name: str) -> str:
+    """Return `name` as one quoted SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Return `text` as a SQL string literal, right under either setting of escapedStringLiterals' default."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _shown(name: str) -> str:
+    text = name if len(name) <= 60 else name[:57] + "..."
+    return repr(text)

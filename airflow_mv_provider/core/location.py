@@ -1,0 +1,135 @@
+"""Where a table's files may lie: paths are confined to roots, and ours carry a marker.
+
+    <warehouse>/gold/orders            main of table gold.orders
+    <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
+    <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
+
+Everything here is lexical; symbolic links are resolved where the file system is at hand (`sources`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from airflow_mv_provider.core.identifier import check_table_name
+from airflow_mv_provider.exceptions import UnsafeLocationError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+ALLOWED_SCHEMES = frozenset({"file", "hdfs", "abfs", "abfss", "gs", "s3", "s3a"})
+MARKER = "_mv"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The directory of one refresh: the only place from which this package ever deletes files."""
+
+    warehouse: str
+    table_uuid: str
+    refresh_id: str
+
+    def __post_init__(self) -> None:
+        if not _UUID.match(self.table_uuid) or not _REFRESH_ID.match(self.refresh_id):
+            raise UnsafeLocationError("staging", f"{self.table_uuid!r}/{self.refresh_id!r} is no workspace of ours.")
+
+    @property
+    def root(self) -> str:
+        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{self.refresh_id}"
+
+    def staging(self, epoch: int) -> str:
+        """Return where the attempt `epoch` stages."""
+        return f"{self.root}/staging-{epoch}"
+
+    def changes(self, epoch: int, merge_round: int, chunk: int) -> str:
+        """Return where the attempt `epoch` writes the corrections of `chunk` in its n-th round."""
+        return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
+
+
+def table_workspaces(warehouse: str, table_uuid: str) -> str:
+    """Return the directory that holds the workspaces of one table's refreshes."""
+    return f"{warehouse.rstrip('/')}/{MARKER}/{table_uuid}"
+
+
+def refresh_id_of(path: str, warehouse: str, table_uuid: str) -> str | None:
+    """Return the refresh whose workspace holds `path`, or None if it lies in none."""
+    _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/")
+    first = rest.split("/", 1)[0]
+    return first if found and _REFRESH_ID.match(first) else None
+
+
+def main_location(warehouse: str, name: str) -> str:
+    """Return where main of table `name` lies: its parts as directories under the warehouse."""
+    return "/".join([warehouse.rstrip("/"), *check_table_name(name).split(".")])
+
+
+def absolute_root(path: str) -> str:
+    """Return a warehouse or source root in one spelling: a URI with a scheme as it is, a local path as a plain path.
+
+    raises : UnsafeLocationError, for a relative path or a scheme that is not allowed
+    """
+    _check_scheme("root", path)
+    plain = _plain(path)
+    if not plain.startswith("/") and "://" not in plain:
+        raise UnsafeLocationError("root", f"{path!r} is not absolute.", hint="Give an absolute path.")
+    return plain.rstrip("/") or "/"
+
+
+def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str:
+    """Return the absolute form of a source's `path`, relative ones under the warehouse.
+
+    roots  : further roots a source may lie under
+    raises : UnsafeLocationError, when it leaves them all, or lies in a workspace of ours
+    """
+    _check_scheme("source", path)
+    if any(ord(char) < 32 for char in path) or not path.strip():
+        raise UnsafeLocationError("source", f"{path!r} is empty or has control characters.")
+    plain = _plain(path)
+    if ".." in re.split(r"[/\\]", unquote(unquote(plain))):
+        raise UnsafeLocationError("source", f"{path!r} leads out of its root.")
+    absolute = plain if plain.startswith("/") or "://" in plain else f"{warehouse.rstrip('/')}/{plain}"
+    absolute = _normalised(absolute)
+    if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
+        raise UnsafeLocationError("source", f"{path!r} is outside the warehouse and the source roots.")
+    if is_inside(absolute, f"{warehouse.rstrip('/')}/{MARKER}"):
+        raise UnsafeLocationError("source", f"{path!r} lies in the staging area.", hint="Choose another path.")
+    return absolute
+
+
+def check_apart(main: str, source: str) -> None:
+    """Refuse a main that is its own source, or that lies inside it or around it.
+
+    raises : UnsafeLocationError
+    """
+    fixed = re.split(r"[*?\[{]", source, maxsplit=1)[0].rstrip("/") or "/"
+    if is_inside(main, fixed) or is_inside(fixed, main):
+        raise UnsafeLocationError(
+            "source", f"{source!r} and main {main!r} share a directory.", hint="Keep the source and main apart."
+        )
+
+
+def is_inside(path: str, root: str) -> bool:
+    """True if `path` is `root` or lies below it, by name alone."""
+    root = root.rstrip("/")
+    return path == root or path.startswith(root + "/")
+
+
+def _check_scheme(where: str, path: str) -> None:
+    found = _SCHEME.match(unquote(path))
+    if found and found.group(1).lower() not in ALLOWED_SCHEMES:
+        raise UnsafeLocationError(where, f"the scheme of {path!r} is not allowed.")
+
+
+def _plain(path: str) -> str:
+    """Spell file: URIs as plain paths, so that one place has one name."""
+    found = re.match(r"file:(?://(?=/))?(/.*)\Z", path)
+    return found.group(1) if found else path
+
+
+def _normalised(path: str) -> str:
+    scheme, found, rest = path.partition("://")
+    return f"{scheme}://{posixpath.normpath(rest)}" if found else posixpath.normpath(path)

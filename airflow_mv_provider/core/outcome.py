@@ -1,0 +1,116 @@
+"""How a refresh ended, and the report that every surface shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.exceptions import MvError
+
+
+class Outcome(StrEnum):
+    """How one refresh ended, or that it has not."""
+
+    RUNNING = "running"
+    PUBLISHED = "published"
+    NOTHING_TO_DO = "nothing_to_do"
+    DIFFERENCES = "differences"  # read-only: computed and reported, not written
+    REFUSED = "refused"  # by a guard
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"  # by whoever took it over
+
+
+EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What a refresh did to one partition."""
+
+    partition: str
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    rows_unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An error as people and programs get it: no stack, no secret."""
+
+    code: str
+    message: str
+    hint: str
+    is_transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase."""
+
+    table: str
+    refresh_id: str | None = None
+    outcome: Outcome = Outcome.RUNNING
+    phase: Phase = Phase.NORMAL
+    epoch: int = 0
+    strategy: str | None = None
+    reason: str | None = None
+    trigger: str | None = None
+    user: str | None = None
+    lower: int | None = None
+    upper: int | None = None
+    source: str | None = None
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_unchanged: int = 0
+    bytes_main: int = 0
+    bytes_staging: int = 0
+    main_version: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    partitions: tuple[PartitionReport, ...] = ()
+    recovered: tuple[str, ...] = ()
+    error: ErrorReport | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; `error` only when there is one."""
+        facts = asdict(self)
+        if self.error is None:
+            del facts["error"]
+        return facts
+
+
+def failed(report: RefreshReport, error: MvError) -> RefreshReport:
+    """Return the report of a refresh that ended with `error`."""
+    return replace(report, outcome=outcome_of(error), error=error_report(error))
+
+
+def error_report(error: MvError) -> ErrorReport:
+    """Return what may be shown of an error."""
+    return ErrorReport(error.code, error.message, error.advice, error.is_transient)
+
+
+def outcome_of(error: MvError) -> Outcome:
+    """Return the outcome that an error stands for in the history."""
+    match error.code:
+        case "MV-GUARD":
+            return Outcome.REFUSED
+        case "MV-CANCELLED":
+            return Outcome.CANCELLED
+        case _:
+            return Outcome.FAILED
+
+
+def exit_code(report: RefreshReport) -> int:
+    """Return the process exit code that a report stands for."""
+    if report.error is None:
+        return EXIT_DONE
+    return EXIT_RETRY if report.error.is_transient else EXIT_PERSON
+
+
+REPORT_FIELDS = tuple(f.name for f in fields(RefreshReport))

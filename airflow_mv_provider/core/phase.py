@@ -1,0 +1,54 @@
+"""The phases of a refresh, the steps between them, and what a takeover does in each.
+
+    NORMAL ──acquire──▶ REFRESHING ──seal──▶ MERGING ──publish──▶ CLEANUP ──finish──▶ NORMAL
+                            │                   │
+                            └─────abandon───────┴──────────────────────────────────▶ NORMAL
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import assert_never
+
+
+class Phase(StrEnum):
+    """Where a table's refresh stands. What is durable at the end of each is in `runner/refresh.py`."""
+
+    NORMAL = "NORMAL"
+    REFRESHING = "REFRESHING"
+    MERGING = "MERGING"
+    CLEANUP = "CLEANUP"
+
+
+NEXT: Mapping[Phase, frozenset[Phase]] = {
+    Phase.NORMAL: frozenset({Phase.REFRESHING}),
+    Phase.REFRESHING: frozenset({Phase.MERGING, Phase.NORMAL}),
+    Phase.MERGING: frozenset({Phase.CLEANUP, Phase.NORMAL}),
+    Phase.CLEANUP: frozenset({Phase.NORMAL}),
+}
+
+
+class Recovery(StrEnum):
+    """What whoever takes a dead owner's refresh over does with it."""
+
+    NOTHING = "nothing"
+    RESET = "reset"  # drop staging, back to NORMAL: nothing was sealed, so nothing is lost
+    RESUME = "resume"  # go on from the seal and the recorded chunks
+    ABANDON = "abandon"  # a cancel was asked for: give up unless main's log shows the publish
+    FINISH = "finish"  # main has it: only the cleaning is left
+
+
+def on_takeover(phase: Phase, *, is_cancel_requested: bool) -> Recovery:
+    """Decide how a refresh left in `phase` by a dead owner ends."""
+    match phase:
+        case Phase.NORMAL:
+            return Recovery.NOTHING
+        case Phase.REFRESHING:
+            return Recovery.RESET
+        case Phase.MERGING:
+            return Recovery.ABANDON if is_cancel_requested else Recovery.RESUME
+        case Phase.CLEANUP:
+            return Recovery.FINISH
+        case _:
+            assert_never(phase)

@@ -1,0 +1,65 @@
+"""What is left to do, as values: planned from what is durable, then run one after the other.
+
+After every stage the runner looks at what is durable now and plans again, so the first run, a retry and a takeover are
+the same code. `amv status` and the tests read the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Create main if it is missing, then make older epochs fail; before anything else an owner does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Read the source once, validate it and seal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Work out one chunk's corrections, write them and record them."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Judge the whole difference, then compare-and-append it to main."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Remove what this refresh staged and go back to NORMAL."""
+
+
+Step = Fence | Stage | Compare | Publish | Clean
+
+
+def remaining(
+    phase: Phase, *, is_fenced: bool, chunks: Sequence[Chunk], recorded: Collection[int]
+) -> tuple[Step, ...]:
+    """Return the steps from `phase` to the end of the refresh.
+
+    is_fenced : this epoch's fence is in main's log
+    chunks    : as planned at the seal; empty before it
+    recorded  : numbers of the chunks whose corrections are recorded against a base that still holds
+    """
+    fence: tuple[Step, ...] = () if is_fenced else (Fence(),)
+    match phase:
+        case Phase.NORMAL:
+            return ()
+        case Phase.REFRESHING:
+            return (*fence, Stage())
+        case Phase.MERGING:
+            compare = (Compare(chunk) for chunk in chunks if chunk.number not in recorded)
+            return (*fence, *compare, Publish())
+        case Phase.CLEANUP:
+            return (Clean(),)

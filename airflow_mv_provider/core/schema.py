@@ -1,0 +1,134 @@
+"""Columns and types, as values: which can be compared, which can be a key, and whether two schemas are the same.
+
+A type is Spark's own JSON for it: a name ("long", "decimal(12,2)") or a mapping for array, struct and map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_mv_provider.core.identifier import check_column_name
+from airflow_mv_provider.exceptions import KeyColumnError, NotComparableError, SchemaMismatchError
+
+Type = str | Mapping[str, Any]
+
+_SCALARS = frozenset(
+    {
+        *("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"),
+        *("date", "timestamp", "timestamp_ntz"),
+    }
+)
+_NO_KEY = frozenset({"float", "double"})  # NaN and -0.0: equal or not depends on who asks
+_NO_PARTITION = frozenset({"float", "double", "binary"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: Type
+
+    @property
+    def shown_type(self) -> str:
+        return self.type if isinstance(self.type, str) else str(self.type["type"])
+
+
+def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns of a Spark schema's JSON value; nullability and comments are left out."""
+    return tuple(Column(f["name"], _bare(f["type"])) for f in schema["fields"])
+
+
+def check_source(where: str, columns: Sequence[Column], key: Sequence[str], partition_by: Sequence[str]) -> None:
+    """Refuse columns that cannot be stored, compared, or used as key or partition as the definition wants.
+
+    raises : InvalidIdentifierError, SchemaMismatchError, NotComparableError, KeyColumnError
+    """
+    seen: dict[str, str] = {}
+    for column in columns:
+        check_column_name(column.name)
+        if (other := seen.setdefault(column.name.lower(), column.name)) != column.name or _count(columns, column) > 1:
+            raise SchemaMismatchError(
+                where, f"columns {other!r} and {column.name!r} have one name.", hint="Rename one of them in `select`."
+            )
+        if not is_comparable(column.type):
+            raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
+    types = {column.name: column for column in columns}
+    for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
+        for name in names:
+            if name not in types:
+                raise KeyColumnError(
+                    where, f"{role} column {name!r} is not among {_listed(types)}.", column=name
+                )
+            if not isinstance(types[name].type, str) or types[name].type in unusable:
+                raise KeyColumnError(
+                    where, f"{role} column {name!r} is a {types[name].shown_type}, which identifies nothing.", column=name
+                )
+
+
+def check_same(where: str, desired: Sequence[Column], main: Sequence[Column]) -> None:
+    """Refuse a source whose columns are not main's, whatever their order.
+
+    raises : SchemaMismatchError, naming the first column that differs
+    """
+    have = {column.name: column for column in main}
+    want = {column.name: column for column in desired}
+    if added := [name for name in want if name not in have]:
+        raise SchemaMismatchError(where, f"the source has column {added[0]!r}, main has not.", column=added[0])
+    if missing := [name for name in have if name not in want]:
+        raise SchemaMismatchError(where, f"main has column {missing[0]!r}, the source has not.", column=missing[0])
+    for name, column in want.items():
+        if column.type != have[name].type:
+            raise SchemaMismatchError(
+                where,
+                f"column {name!r} is {_shown(column.type)} in the source and {_shown(have[name].type)} in main.",
+                column=name,
+            )
+
+
+def is_comparable(kind: Type) -> bool:
+    """True if equality of two values of this type is defined, all the way down."""
+    if isinstance(kind, str):
+        return kind in _SCALARS or kind.startswith("decimal(")
+    match kind["type"]:
+        case "array":
+            return is_comparable(kind["elementType"])
+        case "struct":
+            return all(is_comparable(f["type"]) for f in kind["fields"])
+        case _:
+            return False
+
+
+def _bare(kind: Type) -> Type:
+    """Drop nullability and metadata, which say nothing about values."""
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return {"type": "array", "elementType": _bare(kind["elementType"])}
+        case "struct":
+            fields = [{"name": f["name"], "type": _bare(f["type"])} for f in kind["fields"]]
+            return {"type": "struct", "fields": fields}
+        case _:
+            return kind
+
+
+def _shown(kind: Type) -> str:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{_shown(kind['elementType'])}>"
+        case "struct":
+            return "struct<" + ", ".join(f"{f['name']}: {_shown(f['type'])}" for f in kind["fields"]) + ">"
+        case other:
+            return str(other)
+
+
+def _count(columns: Sequence[Column], column: Column) -> int:
+    return sum(1 for other in columns if other.name == column.name)
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    shown = ", ".join(list(names)[:20])
+    return shown + (", ..." if len(names) > 20 else "")

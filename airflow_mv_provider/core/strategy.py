@@ -1,0 +1,44 @@
+"""Which way a refresh takes, and why: said once, stored in the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+
+Strategy = Literal["skip", "corrections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy with its reason, a sentence for people."""
+
+    strategy: Strategy
+    reason: str
+
+
+def compare_reason(
+    *, is_first: bool, is_forced: bool, same_definition: bool, is_trusted: bool, is_deterministic: bool
+) -> str | None:
+    """Say why main must be compared although the source may be unchanged, or None when its token may be believed."""
+    if is_first:
+        return "first refresh"
+    if is_forced:
+        return "comparison was asked for"
+    if not same_definition:
+        return "the definition changed"
+    if not is_trusted:
+        return "main may have been changed by others"
+    if not is_deterministic:
+        return "the projection is not deterministic"
+    return None
+
+
+def is_copied(table: RefreshableTable) -> bool:
+    """True if staging holds whole rows; False if it holds keys and hashes and the source is read again at its pin.
+
+    Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
+    the seal must not matter, and parsing text twice costs more than the copy.
+    """
+    return not (isinstance(table.source, DeltaSource) and table.source.is_deterministic)

@@ -1,0 +1,168 @@
+"""A table's definition: one pydantic model behind Python, YAML and the JSON Schema for editors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from airflow_mv_provider.core.identifier import check_column_name, check_table_name
+from airflow_mv_provider.exceptions import DefinitionError
+
+_CSV_OPTIONS = frozenset(
+    {
+        *("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "nanValue", "positiveInf"),
+        *("negativeInf", "emptyValue", "encoding", "charset", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine", "lineSep", "maxCharsPerColumn"),
+        *("maxColumns", "locale"),
+    }
+)
+# Spark re-evaluates these each time the source is read, so neither the pin nor an unchanged token says anything.
+_NON_DETERMINISTIC = re.compile(
+    r"\b(rand|randn|random|randstr|uuid|uuid4|shuffle|now|curdate|current_date|current_timestamp|current_time"
+    r"|localtimestamp|unix_timestamp\s*\(\s*\)|monotonically_increasing_id|spark_partition_id|current_user|user"
+    r"|session_user|input_file_name|input_file_block_start|input_file_block_length)\b",
+    re.IGNORECASE,
+)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class _Source(_Model):
+    path: str = Field(description="Relative to the warehouse, or absolute under an allowed root.")
+    select: tuple[str, ...] | None = Field(
+        default=None, description="The projection: one SQL expression per column. Trusted, as all of a definition is."
+    )
+
+    def __init__(self, path: str | None = None, /, **data: Any) -> None:
+        super().__init__(**(data if path is None else {"path": path, **data}))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """False if the projection names a function whose value changes between two reads of the same rows."""
+        return not any(_NON_DETERMINISTIC.search(expression) for expression in self.select or ())
+
+
+class DeltaSource(_Source):
+    """A Delta table, pinned by its version."""
+
+    type: Literal["delta"] = "delta"
+
+
+class Files(_Source):
+    """Files under one path or glob, pinned by a listing with sizes and times."""
+
+    type: Literal["files"] = "files"
+    format: Literal["csv", "parquet"]
+    schema_: str | None = Field(default=None, alias="schema", description="Spark DDL. Required for csv.")
+    options: dict[str, str] = Field(default_factory=dict, description="Spark's reader options; csv only.")
+
+    @field_validator("options")
+    @classmethod
+    def _known_options(cls, options: dict[str, str]) -> dict[str, str]:
+        unknown = sorted(name for name in options if name not in _CSV_OPTIONS)
+        if unknown:
+            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}")
+        return options
+
+    @model_validator(mode="after")
+    def _csv_says_its_schema(self) -> Self:
+        if self.format == "csv" and not self.schema_:
+            raise ValueError("a csv source needs a schema: guessed types change with the data")
+        if self.format == "parquet" and self.options:
+            raise ValueError("a parquet source takes no options")
+        return self
+
+
+class Guards(_Model):
+    """What a difference may look like. Each is judged on exact counts before main is touched."""
+
+    max_deleted_fraction: float = Field(
+        default=0.3, ge=0.0, le=1.0, description="Refuse to delete a larger part of main's rows."
+    )
+    allow_empty: bool = Field(default=False, description="Accept a source without rows.")
+
+
+class RefreshableTable(_Model):
+    """A Delta table kept equal to what a source holds."""
+
+    name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
+    source: Annotated[DeltaSource | Files, Field(discriminator="type")]
+    key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
+    partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of main.")
+    publish: Literal["atomic"] = "atomic"
+    on_conflict: Literal["fail"] = "fail"
+    concurrency: Literal["reject"] = "reject"
+    schema_policy: Literal["fail"] = "fail"
+    guards: Guards = Guards()
+    chunk_rows: int = Field(default=5_000_000, ge=1, description="Rows of the source compared in one step.")
+    adopt: bool = Field(default=False, description="Take over a Delta table that already lies at main's place.")
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        return check_table_name(name)
+
+    @field_validator("key", "partition_by")
+    @classmethod
+    def _are_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        for column in columns:
+            check_column_name(column)
+        if len({column.lower() for column in columns}) < len(columns):
+            raise ValueError("a column is named twice")
+        return columns
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """The columns that tell main's rows apart when compared: the key, then the partition columns outside it."""
+        return (*self.key, *(column for column in self.partition_by if column not in self.key))
+
+    @property
+    def content_hash(self) -> str:
+        """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
+        content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `parse_table` takes."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def parse_table(document: object) -> RefreshableTable:
+    """Return the definition in `document`, one mapping.
+
+    raises : DefinitionError, naming every wrong key in one message
+    """
+    if not isinstance(document, dict):
+        raise DefinitionError("definition", f"expected a mapping, found {type(document).__name__}.")
+    name = document.get("name")
+    where = f"definition of {name[:60]!r}" if isinstance(name, str) else "definition"
+    try:
+        return RefreshableTable.model_validate(document)
+    except ValidationError as error:
+        problems = "; ".join(f"{_path(e['loc'])}: {e['msg']}" for e in error.errors(include_url=False))
+        raise DefinitionError(where, f"{problems}.") from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a definition file: `{"tables": [...]}`."""
+    table = RefreshableTable.model_json_schema(by_alias=True, ref_template="#/$defs/{model}")
+    definitions = table.pop("$defs")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Refreshable tables",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["tables"],
+        "properties": {"tables": {"type": "array", "items": {"$ref": "#/$defs/RefreshableTable"}}},
+        "$defs": {**definitions, "RefreshableTable": table},
+    }
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "definition"

@@ -1,0 +1,240 @@
+"""Every error this package raises, in one small tree.
+
+    MvError
+    ├── TransientError                 a retry may succeed (exit code 75)
+    │   ├── RefreshInProgressError     somebody else's lease on the table is live
+    │   ├── LeaseLostError             this process no longer owns the refresh
+    │   │   └── FencedError            a newer epoch has written its fence into main's log
+    │   ├── MainMovedError             main kept changing under us, round after round
+    │   ├── SourceChangedError         the source is no longer what was pinned
+    │   ├── SealBrokenError            what was sealed does not read back the same
+    │   ├── EngineError                Spark or Delta failed for a reason of its own
+    │   ├── CommitUnknownError         a commit's answer was lost and the log could not be read
+    │   └── MetadataUnavailableError   the metadata database does not answer
+    └── TerminalError                  a person must act (exit code 1)
+        ├── DefinitionError            the definition is wrong
+        │   ├── InvalidIdentifierError a table or column name is not one
+        │   └── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
+        ├── TableNotFoundError         no such refreshable table
+        ├── TableConflictError         the location belongs to another refreshable table
+        ├── MainUnsupportedError       main is a view, not Delta, or forgets its transactions
+        ├── MainNotOursError           main exists, and the definition does not say `adopt`
+        ├── AdoptionError              main cannot be adopted as it is
+        ├── EpochRegressionError       main's log knows a later epoch than the database
+        ├── SourceNotFoundError        nothing lies where the source should be
+        ├── SourceFileError            a file cannot be read; names it
+        │   ├── CorruptRecordError     a record does not fit the schema
+        │   └── FileEncodingError      text is not in the declared encoding
+        ├── SchemaMismatchError        the source's columns are not main's
+        │   └── NotComparableError     a column's type cannot be compared (map, variant)
+        ├── KeyColumnError             the key names a missing or unusable column
+        ├── DuplicateKeyError          two rows of the source share a key
+        ├── NullKeyError               a key is NULL
+        ├── PartitionValueError        a partition value cannot be stored
+        ├── GuardRefusedError          a guard refused the exact difference
+        ├── RefreshCancelledError      somebody asked for it to stop
+        ├── RefreshFinishedError       the refresh this task belongs to has ended
+        └── DatabaseVersionError       the metadata database is older or newer than this package
+
+Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class MvError(Exception):
+    """The root. Facts given by keyword are kept in `facts` and survive pickling."""
+
+    code: ClassVar[str] = "MV-ERROR"
+    hint: ClassVar[str] = ""
+    is_transient: ClassVar[bool] = False
+
+    def __init__(self, where: str, problem: str, *, hint: str | None = None, **facts: Any) -> None:
+        self.where = where
+        self.problem = problem
+        self.advice = type(self).hint if hint is None else hint
+        self.facts = facts
+        super().__init__(f"[{self.code}] {where}: {problem} {self.advice}".rstrip())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.where, self.problem, self.advice, self.facts)
+
+    @property
+    def message(self) -> str:
+        """Where and what, without the code and the hint."""
+        return f"{self.where}: {self.problem}"
+
+
+def _rebuild(cls: type[MvError], where: str, problem: str, advice: str, facts: dict[str, Any]) -> MvError:
+    return cls(where, problem, hint=advice, **facts)
+
+
+class TransientError(MvError):
+    code = "MV-TRANSIENT"
+    hint = "Try again."
+    is_transient = True
+
+
+class TerminalError(MvError):
+    code = "MV-TERMINAL"
+
+
+class RefreshInProgressError(TransientError):
+    code = "MV-REFRESH-IN-PROGRESS"
+    hint = "Wait for it, or stop it with `amv cancel`."
+
+
+class LeaseLostError(TransientError):
+    code = "MV-LEASE-LOST"
+    hint = "Another process goes on with the refresh; see `amv status`."
+
+
+class FencedError(LeaseLostError):
+    code = "MV-FENCED"
+
+
+class MainMovedError(TransientError):
+    code = "MV-MAIN-MOVED"
+    hint = "Stop the other writer of this table, then refresh again."
+
+
+class SourceChangedError(TransientError):
+    code = "MV-SOURCE-CHANGED"
+    hint = "Refresh again: the next refresh pins what is there now."
+
+
+class SealBrokenError(TransientError):
+    code = "MV-SEAL-BROKEN"
+    hint = "Refresh again: nothing was merged from it."
+
+
+class EngineError(TransientError):
+    code = "MV-ENGINE"
+    hint = "Look at the Spark log of this refresh, then refresh again."
+
+
+class CommitUnknownError(TransientError):
+    code = "MV-COMMIT-UNKNOWN"
+    hint = "Refresh again, or run `amv recover`: the table's own log will tell."
+
+
+class MetadataUnavailableError(TransientError):
+    code = "MV-DATABASE-UNAVAILABLE"
+    hint = "Check that the database runs and that its address and password are right, then try again."
+
+
+class DefinitionError(TerminalError):
+    code = "MV-DEFINITION"
+    hint = "Correct the definition."
+
+
+class InvalidIdentifierError(DefinitionError):
+    code = "MV-IDENTIFIER"
+    hint = "Use letters, digits and underscores; at most three parts joined by dots."
+
+
+class UnsafeLocationError(DefinitionError):
+    code = "MV-LOCATION"
+    hint = "Use a path under the warehouse, or add its root to AMV_SOURCE_ROOTS."
+
+
+class TableNotFoundError(TerminalError):
+    code = "MV-TABLE-UNKNOWN"
+    hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the known ones."
+
+
+class TableConflictError(TerminalError):
+    code = "MV-TABLE-CONFLICT"
+    hint = "One location holds one refreshable table: choose another name."
+
+
+class MainUnsupportedError(TerminalError):
+    code = "MV-MAIN-UNSUPPORTED"
+    hint = "Choose another name, or move what lies there."
+
+
+class MainNotOursError(TerminalError):
+    code = "MV-MAIN-NOT-OURS"
+    hint = "Choose another name, or set `adopt: true` to take the existing table over."
+
+
+class AdoptionError(TerminalError):
+    code = "MV-ADOPTION"
+    hint = "Repair the table, then refresh again."
+
+
+class EpochRegressionError(TerminalError):
+    code = "MV-EPOCH-REGRESSION"
+    hint = "Was the metadata database restored from a backup? Run `amv recover`, then refresh again."
+
+
+class SourceNotFoundError(TerminalError):
+    code = "MV-SOURCE-MISSING"
+    hint = "Check the source's path."
+
+
+class SourceFileError(TerminalError):
+    code = "MV-FILE-UNREADABLE"
+    hint = "Repair or remove the file, then refresh again."
+
+
+class CorruptRecordError(SourceFileError):
+    code = "MV-FILE-CORRUPT"
+    hint = "Correct the record or the schema, then refresh again."
+
+
+class FileEncodingError(SourceFileError):
+    code = "MV-FILE-ENCODING"
+    hint = "Set the source's `encoding` option to the file's, or convert the file to UTF-8."
+
+
+class SchemaMismatchError(TerminalError):
+    code = "MV-SCHEMA"
+    hint = "Change the source or its `select` so that the columns are main's again."
+
+
+class NotComparableError(SchemaMismatchError):
+    code = "MV-NOT-COMPARABLE"
+    hint = "Leave the column out, or turn it into something comparable in `select` (to_json, map_entries)."
+
+
+class KeyColumnError(TerminalError):
+    code = "MV-KEY-COLUMN"
+    hint = "Name columns of the source whose values identify a row."
+
+
+class DuplicateKeyError(TerminalError):
+    code = "MV-KEY-DUPLICATE"
+    hint = "Add the column that tells these rows apart to `key`, or remove the duplicates from the source."
+
+
+class NullKeyError(TerminalError):
+    code = "MV-KEY-NULL"
+    hint = "Filter these rows in the source, or give the key a value in `select`."
+
+
+class PartitionValueError(TerminalError):
+    code = "MV-PARTITION-VALUE"
+    hint = "Map the value to a storable one in `select`."
+
+
+class GuardRefusedError(TerminalError):
+    code = "MV-GUARD"
+    hint = "If the difference is right, refresh once with `--override` and the guard's name."
+
+
+class RefreshCancelledError(TerminalError):
+    code = "MV-CANCELLED"
+    hint = "Main is as it was; refresh again when you want."
+
+
+class RefreshFinishedError(TerminalError):
+    code = "MV-REFRESH-FINISHED"
+    hint = "Clear from the first task, so that a new refresh begins."
+
+
+class DatabaseVersionError(TerminalError):
+    code = "MV-DATABASE-VERSION"
+    hint = "Run `amv db migrate`."
