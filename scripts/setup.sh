@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Make .venv, and see that Java, PostgreSQL and Delta's jars are there. Safe to run again: what is present is left alone.
+# Needs Python 3.11 or newer and the package registries; everything else it finds, installs through apt as root, or names.
+#   PYTHON=/path/to/python3.12 bash scripts/setup.sh    chooses the interpreter of a new .venv
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=.venv
+log=$venv/setup.log
+
+say() { printf '▸ %s\n' "$*"; }
+die() {
+  printf '✗ %s\n' "$*" >&2
+  exit 1
+}
+
+# Run a command quietly: its output goes to the log, and a failure says what failed, why, and where to read on.
+quietly() {
+  local what=$1
+  shift
+  if ! "$@" >>"$log" 2>&1 </dev/null; then
+    die "$what failed: $(grep -v '^[[:space:]]*$' "$log" | tail -n 1 | cut -c 1-200) (whole output: $log)"
+  fi
+}
+
+can_apt() {
+  command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+apt_is_fresh=false
+apt_install() {
+  if [ "$apt_is_fresh" = false ]; then
+    quietly "apt-get update" as_root apt-get update -qq
+    apt_is_fresh=true
+  fi
+  quietly "Installing $*" as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# ---- Python -----------------------------------------------------------------------------------------------------------
+
+is_python_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+# 3.11 first: constraints.txt is frozen on it. A pyenv shim may exist and still fail, so each one is asked.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-} python3.11 python3.12 python3.13 python3 python; do
+    if is_python_new_enough "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+has_uv() { "$1" --version >/dev/null 2>&1; }
+
+make_venv() {
+  local python
+  python=$(find_python) || die "Python 3.11 or newer is missing: install python3.11 (apt-get install python3 on Debian 12 or newer), or name one with PYTHON=/path/to/python."
+  say "Making $venv with $("$python" --version)"
+  mkdir -p "$venv"
+  : >"$log"
+  if has_uv uv; then
+    quietly "Making $venv" uv venv --quiet --allow-existing --python "$python" "$venv"
+    return
+  fi
+  # Debian's python3 comes without the venv module.
+  if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+    can_apt || die "Python's venv module is missing: apt-get install python3-venv, or install uv."
+    apt_install python3-venv
+  fi
+  quietly "Making $venv" "$python" -m venv "$venv"
+}
+
+# The path is part of it: an editable install points at the checkout that it was made from.
+wanted() { { pwd && cat pyproject.toml constraints.txt; } | cksum; }
+
+install_packages() {
+  local uv='' requirements=(--constraint constraints.txt --editable '.[dev,postgres]')
+  if has_uv uv; then
+    uv=uv
+  elif has_uv "$venv/bin/uv"; then
+    uv=$venv/bin/uv
+  elif "$venv/bin/python" -m pip install --quiet uv >>"$log" 2>&1 </dev/null; then
+    uv=$venv/bin/uv # several times faster than pip; without it pip does the same
+  fi
+  if [ -n "$uv" ]; then
+    say "Installing the packages of constraints.txt (uv)"
+    quietly "Installing from the package registry" "$uv" pip install --quiet --python "$venv/bin/python" "${requirements[@]}"
+  else
+    say "Installing the packages of constraints.txt (pip, some minutes)"
+    quietly "Installing from the package registry" "$venv/bin/python" -m pip install --quiet "${requirements[@]}"
+  fi
+  wanted >"$venv/installed"
+}
+
+# ---- Java -------------------------------------------------------------------------------------------------------------
+
+# Spark prefers JAVA_HOME to PATH, so this does too.
+java_command() { if [ -n "${JAVA_HOME:-}" ]; then echo "$JAVA_HOME/bin/java"; else echo java; fi; }
+
+java_major() {
+  "$(java_command)" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1
+}
+
+is_java_there() {
+  local major
+  major=$(java_major) || return 1
+  [ "${major:-0}" -ge 17 ]
+}
+
+ensure_java() {
+  is_java_there && return
+  local found=${JAVA_HOME:+ (JAVA_HOME is $JAVA_HOME)}
+  can_apt || die "Java 17 or newer is missing$found: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
+  say "Installing Java"
+  apt_install openjdk-17-jre-headless
+  is_java_there || die "Java 17 or newer is installed but another one is found first$found: unset JAVA_HOME or put it first on PATH."
+}
+
+# ---- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+# Debian keeps the server's programs off PATH.
+is_postgresql_there() {
+  local initdb
+  for initdb in "$(command -v initdb || true)" /usr/lib/postgresql/*/bin/initdb; do
+    if [ -x "$initdb" ]; then return 0; fi
+  done
+  return 1
+}
+
+# The tests start a server of their own on loopback. Debian's package would create and start one for the whole machine:
+# postgresql-common goes in first, then a drop-in that forbids the cluster, then the server, and the drop-in goes again.
+ensure_postgresql() {
+  is_postgresql_there && return
+  can_apt || die "The PostgreSQL server is missing: apt-get install postgresql, or put its initdb on PATH."
+  say "Installing PostgreSQL (its programs only, no running server)"
+  apt_install postgresql-common
+  local drop_in=/etc/postgresql-common/createcluster.d/airflow-mv-provider.conf
+  as_root mkdir -p "${drop_in%/*}"
+  echo "create_main_cluster = false" | as_root tee "$drop_in" >/dev/null
+  # shellcheck disable=SC2064 # the path is wanted as it is now
+  trap "$(declare -f as_root); as_root rm -f $drop_in" EXIT
+  apt_install postgresql
+  is_postgresql_there || die "PostgreSQL was installed but its initdb is not found: put it on PATH."
+}
+
+# ---- All of it --------------------------------------------------------------------------------------------------------
+
+is_python_new_enough "$venv/bin/python" || make_venv
+: >"$log"
+[ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
+ensure_java
+ensure_postgresql
+if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
+  say "Fetching Delta's jars (about 20 s, once per machine)"
+  quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py
+fi
+say "Ready: Python $("$venv/bin/python" -c 'import platform; print(platform.python_version())'), Java $(java_major), PostgreSQL and Delta's jars are there."
