@@ -14,13 +14,19 @@ die() {
   exit 1
 }
 
+# The log's telling line: what uv, pip, apt and Ivy call an error, otherwise simply the last one.
+reason() {
+  local telling
+  telling=$(grep -E '^(error|ERROR|E): |^ *× |module not found: |Server access error' "$log" | tail -n 1) || true
+  [ -n "$telling" ] || telling=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1) || true
+  sed 's/^[[:space:]]*//' <<<"$telling" | cut -c 1-200
+}
+
 # Run a command quietly: its output goes to the log, and a failure says what failed, why, and where to read on.
 quietly() {
   local what=$1
   shift
-  if ! "$@" >>"$log" 2>&1 </dev/null; then
-    die "$what failed: $(grep -v '^[[:space:]]*$' "$log" | tail -n 1 | cut -c 1-200) (whole output: $log)"
-  fi
+  "$@" >>"$log" 2>&1 </dev/null || die "$what failed: $(reason) (whole output: $log)"
 }
 
 can_apt() {
