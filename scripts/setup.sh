@@ -14,11 +14,13 @@ die() {
   exit 1
 }
 
-# The log's telling line: what uv, pip, apt and Ivy call an error, otherwise simply the last one.
+# The log's telling line: a registry that does not answer, then what uv, pip, apt and Ivy call an error, then the last line.
 reason() {
-  local telling
-  telling=$(grep -E '^(error|ERROR|E): |^ *× |module not found: |Server access error' "$log" | tail -n 1) || true
-  [ -n "$telling" ] || telling=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1) || true
+  local pattern telling=''
+  for pattern in 'Failed to fetch|Could not find a version|Server access error' '[Cc]onnection refused|[Tt]imed out' \
+    '^(error|ERROR|E): |^ *× |module not found: ' '[^[:space:]]'; do
+    [ -n "$telling" ] || telling=$(grep -E "$pattern" "$log" | tail -n 1) || true
+  done
   sed 's/^[[:space:]]*//' <<<"$telling" | cut -c 1-200
 }
 
