@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 
 # Names that the README, CI and users' habits rely on.
 FIXED_NAMES = (
+    ".airflow-registry.yaml",
     ".ci/run",
     ".gitignore",
     "CHANGELOG.md",
@@ -162,6 +164,17 @@ def test_every_entry_point_names_a_module_that_exists() -> None:
     modules = {target.partition(":")[0] for group in groups for target in group.values()}
 
     assert {module for module in modules if not exists(module)} <= PENDING_MODULES
+
+
+def test_registry_file_says_the_same_as_pyproject() -> None:
+    listed = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text(encoding="utf-8"))
+    metadata = project()["project"]
+
+    classes = [entry["module"] for group in listed.values() if isinstance(group, list) for entry in group]
+
+    assert listed["package-name"] == metadata["name"]
+    assert listed["docs-url"] == metadata["urls"]["Documentation"]
+    assert [name for name in classes if not exists(name.rpartition(".")[0])] == []
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
