@@ -34,11 +34,7 @@ def test_every_port_is_bound_to_loopback() -> None:
 def test_no_secret_is_written_into_the_file(service: str) -> None:
     environment = SERVICES[service].get("environment", {})
 
-    secrets = {
-        name: value
-        for name, value in environment.items()
-        if SECRET.search(name) and not name.endswith("_FILE")
-    }
+    secrets = {name: value for name, value in environment.items() if SECRET.search(name) and not name.endswith("_FILE")}
 
     assert [name for name, value in secrets.items() if not re.search(r"\$\{\w+:\?", value)] == []
 
@@ -70,9 +66,7 @@ def test_a_dependency_waits_for_health_or_completion() -> None:
     for name, service in SERVICES.items():
         for dependency, wait in service.get("depends_on", {}).items():
             expected = (
-                "service_completed_successfully"
-                if SERVICES[dependency].get("restart") == "no"
-                else "service_healthy"
+                "service_completed_successfully" if SERVICES[dependency].get("restart") == "no" else "service_healthy"
             )
             assert wait["condition"] == expected, (name, dependency)
 
@@ -81,9 +75,7 @@ def test_spark_and_airflow_run_from_one_image_and_share_the_warehouse() -> None:
     ours = {name: service for name, service in SERVICES.items() if name != "postgres"}
 
     assert {service["image"] for service in ours.values()} == {"airflow-mv-provider:dev"}
-    assert [
-        name for name, service in ours.items() if "warehouse:/opt/warehouse" not in service["volumes"]
-    ] == []
+    assert [name for name, service in ours.items() if "warehouse:/opt/warehouse" not in service["volumes"]] == []
 
 
 def test_image_has_the_versions_of_the_constraints() -> None:

@@ -134,9 +134,7 @@ def test_constraints_pin_every_declared_dependency() -> None:
 
 
 def test_pyspark_and_its_client_are_pinned_to_one_version() -> None:
-    pins = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    )
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
 
     assert pins["pyspark"] == pins["pyspark-client"]
 
@@ -149,9 +147,7 @@ def test_git_tracks_the_fixed_names(name: str) -> None:
 @pytest.mark.parametrize("name", [".ci/run", "scripts/setup.sh", "docker/make-env.sh"])
 def test_scripts_are_executable_in_git(name: str) -> None:
     tracked_files()
-    entry = subprocess.run(
-        ["git", "ls-files", "-s", name], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    entry = subprocess.run(["git", "ls-files", "-s", name], cwd=ROOT, check=True, capture_output=True, text=True)
 
     assert entry.stdout.startswith("100755 ")
 

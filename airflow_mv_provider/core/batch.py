@@ -21,9 +21,7 @@ class BatchDescription:
             raise ValueError(f"a batch needs 0 <= lower < upper, got [{self.lower}, {self.upper})")
 
 
-def mint(
-    desired: int, persisted: int, last_lower: int | None, *, read_only: bool = False
-) -> BatchDescription | None:
+def mint(desired: int, persisted: int, last_lower: int | None, *, read_only: bool = False) -> BatchDescription | None:
     """Describe the next append, or None while there is nothing to append.
 
     desired, persisted : exclusive upper bounds, in source versions

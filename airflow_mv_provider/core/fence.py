@@ -18,7 +18,13 @@ _EPOCH_SHIFT = 20  # a million commits per epoch
 _KEEPS_DATA = frozenset(
     {
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CLUSTER BY", "COMPUTE STATS", "ANALYZE"),
-        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD CONSTRAINT", "DROP CONSTRAINT"),
+        *(
+            "SET TBLPROPERTIES",
+            "UNSET TBLPROPERTIES",
+            "UPGRADE PROTOCOL",
+            "ADD CONSTRAINT",
+            "DROP CONSTRAINT",
+        ),
         *("CREATE TABLE", "ADD FEATURE"),
     }
 )

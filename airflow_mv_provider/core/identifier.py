@@ -39,7 +39,9 @@ def check_column_name(name: str) -> str:
         )
     if name.lower().startswith(RESERVED_PREFIX):
         raise InvalidIdentifierError(
-            "column name", f"{_shown(name)} begins with the reserved prefix _mv_.", hint="Rename it in `select`."
+            "column name",
+            f"{_shown(name)} begins with the reserved prefix _mv_.",
+            hint="Rename it in `select`.",
         )
     return name
 

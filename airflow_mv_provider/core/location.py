@@ -108,7 +108,9 @@ def check_apart(main: str, source: str) -> None:
     fixed = re.split(r"[*?\[{]", source, maxsplit=1)[0].rstrip("/") or "/"
     if is_inside(main, fixed) or is_inside(fixed, main):
         raise UnsafeLocationError(
-            "source", f"{source!r} and main {main!r} share a directory.", hint="Keep the source and main apart."
+            "source",
+            f"{source!r} and main {main!r} share a directory.",
+            hint="Keep the source and main apart.",
         )
 
 

@@ -1,8 +1,8 @@
 """The phases of a refresh, the steps between them, and what a takeover does in each.
 
-    NORMAL ──acquire──▶ REFRESHING ──seal──▶ MERGING ──publish──▶ CLEANUP ──finish──▶ NORMAL
-                            │                   │
-                            └─────abandon───────┴──────────────────────────────────▶ NORMAL
+NORMAL ──acquire──▶ REFRESHING ──seal──▶ MERGING ──publish──▶ CLEANUP ──finish──▶ NORMAL
+                        │                   │
+                        └─────abandon───────┴──────────────────────────────────▶ NORMAL
 """
 
 from __future__ import annotations
@@ -52,3 +52,29 @@ def on_takeover(phase: Phase, *, is_cancel_requested: bool) -> Recovery:
             return Recovery.FINISH
         case _:
             assert_never(phase)
+
+
+class Ending(StrEnum):
+    """What becomes of a refresh whose attempt failed."""
+
+    ABANDON = "abandon"  # back to NORMAL, the reason in its history
+    KEEP = "keep"  # stays where it is, for a retry or a takeover to go on with
+
+
+_USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED"})
+_MAX_MERGING_ATTEMPTS = 5
+
+
+def on_failure(phase: Phase, code: str, *, is_transient: bool, will_retry: bool, merging_attempts: int) -> Ending:
+    """Decide how a refresh goes on after a handled failure of its owner.
+
+    will_retry       : the same caller comes back, as an Airflow task with retries left does
+    merging_attempts : epochs that have worked on Merging, this one included; a refresh is not resumed for ever
+    """
+    if phase is Phase.CLEANUP:
+        return Ending.KEEP  # main has it
+    if not is_transient or code in _USELESS_TO_RESUME:
+        return Ending.ABANDON
+    if phase is Phase.REFRESHING:
+        return Ending.KEEP if will_retry else Ending.ABANDON
+    return Ending.KEEP if merging_attempts < _MAX_MERGING_ATTEMPTS else Ending.ABANDON

@@ -43,9 +43,7 @@ class Clean:
 Step = Fence | Stage | Compare | Publish | Clean
 
 
-def remaining(
-    phase: Phase, *, is_fenced: bool, chunks: Sequence[Chunk], recorded: Collection[int]
-) -> tuple[Step, ...]:
+def remaining(phase: Phase, *, is_fenced: bool, chunks: Sequence[Chunk], recorded: Collection[int]) -> tuple[Step, ...]:
     """Return the steps from `phase` to the end of the refresh.
 
     is_fenced : this epoch's fence is in main's log

@@ -100,9 +100,7 @@ def partition_values(name: str) -> tuple[str | None, ...]:
     return tuple(json.loads(name))
 
 
-def plan_chunks(
-    partitions: Iterable[SealedPartition], *, chunk_rows: int, is_partitioned: bool
-) -> tuple[Chunk, ...]:
+def plan_chunks(partitions: Iterable[SealedPartition], *, chunk_rows: int, is_partitioned: bool) -> tuple[Chunk, ...]:
     """Cut the sealed partitions into chunks of about `chunk_rows` rows; a partition is never cut.
 
     returns : one chunk for the whole table when it all fits; otherwise runs of partitions in their order by name, and

@@ -49,7 +49,9 @@ def check_source(where: str, columns: Sequence[Column], key: Sequence[str], part
         check_column_name(column.name)
         if (other := seen.setdefault(column.name.lower(), column.name)) != column.name or _count(columns, column) > 1:
             raise SchemaMismatchError(
-                where, f"columns {other!r} and {column.name!r} have one name.", hint="Rename one of them in `select`."
+                where,
+                f"columns {other!r} and {column.name!r} have one name.",
+                hint="Rename one of them in `select`.",
             )
         if not is_comparable(column.type):
             raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
@@ -57,12 +59,12 @@ def check_source(where: str, columns: Sequence[Column], key: Sequence[str], part
     for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
         for name in names:
             if name not in types:
-                raise KeyColumnError(
-                    where, f"{role} column {name!r} is not among {_listed(types)}.", column=name
-                )
+                raise KeyColumnError(where, f"{role} column {name!r} is not among {_listed(types)}.", column=name)
             if not isinstance(types[name].type, str) or types[name].type in unusable:
                 raise KeyColumnError(
-                    where, f"{role} column {name!r} is a {types[name].shown_type}, which identifies nothing.", column=name
+                    where,
+                    f"{role} column {name!r} is a {types[name].shown_type}, which identifies nothing.",
+                    column=name,
                 )
 
 

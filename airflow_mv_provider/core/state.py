@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.core.table import RefreshableTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +21,14 @@ class Caller:
     process : this process, for people: host and pid
     trigger : "dag", "manual", "backfill" or "command line"
     user    : who started it, where that is known
+    will_retry : the same key comes back after a failure that a retry may mend
     """
 
     key: str
     process: str
     trigger: str = "command line"
     user: str | None = None
+    will_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +72,48 @@ def admit(state: RefreshState, caller_key: str) -> Admission:
 def next_epoch(state_epoch: int, log_epoch: int) -> int:
     """Return the epoch of the next owner: later than both the database and main's log, either of which may be old."""
     return max(state_epoch, log_epoch) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """A registered table."""
+
+    id: int
+    name: str
+    uuid: str
+    warehouse: str
+    location: str
+    definition: RefreshableTable
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The right to go on with one refresh: every state change asks for exactly this and nothing older."""
+
+    table_id: int
+    refresh_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRecord:
+    """What a refresh set out to do; written before anything is read, and never changed by a later definition."""
+
+    id: str
+    table_id: int
+    definition: RefreshableTable
+    overrides: tuple[str, ...]
+    batch: BatchDescription | None  # None in the history of a refresh that minted nothing
+    frontier: Frontier
+    choice: Choice
+    seal: Seal | None = None
+    merge_round: int = 0
+    is_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The answer to a heartbeat."""
+
+    is_owner: bool
+    is_cancel_requested: bool

@@ -15,7 +15,15 @@ from airflow_mv_provider.exceptions import DefinitionError
 _CSV_OPTIONS = frozenset(
     {
         *("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "nanValue", "positiveInf"),
-        *("negativeInf", "emptyValue", "encoding", "charset", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+        *(
+            "negativeInf",
+            "emptyValue",
+            "encoding",
+            "charset",
+            "dateFormat",
+            "timestampFormat",
+            "timestampNTZFormat",
+        ),
         *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine", "lineSep", "maxCharsPerColumn"),
         *("maxColumns", "locale"),
     }
@@ -36,7 +44,8 @@ class _Model(BaseModel):
 class _Source(_Model):
     path: str = Field(description="Relative to the warehouse, or absolute under an allowed root.")
     select: tuple[str, ...] | None = Field(
-        default=None, description="The projection: one SQL expression per column. Trusted, as all of a definition is."
+        default=None,
+        description="The projection: one SQL expression per column. Trusted, as all of a definition is.",
     )
 
     def __init__(self, path: str | None = None, /, **data: Any) -> None:

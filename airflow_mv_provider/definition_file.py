@@ -1,0 +1,46 @@
+"""Read table definitions from YAML: `{"tables": [...]}`, several a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from airflow_mv_provider.core.table import RefreshableTable, parse_table
+from airflow_mv_provider.exceptions import DefinitionError
+
+
+def load(path: str | Path) -> tuple[RefreshableTable, ...]:
+    """Return the definitions in a file, in its order.
+
+    raises : DefinitionError, naming the file
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise DefinitionError(str(path), f"it cannot be read: {error.strerror}.", hint="Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise DefinitionError(str(path), "it is not UTF-8 text.") from error
+    return parse(text, where=str(path))
+
+
+def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, ...]:
+    """Return the definitions in a YAML text; safe YAML only, no tags, no duplicate names.
+
+    raises : DefinitionError
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line = getattr(error, "problem_mark", None)
+        at = f" in line {line.line + 1}" if line else ""
+        raise DefinitionError(
+            where, f"it is not YAML{at}: {getattr(error, 'problem', None) or 'see the file'}."
+        ) from error
+    if not isinstance(document, dict) or set(document) != {"tables"} or not isinstance(document["tables"], list):
+        raise DefinitionError(where, "expected one key, `tables`, with a list.")
+    tables = tuple(parse_table(each) for each in document["tables"])
+    names = [table.name for table in tables]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DefinitionError(where, f"table {twice[0]!r} is defined twice.")
+    return tables

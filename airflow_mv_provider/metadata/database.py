@@ -1,0 +1,95 @@
+"""Engines, one clock, and one translation of database errors.
+
+The database's own clock judges leases: workers' clocks may differ. Addresses may hold a password, so nothing here puts
+an address or a driver's message into an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    exc,
+    literal_column,
+    make_url,
+)
+
+from airflow_mv_provider.exceptions import DefinitionError, MetadataUnavailableError
+
+Now = Callable[[str], ColumnElement[int]]
+"""Given a dialect's name, the SQL for the current time in milliseconds."""
+
+_BUSY_TIMEOUT_S = 30
+
+
+def database_now(dialect: str) -> ColumnElement[int]:
+    """Return the SQL for the database's clock, in milliseconds since the epoch, UTC."""
+    sql = {
+        "sqlite": "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
+        "postgresql": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+    }
+    return literal_column(sql[dialect], BigInteger)
+
+
+def open_engine(url: str) -> Engine:
+    """Return an engine for SQLite or PostgreSQL.
+
+    url    : SQLAlchemy's form; `postgresql://` is taken for psycopg 3
+    raises : DefinitionError, for an address that is none or another database's
+    """
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError as error:
+        raise DefinitionError(
+            "metadata database",
+            "the address cannot be parsed.",
+            hint="Use sqlite:///FILE or postgresql://...",
+        ) from error
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    match parsed.get_backend_name():
+        case "sqlite":
+            engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S})
+            event.listen(engine, "connect", _configure_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+            return engine
+        case "postgresql":
+            return create_engine(parsed, pool_pre_ping=True, pool_size=2, connect_args={"connect_timeout": 10})
+        case other:
+            raise DefinitionError("metadata database", f"{other} is not supported.", hint="Use SQLite or PostgreSQL.")
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """Open one transaction; commit at the end, roll back on an exception.
+
+    raises : MetadataUnavailableError, when the database cannot be reached or does not answer
+    """
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except (exc.OperationalError, exc.InterfaceError) as error:
+        place = engine.url.render_as_string(hide_password=True)
+        problem = "it does not answer as expected."
+        if "no such table" in str(error.orig):
+            problem = "it has no tables yet; run `amv db migrate`."
+        raise MetadataUnavailableError(f"metadata database {place}", problem) from error
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver must not begin on its own: `_begin_sqlite` does
+    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that becomes a writer can fail at once with "database is locked"; one that begins as a writer waits.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

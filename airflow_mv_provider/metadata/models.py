@@ -1,0 +1,153 @@
+"""The tables of the metadata database. Times are integers: milliseconds since the epoch, by the database's clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# SQLite makes a rowid alias of INTEGER only; PostgreSQL wants room.
+_Id = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, int: BigInteger, str: Text}  # noqa: RUF012
+
+
+class RefreshableTableRow(Base):
+    """A registered definition. `uuid` also lives in main itself."""
+
+    __tablename__ = "refreshable_table"
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    name: Mapped[str] = mapped_column(String(400), unique=True)
+    uuid: Mapped[str] = mapped_column(String(36), unique=True)
+    warehouse: Mapped[str]
+    location: Mapped[str] = mapped_column(Text, unique=True)
+    definition: Mapped[dict[str, Any]]
+    content_hash: Mapped[str] = mapped_column(String(16))
+    created_ms: Mapped[int]
+    updated_ms: Mapped[int]
+
+
+class RefreshStateRow(Base):
+    """One row per table: who is at work, how far, and what main was when it was last published."""
+
+    __tablename__ = "refresh_state"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(16))
+    epoch: Mapped[int]
+    refresh_id: Mapped[str | None] = mapped_column(String(32))
+    owner_key: Mapped[str | None]
+    owner_process: Mapped[str | None]
+    owned_since_ms: Mapped[int | None]
+    lease_expires_ms: Mapped[int]
+    cancel_requested_ms: Mapped[int | None]
+    cancel_requested_by: Mapped[str | None]
+    published_upper: Mapped[int]
+    published_version: Mapped[int | None]
+    published_delta_id: Mapped[str | None]
+    published_hash: Mapped[str | None] = mapped_column(String(16))
+    is_main_trusted: Mapped[bool]
+
+
+class SourceBindingRow(Base):
+    """Our version `upper` of a table's source stands for `frontier`."""
+
+    __tablename__ = "source_binding"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    upper: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    frontier: Mapped[dict[str, Any]]
+    bound_ms: Mapped[int]
+
+
+class RefreshRow(Base):
+    """One refresh: what it set out to do, and how it ended."""
+
+    __tablename__ = "refresh"
+    __table_args__ = (Index("refresh_by_table", "table_id", "started_ms"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
+    outcome: Mapped[str] = mapped_column(String(16))
+    phase: Mapped[str] = mapped_column(String(16))
+    epoch: Mapped[int]
+    owner_key: Mapped[str]
+    trigger: Mapped[str] = mapped_column(String(32))
+    user_name: Mapped[str | None]
+    definition: Mapped[dict[str, Any]]
+    overrides: Mapped[list[Any]]
+    is_read_only: Mapped[bool]
+    lower: Mapped[int | None]
+    upper: Mapped[int | None]
+    frontier: Mapped[dict[str, Any] | None]
+    strategy: Mapped[str | None] = mapped_column(String(16))
+    reason: Mapped[str | None]
+    seal: Mapped[dict[str, Any] | None]
+    merge_round: Mapped[int]
+    rows_inserted: Mapped[int]
+    rows_updated: Mapped[int]
+    rows_deleted: Mapped[int]
+    rows_unchanged: Mapped[int]
+    bytes_main: Mapped[int]
+    bytes_staging: Mapped[int]
+    main_version: Mapped[int | None]
+    started_ms: Mapped[int]
+    finished_ms: Mapped[int | None]
+    phase_seconds: Mapped[dict[str, Any]]
+    partitions: Mapped[list[Any]]
+    error: Mapped[dict[str, Any] | None]
+
+
+class RefreshAttemptRow(Base):
+    """One epoch of a refresh: the process that worked under it."""
+
+    __tablename__ = "refresh_attempt"
+
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    phase: Mapped[str] = mapped_column(String(16))
+    owner_key: Mapped[str]
+    owner_process: Mapped[str]
+    started_ms: Mapped[int]
+
+
+class RefreshProgressRow(Base):
+    """One partition of a refresh that is under way: sealed, then compared. Gone when the refresh ends."""
+
+    __tablename__ = "refresh_progress"
+    __table_args__ = (UniqueConstraint("refresh_id", "partition"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), index=True)
+    partition: Mapped[str]
+    chunk: Mapped[int]
+    sealed_rows: Mapped[int]
+    sealed_digest: Mapped[int]
+    is_completed: Mapped[bool]
+    position: Mapped[str | None]
+    checkpoint_version: Mapped[int | None]
+    main_rows: Mapped[int]
+    rows_inserted: Mapped[int]
+    rows_updated: Mapped[int]
+    rows_deleted: Mapped[int]
+
+
+class RefreshChunkRow(Base):
+    """One chunk of a refresh that is under way; `base_version` is set once its corrections are recorded."""
+
+    __tablename__ = "refresh_chunk"
+
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    is_whole_table: Mapped[bool]
+    epoch: Mapped[int | None]
+    merge_round: Mapped[int | None]
+    base_version: Mapped[int | None]
+    path: Mapped[str | None]
+    num_rows: Mapped[int | None]
+    digest: Mapped[int | None]
+    num_bytes: Mapped[int | None]

@@ -1,0 +1,312 @@
+"""The reading half of the metadata database: what status, history and the pages show, and what decisions start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Engine, Row, func, select
+from sqlalchemy.sql.expression import ColumnElement
+
+from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import Binding, from_json
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import (
+    Chunk,
+    PartitionCounts,
+    RecordedChunk,
+    Seal,
+    SealedPartition,
+)
+from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
+from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.models import (
+    RefreshableTableRow,
+    RefreshAttemptRow,
+    RefreshChunkRow,
+    RefreshProgressRow,
+    RefreshRow,
+    RefreshStateRow,
+    SourceBindingRow,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How far one partition of a refresh under way is."""
+
+    partition: str
+    is_completed: bool
+    sealed_rows: int
+    position: str | None
+    checkpoint_version: int | None
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table, as people ask for it. `owner` and what follows it only while a refresh is under way."""
+
+    table: str
+    phase: Phase
+    epoch: int
+    main_version: int | None
+    is_main_trusted: bool
+    refresh_id: str | None
+    owner: str | None
+    owned_since: str | None
+    is_lease_live: bool
+    is_cancel_requested: bool
+    partitions_completed: int
+    partitions_total: int
+    partitions: tuple[PartitionStatus, ...]
+    last: RefreshReport | None
+
+
+class Reader:
+    """Read-only questions; each is one transaction.
+
+    now : the clock that judges leases
+    """
+
+    def __init__(self, engine: Engine, now: Now = database_now) -> None:
+        self.engine = engine
+        self._clock = now
+
+    def _now(self) -> ColumnElement[int]:
+        return self._clock(self.engine.dialect.name)
+
+    def tables(self) -> tuple[TableRecord, ...]:
+        """Return every registered table, by name."""
+        with transaction(self.engine) as db:
+            rows = db.execute(select(RefreshableTableRow.__table__).order_by(RefreshableTableRow.name)).all()
+        return tuple(_table(row) for row in rows)
+
+    def table(self, name: str) -> TableRecord:
+        """Return the table registered under `name`.
+
+        raises : TableNotFoundError
+        """
+        with transaction(self.engine) as db:
+            found = db.execute(
+                select(RefreshableTableRow.__table__).where(RefreshableTableRow.name == name)
+            ).one_or_none()
+        if found is None:
+            raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        return _table(found)
+
+    def state(self, table_id: int) -> RefreshState:
+        """Return the table's state row; whether its lease is live is judged by the same clock in the same moment."""
+        is_live = (RefreshStateRow.lease_expires_ms > self._now()).label("is_lease_live")
+        query = select(RefreshStateRow.__table__, is_live).where(RefreshStateRow.table_id == table_id)
+        with transaction(self.engine) as db:
+            row = db.execute(query).one()
+        return RefreshState(
+            table_id=row.table_id,
+            phase=Phase(row.phase),
+            epoch=row.epoch,
+            refresh_id=row.refresh_id,
+            owner_key=row.owner_key,
+            owner_process=row.owner_process,
+            owned_since_ms=row.owned_since_ms,
+            is_lease_live=bool(row.is_lease_live),
+            is_cancel_requested=row.cancel_requested_ms is not None,
+            published_upper=row.published_upper,
+            published_version=row.published_version,
+            published_delta_id=row.published_delta_id,
+            published_hash=row.published_hash,
+            is_main_trusted=row.is_main_trusted,
+        )
+
+    def newest_binding(self, table_id: int) -> Binding | None:
+        """Return the table's binding with the greatest upper, published or not."""
+        query = (
+            select(SourceBindingRow.__table__)
+            .where(SourceBindingRow.table_id == table_id)
+            .order_by(SourceBindingRow.upper.desc())
+            .limit(1)
+        )
+        with transaction(self.engine) as db:
+            found = db.execute(query).one_or_none()
+        return None if found is None else Binding(found.upper, from_json(found.frontier))
+
+    def refresh(self, refresh_id: str) -> RefreshRecord | None:
+        """Return what a refresh set out to do, with its seal; None if there is no such refresh."""
+        with transaction(self.engine) as db:
+            row = db.execute(select(RefreshRow.__table__).where(RefreshRow.id == refresh_id)).one_or_none()
+            parts = db.execute(
+                select(
+                    RefreshProgressRow.partition,
+                    RefreshProgressRow.sealed_rows,
+                    RefreshProgressRow.sealed_digest,
+                ).where(RefreshProgressRow.refresh_id == refresh_id)
+            ).all()
+        if row is None:
+            return None
+        record = RefreshRecord(
+            id=row.id,
+            table_id=row.table_id,
+            definition=RefreshableTable.model_validate(row.definition),
+            overrides=tuple(row.overrides),
+            batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
+            frontier=from_json(row.frontier),
+            choice=Choice(row.strategy, row.reason),
+            merge_round=row.merge_round,
+            is_ended=row.outcome != Outcome.RUNNING,
+        )
+        if row.seal is None:
+            return record
+        sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
+        stored = {name: row.seal[name] for name in ("path", "version", "is_copy", "num_bytes")}
+        return replace(record, seal=Seal(**stored, partitions=sealed))
+
+    def chunks(self, refresh_id: str) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
+        """Return a refresh's chunks as planned, and those whose corrections are recorded."""
+        with transaction(self.engine) as db:
+            chunk_rows = db.execute(
+                select(RefreshChunkRow.__table__)
+                .where(RefreshChunkRow.refresh_id == refresh_id)
+                .order_by(RefreshChunkRow.number < 0, RefreshChunkRow.number)
+            ).all()
+            rows = db.execute(
+                select(RefreshProgressRow.__table__).where(RefreshProgressRow.refresh_id == refresh_id)
+            ).all()
+        members: dict[int, list[Row[Any]]] = {}
+        for row in rows:
+            members.setdefault(row.chunk, []).append(row)
+        chunks = tuple(_chunk(row, members.get(row.number, [])) for row in chunk_rows)
+        recorded = tuple(
+            _recorded(row, members.get(row.number, [])) for row in chunk_rows if row.base_version is not None
+        )
+        return chunks, recorded
+
+    def merging_attempts(self, refresh_id: str) -> int:
+        """Return how many epochs have worked on a refresh while it was MERGING."""
+        query = select(func.count()).where(
+            RefreshAttemptRow.refresh_id == refresh_id, RefreshAttemptRow.phase == Phase.MERGING
+        )
+        with transaction(self.engine) as db:
+            return db.scalars(query).one()
+
+    def report(self, refresh_id: str) -> RefreshReport:
+        """Return the report of one refresh, finished or not."""
+        return self._reports(RefreshRow.id == refresh_id, 1)[0]
+
+    def history(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
+        """Return a table's refreshes, newest first."""
+        return self._reports(RefreshRow.table_id == table_id, limit)
+
+    def status(self, table: TableRecord) -> TableStatus:
+        """Return where a table stands, with per-partition progress while a refresh is under way."""
+        state = self.state(table.id)
+        with transaction(self.engine) as db:
+            rows = db.execute(
+                select(RefreshProgressRow.__table__)
+                .where(RefreshProgressRow.refresh_id == state.refresh_id)
+                .order_by(RefreshProgressRow.partition)
+            ).all()
+        names = PartitionStatus.__slots__
+        parts = tuple(PartitionStatus(**{name: getattr(row, name) for name in names}) for row in rows)
+        ended = [r for r in self.history(table.id, 2) if r.outcome is not Outcome.RUNNING]
+        since = state.owned_since_ms
+        return TableStatus(
+            table=table.name,
+            phase=state.phase,
+            epoch=state.epoch,
+            main_version=state.published_version,
+            is_main_trusted=state.is_main_trusted,
+            refresh_id=state.refresh_id,
+            owner=state.owner_process,
+            owned_since=None if since is None else _iso(since),
+            is_lease_live=state.is_lease_live,
+            is_cancel_requested=state.is_cancel_requested,
+            partitions_completed=sum(p.is_completed for p in parts),
+            partitions_total=len(parts),
+            partitions=parts,
+            last=ended[0] if ended else None,
+        )
+
+    def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
+        query = (
+            select(RefreshRow.__table__, RefreshableTableRow.name)
+            .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
+            .where(condition)
+            .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
+            .limit(limit)
+        )
+        with transaction(self.engine) as db:
+            return tuple(_report(row) for row in db.execute(query))
+
+
+def _table(row: Row[Any]) -> TableRecord:
+    definition = RefreshableTable.model_validate(row.definition)
+    return TableRecord(row.id, row.name, row.uuid, row.warehouse, row.location, definition)
+
+
+def _chunk(row: Row[Any], members: Sequence[Row[Any]]) -> Chunk:
+    sealed = sorted(m.partition for m in members if m.sealed_rows or row.number >= 0)
+    return Chunk(row.number, None if row.is_whole_table else tuple(sealed))
+
+
+def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
+    parts = tuple(
+        PartitionCounts(
+            m.partition,
+            Counts(m.sealed_rows, m.main_rows, m.rows_inserted, m.rows_updated, m.rows_deleted),
+            m.position,
+        )
+        for m in members
+    )
+    return RecordedChunk(
+        number=row.number,
+        epoch=row.epoch,
+        merge_round=row.merge_round,
+        base_version=row.base_version,
+        path=row.path,
+        num_rows=row.num_rows,
+        digest=row.digest,
+        num_bytes=row.num_bytes,
+        partitions=parts,
+    )
+
+
+def _report(row: Row[Any]) -> RefreshReport:
+    return RefreshReport(
+        table=row.name,
+        refresh_id=row.id,
+        outcome=Outcome(row.outcome),
+        phase=Phase(row.phase),
+        epoch=row.epoch,
+        strategy=row.strategy,
+        reason=row.reason,
+        trigger=row.trigger,
+        user=row.user_name,
+        lower=row.lower,
+        upper=row.upper,
+        source=None if row.frontier is None else from_json(row.frontier).describe(),
+        rows_inserted=row.rows_inserted,
+        rows_updated=row.rows_updated,
+        rows_deleted=row.rows_deleted,
+        rows_unchanged=row.rows_unchanged,
+        bytes_main=row.bytes_main,
+        bytes_staging=row.bytes_staging,
+        main_version=row.main_version,
+        started_at=_iso(row.started_ms),
+        finished_at=None if row.finished_ms is None else _iso(row.finished_ms),
+        phase_seconds=row.phase_seconds,
+        partitions=tuple(PartitionReport(**p) for p in row.partitions),
+        error=None if row.error is None else ErrorReport(**row.error),
+    )
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

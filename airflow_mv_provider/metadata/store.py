@@ -1,0 +1,465 @@
+"""The writing half of the metadata database.
+
+Each method is one transaction. Each state change is one `UPDATE ... WHERE <what the caller believes>` and a look at
+`rowcount`: nobody reads first and writes after. A method that changes the state of an owned refresh takes the
+`Ownership` and raises `LeaseLostError` when the row no longer says so; nothing of that transaction stays.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, case, delete, exc, func, insert, select, update
+
+from airflow_mv_provider.core.frontier import to_json
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.phase import NEXT, Phase
+from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PartitionCounts, RecordedChunk, Seal
+from airflow_mv_provider.core.state import (
+    Caller,
+    Ownership,
+    RefreshRecord,
+    RefreshState,
+    Renewal,
+    TableRecord,
+)
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import LeaseLostError, TableConflictError
+from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.models import (
+    RefreshableTableRow as Table,
+)
+from airflow_mv_provider.metadata.models import (
+    RefreshAttemptRow as Attempt,
+)
+from airflow_mv_provider.metadata.models import (
+    RefreshChunkRow as ChunkRow,
+)
+from airflow_mv_provider.metadata.models import (
+    RefreshProgressRow as Progress,
+)
+from airflow_mv_provider.metadata.models import (
+    RefreshRow as Refresh,
+)
+from airflow_mv_provider.metadata.models import (
+    RefreshStateRow as State,
+)
+from airflow_mv_provider.metadata.models import (
+    SourceBindingRow as Binding,
+)
+from airflow_mv_provider.metadata.reader import Reader
+
+_MAX_PARTITIONS_IN_HISTORY = 1000
+
+
+class Store(Reader):
+    """Everything that changes the database.
+
+    now : the clock that judges leases; the database's own unless a test passes another
+    """
+
+    def __init__(self, engine: Engine, now: Now = database_now) -> None:
+        super().__init__(engine, now)
+
+    def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
+        """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
+
+        raises : TableConflictError, when another table has this location, or this table another location
+        """
+        values = {"definition": definition.to_json(), "content_hash": definition.content_hash}
+        try:
+            with transaction(self.engine) as db:
+                found = db.execute(select(Table.id, Table.location).where(Table.name == definition.name)).one_or_none()
+                if found is None:
+                    new = {"name": definition.name, "uuid": str(uuid.uuid4()), "warehouse": warehouse}
+                    times = {"created_ms": self._now(), "updated_ms": self._now()}
+                    row = db.execute(insert(Table).values(**new, location=location, **values, **times))
+                    assert row.inserted_primary_key is not None
+                    db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **_NEVER_REFRESHED))
+                elif found.location != location:
+                    raise TableConflictError(definition.name, f"it is registered at {found.location}, not {location}.")
+                else:
+                    db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
+        except exc.IntegrityError as error:
+            raise TableConflictError(definition.name, f"{location} holds another refreshable table.") from error
+        return self.table(definition.name)
+
+    def adopt_uuid(self, table: TableRecord, found: str) -> None:
+        """Take over the uuid that lives in main: the table's history in its log goes on under it.
+
+        raises : TableConflictError, when another registered table has that uuid (a copied directory)
+        """
+        try:
+            with transaction(self.engine) as db:
+                db.execute(update(Table).where(Table.id == table.id, Table.uuid == table.uuid).values(uuid=found))
+        except exc.IntegrityError as error:
+            raise TableConflictError(
+                table.name,
+                f"main carries the identity {found} of another registered table.",
+                hint="Was the directory copied? Remove the table property mv.table_uuid from the copy.",
+            ) from error
+
+    def acquire(
+        self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int
+    ) -> Ownership | None:
+        """Mint and acquire in one step: bind the source, write the refresh's row, take the table.
+
+        returns : None when somebody else was faster; nothing is written then
+        """
+        assert refresh.batch is not None
+        owned = _owned(caller, epoch, self._now(), lease_ms)
+        with transaction(self.engine) as db:
+            taken = db.execute(
+                update(State)
+                .where(State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+                .values(phase=Phase.REFRESHING, refresh_id=refresh.id, **owned)
+            )
+            if taken.rowcount != 1:
+                return None
+            key = {"table_id": seen.table_id, "upper": refresh.batch.upper}
+            if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
+                db.execute(insert(Binding).values(**key, frontier=to_json(refresh.frontier), bound_ms=self._now()))
+            row = _new_refresh(refresh, caller, Outcome.RUNNING, self._now())
+            db.execute(insert(Refresh).values(**row, phase=Phase.REFRESHING, epoch=epoch))
+            self._attempt(db, refresh.id, epoch, Phase.REFRESHING, caller)
+        return Ownership(seen.table_id, refresh.id, epoch)
+
+    def hand_over(self, seen: RefreshState, caller: Caller, *, epoch: int, lease_ms: int) -> Ownership | None:
+        """Take an unfinished refresh under a new epoch: its own next process, a retry, a twin, or a takeover.
+
+        returns : None when somebody else was faster
+        """
+        assert seen.refresh_id is not None
+        assert epoch > seen.epoch
+        owned = _owned(caller, epoch, self._now(), lease_ms)
+        if seen.is_cancel_requested:
+            del owned["cancel_requested_ms"], owned["cancel_requested_by"]
+        believed = (
+            State.table_id == seen.table_id,
+            State.epoch == seen.epoch,
+            State.refresh_id == seen.refresh_id,
+        )
+        is_still_dead = State.lease_expires_ms <= self._now()
+        with transaction(self.engine) as db:
+            taken = db.execute(
+                update(State)
+                .where(*believed, State.phase == seen.phase)
+                .where((State.owner_key == caller.key) | is_still_dead)
+                .values(**owned)
+            )
+            if taken.rowcount != 1:
+                return None
+            db.execute(update(Refresh).where(Refresh.id == seen.refresh_id).values(epoch=epoch))
+            self._attempt(db, seen.refresh_id, epoch, seen.phase, caller)
+        return Ownership(seen.table_id, seen.refresh_id, epoch)
+
+    def renew(self, own: Ownership, *, lease_ms: int) -> Renewal:
+        """Prolong the lease and learn whether a cancel was requested; never raises for a lost lease."""
+        with transaction(self.engine) as db:
+            kept = db.execute(update(State).where(*_is_owned(own)).values(lease_expires_ms=self._now() + lease_ms))
+            cancel = db.scalar(select(State.cancel_requested_ms).where(*_is_owned(own)))
+        return Renewal(kept.rowcount == 1, cancel is not None)
+
+    def park(self, own: Ownership, *, until_ms: int) -> None:
+        """Keep the table for the owner's next process without heartbeats; 0 lets anybody take it over."""
+        with self._owned(own) as db:
+            db.execute(update(State).where(*_is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
+
+    def seal(self, own: Ownership, seal: Seal, chunks: Sequence[Chunk], seconds: Mapping[str, float]) -> None:
+        """Write the seal and its chunks, and go from REFRESHING to MERGING."""
+        stored = asdict(seal) | {"num_rows": seal.num_rows}
+        del stored["partitions"]
+        chunk_of = {p: chunk.number for chunk in chunks for p in chunk.partitions or ()}
+        rows = [
+            _NOT_COMPARED
+            | {"refresh_id": own.refresh_id, "partition": p.partition, "chunk": chunk_of.get(p.partition, 0)}
+            | {"sealed_rows": p.num_rows, "sealed_digest": p.digest}
+            for p in seal.partitions
+        ]
+        planned = [
+            {"refresh_id": own.refresh_id, "number": c.number, "is_whole_table": c.partitions is None} for c in chunks
+        ]
+        with self._step(own, Phase.REFRESHING, Phase.MERGING) as db:
+            self._update_refresh(db, own, seconds, phase=Phase.MERGING, seal=stored, bytes_staging=seal.num_bytes)
+            if rows:
+                db.execute(insert(Progress), rows)
+            db.execute(insert(ChunkRow), planned)
+
+    def record_chunk(self, own: Ownership, chunk: RecordedChunk) -> None:
+        """Record that a chunk's corrections are written, and what they change in each partition."""
+        written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
+        with self._owned(own, Phase.MERGING) as db:
+            is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
+            db.execute(update(ChunkRow).where(*is_this).values(**written))
+            known = set(db.scalars(select(Progress.partition).where(Progress.refresh_id == own.refresh_id)))
+            for part in chunk.partitions:
+                counts = {
+                    "main_rows": part.counts.main,
+                    "rows_inserted": part.counts.inserted,
+                    "rows_updated": part.counts.updated,
+                    "rows_deleted": part.counts.deleted,
+                }
+                done = {
+                    "is_completed": True,
+                    "position": part.position,
+                    "checkpoint_version": chunk.base_version,
+                }
+                key = {"refresh_id": own.refresh_id, "partition": part.partition}
+                if part.partition in known:
+                    db.execute(update(Progress).filter_by(**key).values(**done, **counts))
+                else:
+                    sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
+                    db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
+            added = Refresh.bytes_staging + chunk.num_bytes
+            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=added))
+
+    def discard_chunks(self, own: Ownership, published: Counts, bytes_main: int) -> None:
+        """Forget all recorded corrections, because main moved; the next round compares again.
+
+        published : what this round put into main before main was seen to have moved; added to the refresh's counts
+        """
+        blank = dict.fromkeys(("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes"))
+        with self._owned(own, Phase.MERGING) as db:
+            mine = Progress.refresh_id == own.refresh_id
+            db.execute(update(ChunkRow).where(ChunkRow.refresh_id == own.refresh_id).values(**blank))
+            db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
+            db.execute(update(Progress).where(mine).values(**_NOT_COMPARED))
+            values = _added(published, bytes_main) | {"merge_round": Refresh.merge_round + 1}
+            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**values))
+
+    def published(
+        self,
+        own: Ownership,
+        *,
+        main_version: int,
+        delta_id: str,
+        counts: Counts,
+        bytes_main: int,
+        seconds: Mapping[str, float],
+    ) -> None:
+        """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late."""
+        with self._step(own, Phase.MERGING, Phase.CLEANUP) as db:
+            refresh = db.execute(select(Refresh.upper, Refresh.definition).where(Refresh.id == own.refresh_id)).one()
+            db.execute(
+                update(State)
+                .where(*_is_owned(own))
+                .values(
+                    published_upper=refresh.upper,
+                    published_version=main_version,
+                    published_delta_id=delta_id,
+                    published_hash=RefreshableTable.model_validate(refresh.definition).content_hash,
+                    is_main_trusted=True,
+                )
+            )
+            added = _added(counts, bytes_main) | {
+                "rows_unchanged": counts.unchanged,
+                "main_version": main_version,
+            }
+            partitions = self._partitions(db, own.refresh_id)
+            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **added)
+
+    def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
+        """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
+        with self._step(own, Phase.CLEANUP, Phase.NORMAL) as db:
+            self._end(db, own, seconds, Outcome.PUBLISHED, None)
+
+    def abandon(
+        self, own: Ownership, outcome: Outcome, error: ErrorReport | None, seconds: Mapping[str, float]
+    ) -> None:
+        """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released."""
+        with self._owned(own) as db:
+            phase = Phase(db.scalars(select(State.phase).where(*_is_owned(own))).one())
+            assert Phase.NORMAL in NEXT[phase]
+            assert phase is not Phase.CLEANUP
+            db.execute(update(State).where(*_is_owned(own)).values(phase=Phase.NORMAL, **_NOBODY))
+            self._end(db, own, seconds, outcome, error)
+
+    def record(self, refresh: RefreshRecord, caller: Caller, outcome: Outcome, **values: Any) -> None:
+        """Write the history row of a refresh that needed no lease: nothing to do, or read-only."""
+        row = _new_refresh(refresh, caller, outcome, self._now()) | values
+        with transaction(self.engine) as db:
+            db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=self._now()))
+
+    def end_preview(
+        self,
+        refresh_id: str,
+        outcome: Outcome,
+        reason: str,
+        counts: Counts,
+        partitions: Sequence[PartitionCounts],
+        error: ErrorReport | None = None,
+    ) -> None:
+        """Close the history row of a read-only refresh with what it found."""
+        found = {
+            "rows_inserted": counts.inserted,
+            "rows_updated": counts.updated,
+            "rows_deleted": counts.deleted,
+            "rows_unchanged": counts.unchanged,
+            "partitions": [_partition(p.partition, p.counts) for p in partitions][:_MAX_PARTITIONS_IN_HISTORY],
+        }
+        ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
+        stored = asdict(error) if error else None
+        with transaction(self.engine) as db:
+            db.execute(update(Refresh).where(Refresh.id == refresh_id).values(**ended, **found, error=stored))
+
+    def distrust_main(self, table_id: int) -> None:
+        """Note that main may differ from what the last publish left; the next refresh compares everything."""
+        with transaction(self.engine) as db:
+            db.execute(update(State).where(State.table_id == table_id).values(is_main_trusted=False))
+
+    def request_cancel(self, table_id: int, user: str | None) -> bool:
+        """Ask the refresh under way to stop; False when none is, or when main already has it."""
+        cancellable = State.phase.in_((Phase.REFRESHING, Phase.MERGING))
+        values = {
+            "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
+            "cancel_requested_by": user,
+        }
+        with transaction(self.engine) as db:
+            asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
+        return asked.rowcount == 1
+
+    @contextmanager
+    def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:
+        """Open a transaction in which `own` holds; the row stays locked until its end."""
+        believed = (*_is_owned(own), *(() if phase is None else (State.phase == phase,)))
+        with transaction(self.engine) as db:
+            held = db.execute(update(State).where(*believed).values(epoch=own.epoch))
+            if held.rowcount != 1:
+                raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
+            yield db
+
+    @contextmanager
+    def _step(self, own: Ownership, old: Phase, new: Phase) -> Iterator[Connection]:
+        assert new in NEXT[old]
+        with self._owned(own, old) as db:
+            yield db
+            after: dict[str, Any] = {"phase": new} | (_NOBODY if new is Phase.NORMAL else {})
+            db.execute(update(State).where(*_is_owned(own)).values(**after))
+
+    def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
+        who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}
+        db.execute(insert(Attempt).values(refresh_id=refresh_id, epoch=epoch, phase=phase, **who))
+
+    def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
+        is_this = Refresh.id == own.refresh_id
+        spent = dict(db.scalars(select(Refresh.phase_seconds).where(is_this)).one())
+        for phase, more in seconds.items():
+            spent[phase] = round(spent.get(phase, 0.0) + more, 3)
+        db.execute(update(Refresh).where(is_this).values(phase_seconds=spent, **values))
+
+    def _end(
+        self,
+        db: Connection,
+        own: Ownership,
+        seconds: Mapping[str, float],
+        outcome: Outcome,
+        error: ErrorReport | None,
+    ) -> None:
+        for gone in (Progress, ChunkRow):
+            db.execute(delete(gone).where(gone.refresh_id == own.refresh_id))
+        ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now()}
+        self._update_refresh(db, own, seconds, **ended, error=asdict(error) if error else None)
+
+    def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
+        changes = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
+        found = db.execute(
+            select(Progress.__table__)
+            .where(Progress.refresh_id == refresh_id)
+            .order_by(case((changes > 0, 0), else_=1), Progress.partition)
+            .limit(_MAX_PARTITIONS_IN_HISTORY)
+        )
+        return sorted(
+            (
+                _partition(p.partition, Counts(0, p.main_rows, p.rows_inserted, p.rows_updated, p.rows_deleted))
+                for p in found
+            ),
+            key=lambda p: str(p["partition"]),
+        )
+
+
+_NOBODY: dict[str, Any] = {
+    **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
+    **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
+    "lease_expires_ms": 0,
+}
+_NEVER_REFRESHED: dict[str, Any] = _NOBODY | {
+    "phase": Phase.NORMAL,
+    "epoch": 0,
+    "published_upper": 0,
+    **dict.fromkeys(("published_version", "published_delta_id", "published_hash")),
+    "is_main_trusted": False,
+}
+_NOT_COMPARED: dict[str, Any] = {
+    "is_completed": False,
+    **dict.fromkeys(("position", "checkpoint_version")),
+    **dict.fromkeys(("main_rows", "rows_inserted", "rows_updated", "rows_deleted"), 0),
+}
+
+
+def _is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
+    return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
+
+
+def _owned(caller: Caller, epoch: int, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
+    return {
+        "epoch": epoch,
+        "owner_key": caller.key,
+        "owner_process": caller.process,
+        "owned_since_ms": now,
+        "lease_expires_ms": now + lease_ms,
+        "cancel_requested_ms": None,
+        "cancel_requested_by": None,
+    }
+
+
+def _partition(name: str, counts: Counts) -> dict[str, Any]:
+    return {
+        "partition": name,
+        "rows_inserted": counts.inserted,
+        "rows_updated": counts.updated,
+        "rows_deleted": counts.deleted,
+        "rows_unchanged": counts.unchanged,
+    }
+
+
+def _added(counts: Counts, bytes_main: int) -> dict[str, Any]:
+    return {
+        "rows_inserted": Refresh.rows_inserted + counts.inserted,
+        "rows_updated": Refresh.rows_updated + counts.updated,
+        "rows_deleted": Refresh.rows_deleted + counts.deleted,
+        "bytes_main": Refresh.bytes_main + bytes_main,
+    }
+
+
+def _new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: ColumnElement[int]) -> dict[str, Any]:
+    zeros = dict.fromkeys(
+        (
+            *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
+            *("bytes_main", "bytes_staging"),
+        ),
+        0,
+    )
+    return zeros | {
+        "id": refresh.id,
+        "table_id": refresh.table_id,
+        "outcome": outcome,
+        "owner_key": caller.key,
+        "trigger": caller.trigger,
+        "user_name": caller.user,
+        "definition": refresh.definition.to_json(),
+        "overrides": list(refresh.overrides),
+        "is_read_only": outcome is Outcome.DIFFERENCES,
+        "lower": refresh.batch.lower if refresh.batch else None,
+        "upper": refresh.batch.upper if refresh.batch else None,
+        "frontier": to_json(refresh.frontier),
+        "strategy": refresh.choice.strategy,
+        "reason": refresh.choice.reason,
+        "phase_seconds": {},
+        "partitions": [],
+        "started_ms": now,
+    }

@@ -1,0 +1,423 @@
+"""One epoch's work on one refresh: run what is left, one durable step after the other.
+
+    plan.remaining ──▶ first step ──▶ its durable write ──▶ look at what is durable now ──▶ plan.remaining ──▶ ...
+
+An attempt knows nothing of the one before it. It fences main first, so that whoever worked under an older epoch fails,
+and reads everything else from the database and from main's log. It raises what goes wrong; `recovery` decides what
+becomes of the refresh then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, assert_never
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_mv_provider.core import plan, schema
+from airflow_mv_provider.core.fence import (
+    CommitNote,
+    Standing,
+    fence_version,
+    last_epoch,
+    next_txn_version,
+    stand,
+)
+from airflow_mv_provider.core.guard import Counts, judge
+from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import Chunk, RecordedChunk, plan_chunks, total
+from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
+from airflow_mv_provider.core.strategy import is_copied
+from airflow_mv_provider.exceptions import (
+    EngineError,
+    EpochRegressionError,
+    FencedError,
+    GuardRefusedError,
+    LeaseLostError,
+    MainMovedError,
+    MainUnsupportedError,
+    TransientError,
+)
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark import merge, staging, storage
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.staging import Layout
+
+log = logging.getLogger(__name__)
+
+_MAX_ROUNDS = 5
+_MAX_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a watcher is told before each step: how many of the refresh's chunks are compared."""
+
+    table: str
+    refresh_id: str
+    phase: Phase
+    message: str
+    done: int = 0
+    total: int = 0
+
+
+Watcher = Callable[[Progress], None]
+
+
+class Attempt:
+    """The steps of one refresh under one epoch.
+
+    spark : a session of this attempt's own
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spark: SparkSession,
+        table: TableRecord,
+        refresh: RefreshRecord,
+        own: Ownership,
+        source: SourceReader,
+        lease: Lease,
+        watch: Watcher,
+    ) -> None:
+        self.store = store
+        self.spark = spark
+        self.table = table
+        self.definition = refresh.definition
+        self.refresh = refresh
+        self.own = own
+        self.lease = lease
+        self.main = Main(spark, table.location, table.uuid)
+        self.workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
+        self.has_tried_publish = False
+        self._source = source
+        self._watch = watch
+        self._is_fenced = False
+        self._tries = 0
+        self._seconds: dict[str, float] = {}
+        self._began = (time.monotonic(), Phase.NORMAL)
+
+    def run(self, until: Phase = Phase.NORMAL) -> None:
+        """Do what is left up to phase `until`.
+
+        raises : LeaseLostError, RefreshCancelledError, and whatever a step raises
+        """
+        while (phase := self._phase()) is not until:
+            chunks, recorded = self.store.chunks(self.own.refresh_id)
+            steps = plan.remaining(
+                phase,
+                is_fenced=self._is_fenced,
+                chunks=chunks,
+                recorded={chunk.number for chunk in recorded},
+            )
+            if not steps:
+                return
+            self.lease.check(is_cancellable=phase is not Phase.CLEANUP)
+            self._began = time.monotonic(), phase
+            try:
+                self._run_step(steps[0], phase, recorded, len(chunks))
+            except TransientError:
+                # A step that was interrupted for a cancel fails in Spark's words; say why instead.
+                if self.lease.is_stopping:
+                    self.lease.check(is_cancellable=phase is not Phase.CLEANUP)
+                raise
+            finally:
+                self._count_time()
+            if isinstance(steps[0], plan.Clean):
+                return
+
+    def _run_step(self, step: plan.Step, phase: Phase, recorded: tuple[RecordedChunk, ...], num_chunks: int) -> None:
+        def say(message: str) -> None:
+            log.info("%s refresh %s epoch %d: %s", self.table.name, self.own.refresh_id, self.own.epoch, message)
+            self._watch(Progress(self.table.name, self.own.refresh_id, phase, message, len(recorded), num_chunks))
+
+        match step:
+            case plan.Fence():
+                say(f"fencing main for epoch {self.own.epoch}")
+                self._fence()
+            case plan.Stage():
+                say(f"staging {self.refresh.frontier.describe()}")
+                self._stage()
+            case plan.Compare(chunk):
+                say("comparing the whole table" if chunk.partitions is None else f"comparing {_named(chunk)}")
+                self._compare(chunk)
+            case plan.Publish():
+                say("publishing")
+                self._publish(recorded)
+            case plan.Clean():
+                say("cleaning up")
+                self._clean()
+            case _:
+                assert_never(step)
+
+    # -- fence ---------------------------------------------------------------------------------------------------
+
+    def _fence(self) -> None:
+        self._prepare_main()
+        before = self.main.own_commits()
+        newest = before[0].version
+        note = self._note("fence", fence_version(self.own.epoch))
+        try:
+            with durable(Write.FENCE):
+                self.main.fence(note)
+        except (FencedError, EngineError, MainMovedError) as error:
+            # Failed, or done with its answer lost: the log tells which.
+            self.lease.check()
+            log.info("The fence of epoch %d met %s", self.own.epoch, error)
+        commits = self.main.commits_since(newest)
+        if last_epoch(commits) > self.own.epoch:
+            raise FencedError(self.table.name, f"epoch {last_epoch(commits)} owns main; this is {self.own.epoch}.")
+        if not any(c.note and c.note.step == "fence" and c.note.epoch == self.own.epoch for c in commits):
+            self._tries += 1
+            if self._tries < _MAX_TRIES:
+                return
+            raise EpochRegressionError(
+                self.table.name, f"main's log refused epoch {self.own.epoch} although it shows no later one."
+            )
+        self._tries = 0
+        self._is_fenced = True
+
+    def _prepare_main(self) -> None:
+        """Create main if it is missing; refuse what cannot be ours."""
+        found = self.main.detail()
+        rows = self._source_rows()
+        columns = schema.columns_of(rows.schema.jsonValue())
+        schema.check_source(self.table.name, columns, self.definition.key, self.definition.partition_by)
+        if found is None:
+            with durable(Write.CREATE_MAIN):
+                self.main.create(rows.schema, self.definition.partition_by)
+            return
+        if found.partition_by != self.definition.partition_by:
+            raise MainUnsupportedError(
+                self.table.name,
+                f"main is partitioned by {_listed(found.partition_by)}, "
+                f"the definition by {_listed(self.definition.partition_by)}.",
+                hint="Partitions of a table cannot be changed in place: choose another name.",
+            )
+        schema.check_same(self.table.name, columns, self._layout().columns)
+
+    # -- stage and seal ------------------------------------------------------------------------------------------
+
+    def _stage(self) -> None:
+        layout, path, is_copy = self._layout(), self.workspace.staging(self.own.epoch), is_copied(self.definition)
+        rows = self._source_rows()
+        schema.check_same(self.table.name, schema.columns_of(rows.schema.jsonValue()), layout.columns)
+        with durable(Write.STAGING):
+            staging.load(rows, layout, path, is_copy=is_copy)
+        self._source.verify(self.refresh.frontier)
+        seal = staging.seal(self.spark, layout, path, is_copy=is_copy)
+        chunks = plan_chunks(
+            seal.partitions,
+            chunk_rows=self.definition.chunk_rows,
+            is_partitioned=bool(self.definition.partition_by),
+        )
+        with durable(Write.SEAL):
+            self.store.seal(self.own, seal, chunks, self._spent())
+
+    # -- merge ---------------------------------------------------------------------------------------------------
+
+    def _compare(self, chunk: Chunk) -> None:
+        refresh, layout = self._current(), self._layout()
+        assert refresh.seal is not None
+        base = self.main.commits_since(0)[0].version
+        difference = merge.compare(self.spark, self.main, layout, refresh.seal, chunk, base)
+        path: str | None = None
+        num_rows = digest = num_bytes = 0
+        try:
+            if self._is_adopting():
+                merge.check_adoptable(difference, self.definition)
+            if difference.num_rows:
+                path = self.workspace.changes(self.own.epoch, refresh.merge_round, chunk.number)
+                source = None if refresh.seal.is_copy else self._source_rows()
+                with durable(Write.CHANGES):
+                    num_rows, digest, num_bytes = merge.write_changes(
+                        self.spark, layout, refresh.seal, source, difference, path
+                    )
+        finally:
+            difference.corrections.unpersist()
+        record = RecordedChunk(
+            number=chunk.number,
+            epoch=self.own.epoch,
+            merge_round=refresh.merge_round,
+            base_version=base,
+            path=path,
+            num_rows=num_rows,
+            digest=digest,
+            num_bytes=num_bytes,
+            partitions=difference.partitions,
+        )
+        with durable(Write.PROGRESS):
+            self.store.record_chunk(self.own, record)
+
+    def _publish(self, recorded: tuple[RecordedChunk, ...]) -> None:
+        """Compare-and-append: look at main's log, then do the one thing it asks for; the next look confirms it."""
+        counts = total(recorded)
+        base = min(chunk.base_version for chunk in recorded)
+        standing = self.standing(base)
+        if standing.is_published or (not counts.changes and not standing.foreign):
+            self._published(standing, counts)
+        elif standing.foreign:
+            self._start_over(standing, counts)
+        else:
+            self._judge(counts)
+            self._merge(recorded, standing)
+
+    def standing(self, base: int) -> Standing:
+        """Read main's log after `base`.
+
+        raises : FencedError, when a later epoch has written
+        """
+        commits = self.main.commits_since(base)
+        standing = stand(
+            commits,
+            base=base,
+            latest=commits[0].version,
+            refresh_id=self.own.refresh_id,
+            epoch=self.own.epoch,
+        )
+        if standing.fenced_by is not None:
+            raise FencedError(self.table.name, f"epoch {standing.fenced_by} owns main; this is {self.own.epoch}.")
+        return standing
+
+    def fence_and_look(self) -> bool:
+        """Fence main, so that nothing of an older epoch can follow, and say whether this refresh is published in it."""
+        while not self._is_fenced:
+            self._fence()
+        _, recorded = self.store.chunks(self.own.refresh_id)
+        return bool(recorded) and bool(self.standing(min(c.base_version for c in recorded)).published)
+
+    def _judge(self, counts: Counts) -> None:
+        refusal = judge(self.definition.guards, counts, self.refresh.overrides)
+        if refusal:
+            raise GuardRefusedError(self.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
+
+    def _merge(self, recorded: tuple[RecordedChunk, ...], standing: Standing) -> None:
+        self._tries += 1
+        if self._tries > _MAX_TRIES:
+            raise EpochRegressionError(
+                self.table.name, f"Delta dropped the commits of epoch {self.own.epoch} as outdated."
+            )
+        self.lease.check()
+        txn_version = next_txn_version(self.main.own_commits(), self.own.epoch)
+        note = self._note("publish", txn_version, num_chunks=len(recorded))
+        self.has_tried_publish = True
+        try:
+            with durable(Write.PUBLISH):
+                merge.publish(self.spark, self.main, self._layout(), recorded, note)
+        except TransientError as error:
+            # Refused, overtaken, or done with its answer lost: the next look at main's log tells, and decides.
+            log.warning("%s: the commit met %s", self.table.name, error)
+            after = self.standing(standing.latest)
+            if self._tries == _MAX_TRIES and not after.published and not after.foreign:
+                raise
+
+    def _published(self, standing: Standing, counts: Counts) -> None:
+        found = self.main.detail()
+        assert found is not None
+        version = standing.published[-1].version if standing.published else standing.latest
+        with durable(Write.PUBLISHED):
+            self.store.published(
+                self.own,
+                main_version=version,
+                delta_id=found.delta_id,
+                counts=counts,
+                bytes_main=_bytes_added(standing),
+                seconds=self._spent(),
+            )
+
+    def _start_over(self, standing: Standing, counts: Counts) -> None:
+        """Discard the corrections: they were for a main that is no more."""
+        who = ", ".join(f"{c.operation} at version {c.version}" for c in standing.foreign[:3])
+        if self._current().merge_round + 1 >= _MAX_ROUNDS:
+            raise MainMovedError(self.table.name, f"another writer kept changing main ({who}).")
+        log.warning("%s: main was changed by others (%s); comparing again", self.table.name, who)
+        done = counts if standing.published else Counts()
+        self._tries = 0
+        self.store.discard_chunks(self.own, done, _bytes_added(standing))
+
+    # -- clean up ------------------------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        with durable(Write.STAGING_DELETE):
+            storage.remove(self.spark, self.workspace)
+        with durable(Write.NORMAL):
+            self.store.finish(self.own, self._spent())
+
+    # -- what the steps share ------------------------------------------------------------------------------------
+
+    def _phase(self) -> Phase:
+        state = self.store.state(self.table.id)
+        if state.refresh_id != self.own.refresh_id or state.epoch != self.own.epoch:
+            raise LeaseLostError(self.table.name, f"epoch {self.own.epoch} no longer owns the table.")
+        return state.phase
+
+    def _current(self) -> RefreshRecord:
+        found = self.store.refresh(self.own.refresh_id)
+        assert found is not None
+        return found
+
+    def _source_rows(self) -> DataFrame:
+        return self._source.read(self.refresh.frontier)
+
+    def _layout(self) -> Layout:
+        return self._columns_of_main
+
+    @cached_property
+    def _columns_of_main(self) -> Layout:
+        with translated(self.table.name):
+            found = self.spark.read.format("delta").load(self.table.location).schema
+        return Layout(self.definition, schema.columns_of(found.jsonValue()))
+
+    def _is_adopting(self) -> bool:
+        return self.definition.adopt and self.store.state(self.table.id).published_version is None
+
+    def _count_time(self) -> None:
+        began, phase = self._began
+        now = time.monotonic()
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - began
+        self._began = now, phase
+
+    def _spent(self) -> dict[str, float]:
+        self._count_time()
+        spent, self._seconds = self._seconds, {}
+        return spent
+
+    def _note(self, step: Literal["fence", "publish"], txn_version: int, *, num_chunks: int = 0) -> CommitNote:
+        assert self.refresh.batch is not None
+        return CommitNote(
+            table_uuid=self.table.uuid,
+            refresh_id=self.own.refresh_id,
+            epoch=self.own.epoch,
+            step=step,
+            txn_version=txn_version,
+            chunks=num_chunks,
+            upper=self.refresh.batch.upper,
+            definition_hash=self.definition.content_hash,
+            is_final=step == "publish",
+        )
+
+
+def _bytes_added(standing: Standing) -> int:
+    return sum(int(c.metrics.get("numTargetBytesAdded", 0)) for c in standing.published)
+
+
+def _named(chunk: Chunk) -> str:
+    if chunk.is_rest:
+        return "partitions that the source no longer has"
+    assert chunk.partitions is not None
+    first, last = chunk.partitions[0], chunk.partitions[-1]
+    return f"partition {first}" if first == last else f"{len(chunk.partitions)} partitions, {first} to {last}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"

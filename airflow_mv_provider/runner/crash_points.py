@@ -1,0 +1,63 @@
+"""Every durable write, by name and in order, and a way to die just before or after any of them.
+
+The runner wraps each durable write in `durable(...)`; nothing else in the code is a point of no return. Tests arm a
+function that raises or blocks there; `AMV_CRASH_AT=publish.after` (or `changes.after:2`, the second time) makes a real
+process kill itself with SIGKILL, as the demo does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+CRASH_VARIABLE = "AMV_CRASH_AT"
+
+
+class Write(StrEnum):
+    """The durable writes of a refresh, in the order of the protocol."""
+
+    REGISTER = "register"
+    ACQUIRE = "acquire"
+    HAND_OVER = "hand_over"
+    CREATE_MAIN = "create_main"
+    FENCE = "fence"
+    STAGING = "staging"
+    SEAL = "seal"
+    CHANGES = "changes"
+    PROGRESS = "progress"
+    PUBLISH = "publish"
+    PUBLISHED = "published"
+    STAGING_DELETE = "staging_delete"
+    NORMAL = "normal"
+
+
+_armed: Callable[[str], None] | None = None
+_seen: Counter[str] = Counter()
+
+
+def arm(action: Callable[[str], None] | None) -> None:
+    """Call `action` with "<write>.before" and "<write>.after" at every durable write; None disarms."""
+    global _armed  # noqa: PLW0603  one switch per process, as there is one process to kill
+    _armed = action
+
+
+@contextmanager
+def durable(write: Write) -> Iterator[None]:
+    """Mark the durable write inside."""
+    _reach(f"{write}.before")
+    yield
+    _reach(f"{write}.after")
+
+
+def _reach(point: str) -> None:
+    if _armed is not None:
+        _armed(point)
+    wanted, _, nth = os.environ.get(CRASH_VARIABLE, "").partition(":")
+    if wanted == point:
+        _seen[point] += 1
+        if _seen[point] == int(nth or 1):
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,81 @@
+"""Keep a lease alive while its owner works, and bring it control: a cancel, or the news that it is lost.
+
+The lease decides only who may try. Whoever ignores a lost one is stopped by the fence.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from airflow_mv_provider.core.state import Ownership
+from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, RefreshCancelledError
+from airflow_mv_provider.metadata.store import Store
+
+log = logging.getLogger(__name__)
+
+_BEATS_PER_LEASE = 4
+
+
+class Lease:
+    """Heartbeats in a thread of their own, from `with` to its end.
+
+    on_stop : called once, from that thread, when the work under way had better be interrupted
+    """
+
+    def __init__(self, store: Store, own: Ownership, lease_ms: int, on_stop: Callable[[], None]) -> None:
+        self.own = own
+        self._store = store
+        self._lease_ms = lease_ms
+        self._on_stop = on_stop
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._is_lost = False
+        self._is_cancelled = False
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{own.refresh_id[:8]}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self, *, is_cancellable: bool = True) -> None:
+        """Ask the database now, before a step is begun or a commit made.
+
+        raises : LeaseLostError, RefreshCancelledError, MetadataUnavailableError
+        """
+        self._renew()
+        if self._is_lost:
+            raise LeaseLostError(f"refresh {self.own.refresh_id}", f"epoch {self.own.epoch} no longer owns the table.")
+        if self._is_cancelled and is_cancellable:
+            raise RefreshCancelledError(f"refresh {self.own.refresh_id}", "it was cancelled on request.")
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once a heartbeat brought a cancel or a lost lease."""
+        return self._is_lost or self._is_cancelled
+
+    def _beat(self) -> None:
+        while not self._done.wait(self._lease_ms / _BEATS_PER_LEASE / 1000):
+            was_stopping = self.is_stopping
+            try:
+                self._renew()
+            except MetadataUnavailableError as error:
+                log.warning("Heartbeat failed, trying again: %s", error)
+                continue
+            if self.is_stopping and not was_stopping:
+                self._on_stop()
+
+    def _renew(self) -> None:
+        with self._lock:
+            renewal = self._store.renew(self.own, lease_ms=self._lease_ms)
+            self._is_lost = self._is_lost or not renewal.is_owner
+            self._is_cancelled = self._is_cancelled or renewal.is_cancel_requested

@@ -1,0 +1,59 @@
+"""Open the database and a runner for one process: what every entry point shares."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import uuid
+from pathlib import Path
+
+from sqlalchemy import Engine, make_url
+
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.settings import Settings
+
+
+def open_store(settings: Settings) -> Store:
+    """Return the store, its database at this package's version.
+
+    A SQLite file is made and brought up to date on the spot: it belongs to one machine. PostgreSQL is shared, so its
+    migration is a decision of its own.
+
+    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError
+    """
+    engine = open_database(settings)
+    if engine.dialect.name == "sqlite":
+        migrations.migrate(engine)
+    else:
+        migrations.check(engine)
+    return Store(engine)
+
+
+def open_database(settings: Settings) -> Engine:
+    """Return the engine of the metadata database; a SQLite file's directory is made."""
+    engine = open_engine(settings.database_url)
+    file = make_url(settings.database_url).database
+    if engine.dialect.name == "sqlite" and file:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    return engine
+
+
+def command_line_caller() -> Caller:
+    """Return a caller for one command: a key of its own, so that two commands are two callers."""
+    return Caller(f"cli:{uuid.uuid4().hex}", this_process(), "command line", _user())
+
+
+def this_process() -> str:
+    """Return host and pid, for people."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None  # a container's user id without a name

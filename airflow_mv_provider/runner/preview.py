@@ -1,0 +1,93 @@
+"""Read-only mode: compute and report the differences, write nothing to main, keep nobody waiting.
+
+It takes no lease and no fence, and stages under an id of its own, so any number may run beside a refresh. What it
+reports is the difference to main as it was when the comparison began.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.guard import Counts, judge
+from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
+from airflow_mv_provider.core.progress import PartitionCounts, Seal, plan_chunks
+from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
+from airflow_mv_provider.core.strategy import Choice, is_copied
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.spark import merge, staging, storage
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.staging import Layout
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+
+def preview(runner: Refresher, table: TableRecord, caller: Caller, overrides: Sequence[str]) -> RefreshReport:
+    """Return the differences between the source and main, per partition.
+
+    raises : the errors that a refresh would raise before Merging
+    """
+    source = runner.source_of(table, table.definition)
+    refresh = RefreshRecord(
+        id=uuid.uuid4().hex,
+        table_id=table.id,
+        definition=table.definition,
+        overrides=tuple(overrides),
+        batch=None,
+        frontier=source.probe(),
+        choice=Choice("corrections", "read-only: nothing is written"),
+    )
+    workspace = Workspace(table.warehouse, table.uuid, refresh.id)
+    runner.store.record(refresh, caller, Outcome.RUNNING, is_read_only=True)
+    try:
+        counted = _differences(runner, table, refresh, workspace)
+        total = sum((p.counts for p in counted), Counts())
+        refusal = judge(table.definition.guards, total, overrides)
+        reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
+        runner.store.end_preview(refresh.id, Outcome.DIFFERENCES, reason, total, counted)
+    except MvError as error:
+        runner.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
+        raise
+    finally:
+        storage.remove(runner.spark, workspace)
+    return runner.store.report(refresh.id)
+
+
+def _differences(
+    runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
+) -> tuple[PartitionCounts, ...]:
+    source = runner.source_of(table, table.definition)
+    rows = source.read(refresh.frontier)
+    columns = schema.columns_of(rows.schema.jsonValue())
+    schema.check_source(table.name, columns, table.definition.key, table.definition.partition_by)
+    main = Main(runner.spark, table.location, table.uuid)
+    exists = main.detail() is not None
+    if exists:
+        existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
+        schema.check_same(table.name, columns, existing)
+        columns = existing
+    layout, path, is_copy = Layout(table.definition, columns), workspace.staging(0), is_copied(table.definition)
+    staging.load(rows, layout, path, is_copy=is_copy)
+    source.verify(refresh.frontier)
+    seal = staging.seal(runner.spark, layout, path, is_copy=is_copy)
+    if not exists:
+        return tuple(
+            PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
+        )
+    return _compared(runner, main, layout, seal)
+
+
+def _compared(runner: Refresher, main: Main, layout: Layout, seal: Seal) -> tuple[PartitionCounts, ...]:
+    base = main.commits_since(0)[0].version
+    table = layout.table
+    chunks = plan_chunks(seal.partitions, chunk_rows=table.chunk_rows, is_partitioned=bool(table.partition_by))
+    found: list[PartitionCounts] = []
+    for chunk in chunks:
+        difference = merge.compare(runner.spark, main, layout, seal, chunk, base)
+        difference.corrections.unpersist()
+        found.extend(difference.partitions)
+    return tuple(found)

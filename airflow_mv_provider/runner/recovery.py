@@ -1,0 +1,148 @@
+"""What becomes of a refresh that did not end by itself. The only owner of recovery.
+
+    an attempt failed      settle     abandon it, or keep it for whoever comes next
+    its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
+    files were left        sweep      remove the workspaces of refreshes that have ended
+
+Giving up is safe only when nothing of the refresh can reach main any more. So before a refresh that may have tried to
+publish is abandoned, a new epoch fences main and looks at its log: if the publish is there, it runs forward instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from airflow_mv_provider.core.fence import last_epoch
+from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
+from airflow_mv_provider.core.phase import Ending, Recovery, on_failure, on_takeover
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshState, TableRecord, next_epoch
+from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, RefreshCancelledError
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.attempt import Attempt
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import Main
+
+log = logging.getLogger(__name__)
+
+OpenAttempt = Callable[[TableRecord, Ownership], AbstractContextManager[Attempt]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recoverer:
+    """Ends refreshes that did not end by themselves.
+
+    open_attempt : opens an attempt with its lease; the runner's, so that every attempt is built in one place
+    handover_ms  : how long a table is kept for a caller that retries
+    """
+
+    store: Store
+    spark: SparkSession
+    lease_ms: int
+    handover_ms: int
+    open_attempt: OpenAttempt
+
+    def hand_over(self, table: TableRecord, state: RefreshState, caller: Caller) -> Ownership | None:
+        """Take an unfinished refresh under an epoch later than the database and main's log know.
+
+        returns : None when somebody else was faster
+        """
+        main = Main(self.spark, table.location, table.uuid)
+        log_epoch = last_epoch(main.own_commits()) if main.detail() else 0
+        epoch = next_epoch(state.epoch, log_epoch)
+        with durable(Write.HAND_OVER):
+            return self.store.hand_over(state, caller, epoch=epoch, lease_ms=self.lease_ms)
+
+    def take_over(self, table: TableRecord, state: RefreshState, caller: Caller) -> RefreshReport | None:
+        """End the refresh that a dead owner left behind; main and the table's state are right afterwards.
+
+        returns : its report; None when somebody else was faster
+        raises  : whatever its remaining steps raise, after `settle`
+        """
+        own = self.hand_over(table, state, caller)
+        if own is None:
+            return None
+        log.warning("%s: taking over refresh %s in %s", table.name, own.refresh_id, state.phase)
+        match on_takeover(state.phase, is_cancel_requested=state.is_cancel_requested):
+            case Recovery.RESET:
+                self._abandon(table, own, Outcome.ABANDONED, _reset(table))
+            case Recovery.ABANDON:
+                self._give_up(table, own, Outcome.CANCELLED, _cancelled(table))
+            case Recovery.RESUME | Recovery.FINISH:
+                with self.open_attempt(table, own) as attempt:
+                    try:
+                        attempt.run()
+                    except MvError as error:
+                        self.settle(attempt, error, caller)
+                        raise
+            case Recovery.NOTHING:
+                raise AssertionError("a table in NORMAL has nothing to take over")
+        return self.store.report(own.refresh_id)
+
+    def settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
+        """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
+        if isinstance(error, LeaseLostError | MetadataUnavailableError):
+            return  # not ours any more, or nobody to tell: whoever comes next reads the row as it is
+        own, table = attempt.own, attempt.table
+        try:
+            state = self.store.state(table.id)
+            ending = on_failure(
+                state.phase,
+                error.code,
+                is_transient=error.is_transient,
+                will_retry=caller.will_retry,
+                merging_attempts=self.store.merging_attempts(own.refresh_id),
+            )
+            if ending is Ending.KEEP:
+                self.store.park(own, until_ms=self.handover_ms if caller.will_retry else 0)
+            elif not attempt.has_tried_publish:
+                self._abandon(table, own, outcome_of(error), error_report(error))
+            elif (fresh := self.hand_over(table, state, caller)) is not None:
+                self._give_up(table, fresh, outcome_of(error), error_report(error))
+        except MvError as another:
+            log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
+
+    def sweep(self, table: TableRecord) -> tuple[str, ...]:
+        """Remove the workspaces of this table's refreshes that have ended; return their refresh ids.
+
+        A workspace whose refresh this database does not know, or whose refresh is under way, is left alone.
+        """
+        ended = []
+        for refresh_id in sorted(storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)):
+            refresh = self.store.refresh(refresh_id)
+            if refresh is not None and refresh.is_ended:
+                storage.remove(self.spark, Workspace(table.warehouse, table.uuid, refresh_id))
+                ended.append(refresh_id)
+        return tuple(ended)
+
+    def _give_up(self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport) -> None:
+        """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published."""
+        with self.open_attempt(table, own) as attempt:
+            is_published = attempt.fence_and_look()
+            if is_published:
+                attempt.run()
+        if not is_published:
+            self._abandon(table, own, outcome, error)
+
+    def _abandon(self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport) -> None:
+        """Back to NORMAL first; only then are the files garbage."""
+        with durable(Write.NORMAL):
+            self.store.abandon(own, outcome, error, {})
+        with durable(Write.STAGING_DELETE):
+            storage.remove(self.spark, Workspace(table.warehouse, table.uuid, own.refresh_id))
+
+
+def _reset(table: TableRecord) -> ErrorReport:
+    problem = f"{table.name}: its process ended before the source was sealed."
+    return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
+
+
+def _cancelled(table: TableRecord) -> ErrorReport:
+    error = RefreshCancelledError(table.name, "it was cancelled on request.")
+    return error_report(error)

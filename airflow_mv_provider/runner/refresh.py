@@ -1,0 +1,368 @@
+"""The refresh protocol: how a table is brought up to date, exactly once, whatever dies on the way.
+
+    phase       step       what it does                                                  durable write
+    NORMAL      mint       bind our next version to the source's token: one batch, one pin
+                acquire    one compare-and-set takes the table's row under a new epoch   acquire
+    REFRESHING  fence      an empty commit in main's log: older epochs fail from now on  create_main, fence
+                stage      read the source once, under this epoch's own path             staging
+                seal       keys checked, counted, digested; the row moves to MERGING     seal
+    MERGING     compare    chunk by chunk: corrections written once, then recorded       changes, progress
+                judge      guards look at the exact counts; main is still as it was
+                publish    one MERGE, believed when main's log shows it as it was aimed  publish, published
+    CLEANUP     clean      this refresh's workspace, its progress; the row to NORMAL     staging_delete, normal
+
+Invariants that hold between any two of these writes:
+  1. One owner at a time may write main: the newest epoch. A lease says who may try, the fence who can.
+  2. main changes in one commit or not at all; before it, abandoning a refresh costs nothing.
+  3. Nothing is merged that was not sealed, and nothing is deleted that is not in the recorded corrections.
+  4. Files are removed only after the write that makes them garbage.
+
+Who works begins with a hand-over: the same refresh, a new epoch, then the fence. So a retried task, its twin and its
+zombie never share an epoch. The steps are in `attempt`, what happens when one fails or its owner dies in `recovery`,
+the order of writes and where tests kill in `crash_points`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from airflow_mv_provider.core.batch import mint
+from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch
+from airflow_mv_provider.core.frontier import Frontier, desired_upper
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.location import check_apart, main_location, source_location
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import (
+    Admission,
+    Caller,
+    Ownership,
+    RefreshRecord,
+    RefreshState,
+    TableRecord,
+    admit,
+    next_epoch,
+)
+from airflow_mv_provider.core.strategy import Choice, compare_reason
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    LeaseLostError,
+    MainNotOursError,
+    MvError,
+    RefreshFinishedError,
+    RefreshInProgressError,
+)
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.attempt import Attempt, Progress, Watcher
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.runner.preview import preview
+from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.sources.reader import SourceReader, open_source
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
+from airflow_mv_provider.spark.session import isolated, local_session
+
+log = logging.getLogger(__name__)
+
+_MAX_RACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The table is ours: a refresh that is to be worked on, and those that were ended for others on the way."""
+
+    table: TableRecord
+    own: Ownership
+    recovered: tuple[str, ...] = ()
+
+
+class Refresher:
+    """Refreshes tables for one process.
+
+    session : gives the Spark session when the first step needs one; called at most once
+    watch   : told of every step before it is done
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        session: Callable[[], SparkSession] = local_session,
+        watch: Watcher = lambda progress: None,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self._watch = watch
+        self._start = session
+        self._session: SparkSession | None = None
+
+    # -- what callers ask for ------------------------------------------------------------------------------------
+
+    def apply(self, definition: RefreshableTable) -> TableRecord:
+        """Register a definition; needs no Spark.
+
+        raises : UnsafeLocationError, TableConflictError, DefinitionError
+        """
+        warehouse = self.settings.warehouse
+        if warehouse is None:
+            raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
+        location = main_location(warehouse, definition.name)
+        source = source_location(definition.source.path, warehouse, self.settings.source_roots)
+        check_apart(location, source)
+        with durable(Write.REGISTER):
+            return self.store.register(definition, warehouse=warehouse, location=location)
+
+    def refresh(
+        self,
+        name: str,
+        caller: Caller,
+        *,
+        read_only: bool = False,
+        overrides: Sequence[str] = (),
+        force: bool = False,
+    ) -> RefreshReport:
+        """Bring a table up to date, all phases in this process.
+
+        read_only : compute and report the differences per partition; main is not written, nobody is kept waiting
+        overrides : guards set aside for this refresh
+        force     : compare even if the source says that nothing is new
+        raises    : RefreshInProgressError and every other MvError; what is durable then is a valid state
+        """
+        if read_only:
+            return preview(self, self.store.table(name), caller, overrides)
+        begun = self.begin(name, caller, overrides=overrides, force=force)
+        if isinstance(begun, RefreshReport):
+            return begun
+        self._work(begun.table, begun.own, caller, Phase.NORMAL)
+        return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
+
+    def begin(
+        self, name: str, caller: Caller, *, overrides: Sequence[str] = (), force: bool = False
+    ) -> Begun | RefreshReport:
+        """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
+
+        raises : RefreshInProgressError, when a live owner is at work
+        """
+        if unknown := set(overrides) - set(GUARD_NAMES):
+            raise DefinitionError(
+                "override",
+                f"{sorted(unknown)[0]!r} is not a guard.",
+                hint=f"Guards: {', '.join(GUARD_NAMES)}.",
+            )
+        table = self.store.table(name)
+        recovered: list[RefreshReport] = []
+        for _ in range(_MAX_RACES):
+            state = self.store.state(table.id)
+            match admit(state, caller.key):
+                case Admission.WAIT:
+                    raise _in_progress(table, state)
+                case Admission.ADOPT:
+                    own = self._recoverer.hand_over(table, state, caller)
+                    if own is not None:
+                        return Begun(table, own, tuple(r.refresh_id or "" for r in recovered))
+                case Admission.TAKE_OVER:
+                    if (ended := self._recoverer.take_over(table, state, caller)) is not None:
+                        recovered.append(ended)
+                case Admission.START:
+                    begun = self._start_new(table, state, caller, tuple(overrides), force=force)
+                    if isinstance(begun, RefreshReport):
+                        return _with_recovered(begun, recovered)
+                    if begun is not None:
+                        return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
+        raise _in_progress(table, self.store.state(table.id))
+
+    def resume(self, refresh_id: str, caller: Caller, *, until: Phase) -> RefreshReport:
+        """Go on with a refresh in another process of its caller, up to phase `until`, then keep it for the next one.
+
+        raises : RefreshFinishedError, when it has ended; RefreshInProgressError, when somebody else took it over
+        """
+        refresh = self.store.refresh(refresh_id)
+        if refresh is None or refresh.is_ended:
+            raise RefreshFinishedError(f"refresh {refresh_id}", "it has ended.")
+        table = self.table_of(refresh)
+        state = self.store.state(table.id)
+        if state.refresh_id != refresh_id or admit(state, caller.key) is Admission.WAIT:
+            raise _in_progress(table, state)
+        own = self._recoverer.hand_over(table, state, caller)
+        if own is None:
+            raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")
+        self._work(table, own, caller, until)
+        if until is not Phase.NORMAL:
+            self.store.park(own, until_ms=self.settings.handover_ms)
+        return self.store.report(refresh_id)
+
+    def park(self, begun: Begun) -> None:
+        """Keep a table that was begun for the next process of its caller."""
+        self.store.park(begun.own, until_ms=self.settings.handover_ms)
+
+    def recover(self, caller: Caller) -> tuple[RefreshReport, ...]:
+        """End every refresh whose owner is dead, and remove what refreshes that have ended left behind."""
+        ended = []
+        for table in self.store.tables():
+            state = self.store.state(table.id)
+            if admit(state, caller.key) is Admission.TAKE_OVER:
+                try:
+                    report = self._recoverer.take_over(table, state, caller)
+                except MvError as error:
+                    log.warning("%s: %s", table.name, error)
+                    report = self.store.report(state.refresh_id or "")
+                if report is not None:
+                    ended.append(report)
+            for refresh_id in self._recoverer.sweep(table):
+                log.info("%s: removed what refresh %s had left", table.name, refresh_id)
+        return tuple(ended)
+
+    # -- what they are made of -----------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """A session of this refresher's own, with its own confs."""
+        if self._session is None:
+            self._session = isolated(self._start())
+        return self._session
+
+    @property
+    def _recoverer(self) -> Recoverer:
+        return Recoverer(self.store, self.spark, self.settings.lease_ms, self.settings.handover_ms, self._attempt)
+
+    def source_of(self, table: TableRecord, definition: RefreshableTable) -> SourceReader:
+        """Return the reader of a table's source, which must lie apart from main."""
+        source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
+        check_apart(table.location, source.location)
+        return source
+
+    def table_of(self, refresh: RefreshRecord) -> TableRecord:
+        """Return the table that a refresh belongs to."""
+        return next(table for table in self.store.tables() if table.id == refresh.table_id)
+
+    def identified(self, table: TableRecord) -> tuple[TableRecord, Detail | None]:
+        """Return the table under the identity that main carries, and main's description.
+
+        raises : MainNotOursError, MainUnsupportedError, TableConflictError
+        """
+        main = Main(self.spark, table.location, table.uuid)
+        found = main.detail()
+        if found is None:
+            return table, None
+        carried = found.properties.get(UUID_PROPERTY)
+        if carried is None and not table.definition.adopt:
+            raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
+        if carried is None:
+            main.adopt()
+        elif carried != table.uuid:
+            self.store.adopt_uuid(table, carried)
+            table = replace(table, uuid=carried)
+        return table, found
+
+    @contextmanager
+    def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:
+        refresh = self.store.refresh(own.refresh_id)
+        assert refresh is not None
+        tag = f"mv-{own.refresh_id}"
+        self.spark.addTag(tag)
+        try:
+            with Lease(self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag)) as lease:
+                source = self.source_of(table, refresh.definition)
+                yield Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)
+        finally:
+            self.spark.removeTag(tag)
+
+    def _interrupt(self, tag: str) -> None:
+        self.spark.interruptTag(tag)
+
+    def _work(self, table: TableRecord, own: Ownership, caller: Caller, until: Phase) -> None:
+        with self._attempt(table, own) as attempt:
+            try:
+                attempt.run(until)
+            except MvError as error:
+                self._recoverer.settle(attempt, error, caller)
+                raise
+
+    def _start_new(
+        self,
+        table: TableRecord,
+        state: RefreshState,
+        caller: Caller,
+        overrides: tuple[str, ...],
+        *,
+        force: bool,
+    ) -> Begun | RefreshReport | None:
+        """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
+        frontier = self.source_of(table, table.definition).probe()
+        table, found = self.identified(table)
+        commits = Main(self.spark, table.location, table.uuid).own_commits() if found else []
+        definition = table.definition
+        reason = compare_reason(
+            is_first=state.published_version is None,
+            is_forced=force,
+            same_definition=state.published_hash == definition.content_hash,
+            is_trusted=_is_trusted(state, found, commits),
+            is_deterministic=definition.source.is_deterministic,
+        )
+        newest = self.store.newest_binding(table.id)
+        upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
+        batch = mint(upper, state.published_upper, None)
+        refresh = RefreshRecord(
+            id=uuid.uuid4().hex,
+            table_id=table.id,
+            definition=definition,
+            overrides=overrides,
+            batch=batch,
+            frontier=frontier,
+            choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
+        )
+        if batch is None:
+            self.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
+            return self.store.report(refresh.id)
+        epoch = next_epoch(state.epoch, last_epoch(commits))
+        with durable(Write.ACQUIRE):
+            own = self.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=self.settings.lease_ms)
+        return None if own is None else Begun(table, own)
+
+
+def _is_trusted(state: RefreshState, found: Detail | None, commits: Sequence[Commit]) -> bool:
+    """True if main provably is what the last publish left."""
+    version = state.published_version
+    if not state.is_main_trusted or found is None or version is None:
+        return False
+    is_log_long_enough = commits[-1].version <= version + 1
+    return (
+        found.delta_id == state.published_delta_id
+        and is_log_long_enough
+        and commits[0].version >= version
+        and is_untouched_since(commits, version)
+    )
+
+
+def _choice(reason: str | None, frontier: Frontier) -> Choice:
+    return Choice("corrections", reason or f"the source is new: {frontier.describe()}")
+
+
+def _with_recovered(report: RefreshReport, recovered: Sequence[RefreshReport]) -> RefreshReport:
+    """Report what was recovered, where nothing else was left to do."""
+    if not recovered:
+        return report
+    last = recovered[-1]
+    ids = tuple(r.refresh_id or "" for r in recovered)
+    return replace(last if last.outcome is Outcome.PUBLISHED else report, recovered=ids)
+
+
+def _in_progress(table: TableRecord, state: RefreshState) -> RefreshInProgressError:
+    return RefreshInProgressError(
+        table.name,
+        f"{state.owner_process} is refreshing it (epoch {state.epoch}, {state.phase}).",
+        owner=state.owner_process,
+        since_ms=state.owned_since_ms,
+        epoch=state.epoch,
+    )
+
+
+__all__ = ["Begun", "Progress", "Refresher"]

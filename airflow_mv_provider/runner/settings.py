@@ -1,0 +1,88 @@
+"""What an installation decides once; every surface (command line, Airflow, spark-submit) builds the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from airflow_mv_provider.core.location import absolute_root
+from airflow_mv_provider.exceptions import DefinitionError
+
+DATABASE_VARIABLE = "AMV_DATABASE_URL"
+WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where state and tables live, and how patient a lease is.
+
+    lease_ms    : an owner that does not renew for this long may be taken over
+    handover_ms : how long a table waits for the next task of its run
+    """
+
+    database_url: str
+    warehouse: str | None = None
+    source_roots: tuple[str, ...] = ()
+    lease_ms: int = 60_000
+    handover_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        if self.warehouse is not None:
+            object.__setattr__(self, "warehouse", absolute_root(self.warehouse))
+        object.__setattr__(self, "source_roots", tuple(absolute_root(root) for root in self.source_roots))
+
+    def __repr__(self) -> str:
+        return f"Settings(warehouse={self.warehouse!r})"  # the address may hold a password
+
+
+def from_environment(
+    *, database_url: str | None = None, warehouse: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """Build the settings from arguments first, then from AMV_* variables, then from defaults.
+
+    AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted and not exported.
+    """
+    url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
+    roots = tuple(root for root in environ.get("AMV_SOURCE_ROOTS", "").split(os.pathsep) if root)
+    settings = Settings(url or default_database_url(environ), source_roots=roots)
+    place = warehouse or environ.get(WAREHOUSE_VARIABLE)
+    return replace(
+        settings,
+        warehouse=_absolute(place) if place else None,
+        lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
+        handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
+    )
+
+
+def default_database_url(environ: Mapping[str, str] = os.environ) -> str:
+    """Return SQLite under AIRFLOW_HOME, the embedded default."""
+    home = Path(environ.get("AIRFLOW_HOME") or Path.home() / "airflow").absolute()
+    return f"sqlite:///{home / 'airflow_mv.db'}"
+
+
+def _absolute(place: str) -> str:
+    return place if ":" in place else str(Path(place).absolute())
+
+
+def _from_file(name: str | None) -> str | None:
+    if not name:
+        return None
+    try:
+        return Path(name).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DefinitionError(
+            f"{DATABASE_VARIABLE}_FILE", f"{name} cannot be read: {error.strerror}.", hint="Check the secret's file."
+        ) from error
+
+
+def _milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = environ.get(name)
+    if not value:
+        return default
+    try:
+        seconds = float(value)
+    except ValueError as error:
+        raise DefinitionError(name, f"{value!r} is not a number of seconds.", hint="Set it to a number.") from error
+    return round(seconds * 1000)

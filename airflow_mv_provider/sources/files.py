@@ -1,0 +1,110 @@
+"""Files as source, pinned by a listing with sizes and times, and read strictly.
+
+Spark reads a short CSV line as NULLs, cuts a long one off, and decodes bytes of another encoding into replacement
+characters, all in silence. Here each of them is an error that names the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.table import Files
+from airflow_mv_provider.exceptions import SourceChangedError, SourceNotFoundError
+from airflow_mv_provider.sources.place import check_link, confined
+from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
+
+_STRICT_CSV = {
+    "mode": "FAILFAST",
+    "enforceSchema": "false",  # the header's names must be the schema's, in its order
+    "columnPruning": "false",  # a pruned reader does not see that a line is too short or too long
+    "header": "true",
+}
+_REPLACEMENT = "\ufffd"
+
+
+class FilesReader:
+    """Reads csv or parquet files under one path or glob."""
+
+    def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
+        self._spark = spark
+        self._source = source
+        self._roots = (warehouse, roots)
+        self.location = confined(source.path, warehouse, roots)
+
+    def probe(self) -> FilesFrontier:
+        """List the files with sizes and times; see `SourceReader`."""
+        found = self._list([self.location])
+        if not found.files:
+            raise SourceNotFoundError("source", f"{self.location} holds no files.")
+        for file in found.files:
+            if "://" not in file.path:
+                check_link(file.path, *self._roots)
+        return found
+
+    def read(self, frontier: Frontier) -> DataFrame:
+        """Return the rows of exactly the pinned files; see `SourceReader`."""
+        assert isinstance(frontier, FilesFrontier)
+        paths = [_literal_path(file.path) for file in frontier.files]
+        with translated("source"):
+            reader = self._spark.read
+            if self._source.schema_:
+                reader = reader.schema(self._source.schema_)
+            if self._source.format == "csv":
+                rows = _decoded(reader.options(**(_STRICT_CSV | self._source.options)).csv(paths))
+            else:
+                rows = reader.parquet(*paths)
+        with translated("select"):
+            return rows.selectExpr(*self._source.select) if self._source.select else rows
+
+    def verify(self, frontier: Frontier) -> None:
+        """List the pinned files again; see `SourceReader`."""
+        assert isinstance(frontier, FilesFrontier)
+        now = self._list([_literal_path(file.path) for file in frontier.files])
+        if now != frontier:
+            changed = sorted({f.path for f in set(now.files) ^ set(frontier.files)})
+            raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
+
+    def _list(self, paths: list[str]) -> FilesFrontier:
+        try:
+            rows = (
+                self._spark.read.format("binaryFile").load(paths).select("path", "length", "modificationTime").collect()
+            )
+        except PySparkException as error:
+            if condition_of(error).startswith("PATH_NOT_FOUND"):
+                raise SourceNotFoundError("source", f"{self.location} does not exist.") from error
+            with translated("source"):
+                raise
+        return listing([(_plain(row.path), row.length, row.modificationTime) for row in rows])
+
+
+def _decoded(rows: DataFrame) -> DataFrame:
+    """Refuse replacement characters, which stand where bytes could not be decoded."""
+    message = F.concat(F.lit(f"{BAD_ENCODING} "), F.input_file_name())
+
+    def checked(name: str) -> Column:
+        column = F.col(quoted(name))
+        return (
+            F.when(column.contains(_REPLACEMENT), F.raise_error(message).cast("string")).otherwise(column).alias(name)
+        )
+
+    schema: StructType = rows.schema
+    return rows.select(
+        *(checked(f.name) if isinstance(f.dataType, StringType) else F.col(quoted(f.name)) for f in schema.fields)
+    )
+
+
+def _literal_path(path: str) -> str:
+    """Escape what a path's own characters would mean in a glob."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)

@@ -1,0 +1,175 @@
+"""Main as a Delta table: its identity, its log, its versions, and the fence.
+
+Everything is asked of the log through SQL; nothing here opens a file. Commits of ours are told by the note in their
+userMetadata, and the fence's transaction version keeps whoever comes later from being overtaken by who came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
+
+from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
+from airflow_mv_provider.core.identifier import literal, quoted
+from airflow_mv_provider.exceptions import MainUnsupportedError
+from airflow_mv_provider.spark.errors import condition_of, translated
+
+UUID_PROPERTY = "mv.table_uuid"
+_TXN_CONFS = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.commitInfo.userMetadata",
+)
+_MISSING = (
+    *("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"),
+    *("DELTA_PATH_EXISTS", "DELTA_TABLE_ONLY_OPERATION", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_EMPTY_DIRECTORY"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What a Delta table says of itself. `delta_id` changes when it is dropped and created again."""
+
+    delta_id: str
+    partition_by: tuple[str, ...]
+    properties: Mapping[str, str]
+    num_bytes: int
+
+
+def at_path(location: str) -> str:
+    """Return the SQL name of the Delta table at a location."""
+    return f"delta.{quoted(location)}"
+
+
+def detail(spark: SparkSession, location: str) -> Detail | None:
+    """Return the Delta table at `location`, or None if none is there.
+
+    raises : MainUnsupportedError, when something else lies there
+    """
+    try:
+        row = spark.sql(f"DESCRIBE DETAIL {at_path(location)}").collect()[0]
+    except PySparkException as error:
+        if condition_of(error).startswith(_MISSING):
+            return None
+        with translated(location):
+            raise
+    if row.format != "delta" or row.id is None:
+        raise MainUnsupportedError(location, f"what lies there is {row.format}, not Delta.")
+    return Detail(row.id, tuple(row.partitionColumns), dict(row.properties), row.sizeInBytes)
+
+
+def history(spark: SparkSession, location: str, limit: int | None = None) -> list[Row]:
+    """Return the rows of DESCRIBE HISTORY, newest first."""
+    last = "" if limit is None else f" LIMIT {int(limit)}"
+    with translated(location):
+        return spark.sql(f"DESCRIBE HISTORY {at_path(location)}{last}").collect()
+
+
+def latest_version(spark: SparkSession, location: str) -> int:
+    """Return the table's newest version."""
+    return int(history(spark, location, 1)[0].version)
+
+
+def read(spark: SparkSession, location: str, version: int) -> DataFrame:
+    """Return the table as it was at `version`."""
+    with translated(location):
+        return spark.read.format("delta").option("versionAsOf", version).load(location)
+
+
+@dataclass(frozen=True, slots=True)
+class Main:
+    """The main table of one refreshable table, seen through a session that nobody else uses."""
+
+    spark: SparkSession
+    location: str
+    table_uuid: str
+
+    def detail(self) -> Detail | None:
+        """Return main's own description, or None before its first refresh.
+
+        raises : MainUnsupportedError, when it forgets transactions or something else lies there
+        """
+        found = detail(self.spark, self.location)
+        if found is not None and "delta.setTransactionRetentionDuration" in found.properties:
+            raise MainUnsupportedError(
+                self.location,
+                "delta.setTransactionRetentionDuration makes it forget the fence.",
+                hint="Unset this table property.",
+            )
+        return found
+
+    def create(self, schema: StructType, partition_by: Sequence[str]) -> None:
+        """Create main, empty, with our identity; whoever creates it at the same time has created the same."""
+        columns = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in schema.fields)
+        partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
+        properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}, 'delta.enableDeletionVectors' = 'true'"
+        sql = (
+            f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
+            f"TBLPROPERTIES ({properties})"
+        )
+        try:
+            self.spark.sql(sql)
+        except PySparkException as error:
+            # Two creators at once: one wins, the other gets an error even with IF NOT EXISTS.
+            if detail(self.spark, self.location) is None:
+                with translated(self.location):
+                    raise error
+
+    def adopt(self) -> None:
+        """Write our identity into a table that exists; done once, before the first fence."""
+        properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}"
+        with translated(self.location):
+            self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({properties})")
+
+    def commits_since(self, version: int) -> list[Commit]:
+        """Return main's commits after `version`, newest first, and at least its newest commit."""
+        limit = 20
+        while True:
+            rows = history(self.spark, self.location, limit)
+            if len(rows) < limit or rows[-1].version <= version + 1:
+                return [self._commit(row) for row in rows if row.version > version or row is rows[0]]
+            limit *= 10
+
+    def own_commits(self) -> list[Commit]:
+        """Return commits that include the newest of ours, if main's log still holds one."""
+        for limit in (20, 200, None):
+            commits = [self._commit(row) for row in history(self.spark, self.location, limit)]
+            if any(c.note for c in commits) or limit is None or len(commits) < limit:
+                return commits
+        raise AssertionError("unreachable")
+
+    def fence(self, note: CommitNote) -> None:
+        """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
+        with translated(self.location):
+            empty = self.spark.createDataFrame([], self.spark.read.format("delta").load(self.location).schema)
+            (
+                empty.write.format("delta")
+                .mode("append")
+                .option("txnAppId", app_id(self.table_uuid))
+                .option("txnVersion", note.txn_version)
+                .option("userMetadata", note.to_json())
+                .save(self.location)
+            )
+
+    @contextmanager
+    def transaction(self, note: CommitNote) -> Iterator[None]:
+        """Let the one SQL statement inside commit under the note's transaction."""
+        for name, value in zip(
+            _TXN_CONFS, (app_id(self.table_uuid), str(note.txn_version), note.to_json()), strict=True
+        ):
+            self.spark.conf.set(name, value)
+        try:
+            with translated(self.location):
+                yield
+        finally:
+            for name in _TXN_CONFS:
+                self.spark.conf.unset(name)
+
+    def _commit(self, row: Row) -> Commit:
+        note = parse_note(row.userMetadata, self.table_uuid)
+        return Commit(row.version, row.operation, row.readVersion, note, dict(row.operationMetrics or {}))

@@ -1,0 +1,158 @@
+"""The one place where Spark's and Delta's errors become ours.
+
+PySpark cannot always render a Delta error, so nothing here trusts a whole message: the condition in square brackets
+decides, and at most one line of text is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from airflow_mv_provider.exceptions import (
+    CorruptRecordError,
+    DefinitionError,
+    EngineError,
+    FencedError,
+    FileEncodingError,
+    MainMovedError,
+    MvError,
+    SchemaMismatchError,
+    SealBrokenError,
+    SourceChangedError,
+    SourceFileError,
+    SourceNotFoundError,
+)
+
+# Text that our own SQL raises with raise_error, and the class it stands for.
+ROW_MISMATCH = "MV-ROW-MISMATCH"
+SEAL_MISMATCH = "MV-SEAL-MISMATCH"
+BAD_ENCODING = "MV-BAD-ENCODING"
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_FILE = re.compile(r"(?:reading file|CSV file:|read file|File) (\S+?)\.?(?:\s|$)")
+_FILE_URI = re.compile(r"\b(?:file|hdfs|abfss?|gs|s3a?):/[^\s'\",]+")
+_MOVED = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_MAX_COMMIT_RETRIES")
+_ANALYSIS = (
+    *(
+        "UNRESOLVED_COLUMN",
+        "PARSE_SYNTAX_ERROR",
+        "UNRESOLVED_ROUTINE",
+        "DATATYPE_MISMATCH",
+        "PARSE_EMPTY_STATEMENT",
+    ),
+    *("UNRESOLVED_STAR", "MISSING_AGGREGATION", "UNSUPPORTED_DATATYPE", "INVALID_EXTRACT", "WRONG_NUM_ARGS"),
+    *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
+)
+_MAX_TEXT = 300
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Turn what Spark raises inside into one of our errors, its own kept as the cause."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise translate(error, where) from error
+
+
+def condition_of(error: BaseException) -> str:
+    """Return the error's condition, such as DELTA_CONCURRENT_APPEND; "" when it has none."""
+    try:
+        if isinstance(error, PySparkException) and (found := error.getCondition()):
+            return str(found)
+    except Exception:
+        pass
+    matched = _CONDITION.search(_text(error))
+    return matched.group(1) if matched else ""
+
+
+def translate(error: BaseException, where: str) -> MvError:
+    """Return our error for one of Spark's; facts that are in its text (a file, a column) are kept."""
+    text = _text(error)
+    condition = condition_of(error)
+    if ROW_MISMATCH in text:
+        return MainMovedError(where, "a row of main is not what the differences were computed against.")
+    if SEAL_MISMATCH in text:
+        return SealBrokenError(where, "a row of the pinned source no longer reads as it was sealed.")
+    if BAD_ENCODING in text:
+        return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
+    if "DELTA_CONCURRENT_TRANSACTION" in text:
+        return FencedError(where, "another process of this table committed first.")
+    if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
+        return MainMovedError(where, f"another writer changed main during the commit ({condition}).")
+    return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
+
+
+def _source_error(error: BaseException, where: str, text: str, condition: str) -> MvError | None:
+    if condition.startswith("PATH_NOT_FOUND"):
+        return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
+    if "does not conform to the schema" in text or "CSV header" in text:
+        return SchemaMismatchError(where, f"the header of {_file_in(text)} is not the schema: {_header(text)}.")
+    if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
+        return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
+    if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "DELTA_FILE_NOT_FOUND" in text:
+        return SourceChangedError(where, f"{_file_in(text)} is gone since it was pinned.")
+    if condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) or "is not a Parquet file" in text:
+        return SourceFileError(where, f"{_file_in(text)} cannot be read: {_cause(text)}.")
+    if "Permission denied" in text:
+        return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.")
+    if condition.startswith(_ANALYSIS):
+        return DefinitionError(where, f"Spark does not understand it: {first_line(text)}.")
+    if _sql_state(error, text).startswith("22"):  # data exceptions: overflow, a cast that fails
+        return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
+    return None
+
+
+def first_line(text: str) -> str:
+    """Return the first telling line of an error's text, without stack and at most 300 characters long."""
+    lines = [line.strip() for line in text.splitlines()]
+    telling = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
+    at = _CONDITION.search(telling)
+    telling = telling[at.start() :] if at else telling
+    telling = re.sub(r"\s*SQLSTATE: \w+", "", telling).rstrip(". ;")
+    return telling if len(telling) <= _MAX_TEXT else telling[: _MAX_TEXT - 3] + "..."
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return type(error).__name__
+
+
+def _sql_state(error: BaseException, text: str) -> str:
+    found = re.search(r"SQLSTATE: (\w+)", text)
+    return found.group(1) if found else ""
+
+
+def _file_in(text: str) -> str:
+    found = _FILE_URI.search(text)
+    return re.sub(r"^file:/+", "/", found.group(0)).rstrip(".") if found else "the source"
+
+
+def _header(text: str) -> str:
+    found = re.search(r"Expected: (.*?) but found: (.*)", text)
+    if found:
+        return f"expected column {found.group(1).strip()!r}, found {found.group(2).strip()!r}"
+    counted = re.search(r"Header length: (\d+), schema size: (\d+)", text)
+    return f"{counted.group(1)} columns for {counted.group(2)}" if counted else "other columns"
+
+
+def _record(text: str) -> str:
+    found = re.search(r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)", text) or re.search(
+        r"detected in record parsing: (.*?)\.?\n", text
+    )
+    return repr(found.group(1)[:80]) if found else "see the file"
+
+
+def _cause(text: str) -> str:
+    for line in text.splitlines():
+        found = re.match(r"\s*Caused by: [\w.$]+: (.*)", line)
+        if found and "Encountered error" not in line:
+            return first_line(found.group(1))
+    return first_line(text)

@@ -1,0 +1,174 @@
+"""One Spark session, one PostgreSQL server and one warehouse per test: real parts, built for small tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import database_now, open_engine
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner import crash_points
+from airflow_mv_provider.runner.settings import Settings
+
+# Tests may not meet a developer's own settings.
+for _name in [name for name in os.environ if name.startswith("AMV_")]:
+    del os.environ[_name]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
+    from airflow_mv_provider.spark.session import local_session
+
+    os.environ["AMV_SPARK_MASTER"] = "local[2]"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = local_session("tests", driver_memory="2g")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    session.stop()
+
+
+@dataclass
+class Clock:
+    """The database's clock, moved forward by tests instead of waiting."""
+
+    ahead_ms: int = 0
+
+    def now(self, dialect: str) -> Any:
+        return database_now(dialect) + self.ahead_ms
+
+    def pass_ms(self, ms: int) -> None:
+        self.ahead_ms += ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@dataclass
+class Lake:
+    """A warehouse with its metadata database, and what a test does with them."""
+
+    spark: Any
+    root: Path
+    store: Store
+    settings: Settings
+    clock: Clock
+    _callers: int = field(default=0)
+
+    def refresher(self, **more: Any) -> Any:
+        """A runner as another process would have: its own Spark session and its own Store."""
+        from airflow_mv_provider.runner.refresh import Refresher
+
+        return Refresher(Store(self.store.engine, self.clock.now), self.settings, lambda: self.spark, **more)
+
+    def caller(self, key: str | None = None, **more: Any) -> Caller:
+        self._callers += 1
+        return Caller(key or f"test:{self._callers}", f"host:{self._callers}", **more)
+
+    def apply(self, **changes: Any) -> RefreshableTable:
+        definition = a_table(**changes)
+        self.refresher().apply(definition)
+        return definition
+
+    def refresh(self, name: str = "orders", **more: Any) -> Any:
+        caller = more.pop("caller", None) or self.caller()
+        return self.refresher().refresh(name, caller, **more)
+
+    def write(self, sql_or_frame: Any, path: str = "raw/orders", *, mode: str = "overwrite") -> None:
+        """Write a Delta source: a SELECT or a DataFrame."""
+        frame = self.spark.sql(sql_or_frame) if isinstance(sql_or_frame, str) else sql_or_frame
+        frame.write.format("delta").mode(mode).option("overwriteSchema", str(mode == "overwrite").lower()).save(
+            str(self.root / path)
+        )
+
+    def sql(self, text: str, *, path: str = "orders") -> list[Any]:
+        """Run SQL; {t} stands for the table at `path`."""
+        return self.spark.sql(text.format(t=f"delta.`{self.root / path}`")).collect()
+
+    def rows(self, path: str = "orders") -> list[tuple[Any, ...]]:
+        """All rows of a Delta table, sorted, as an independent reader (delta-rs) sees them."""
+        return read_independently(self.root / path)
+
+    def phase(self, name: str = "orders") -> str:
+        return str(self.store.state(self.store.table(name).id).phase)
+
+    def versions(self, path: str = "orders") -> int:
+        return int(self.spark.sql(f"DESCRIBE HISTORY delta.`{self.root / path}` LIMIT 1").collect()[0].version)
+
+    def workspaces(self) -> list[str]:
+        """Whatever lies in the staging area, files only."""
+        area = self.root / "_mv"
+        return sorted(str(p.relative_to(area)) for p in area.rglob("*") if p.is_file()) if area.exists() else []
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path, clock: Clock) -> Lake:
+    engine = open_engine(f"sqlite:///{tmp_path / 'mv.db'}")
+    migrations.migrate(engine)
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    settings = Settings(str(engine.url), str(warehouse))
+    return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
+
+
+def a_table(**changes: Any) -> RefreshableTable:
+    """A definition; a test spells out only what it is about."""
+    values: dict[str, Any] = {"name": "orders", "source": DeltaSource("raw/orders"), "key": ["id"]}
+    return RefreshableTable(**(values | changes))
+
+
+def read_independently(location: Path) -> list[tuple[Any, ...]]:
+    """Read a whole Delta table without Spark: rows as tuples in the columns' order by name, sorted, NaN made equal."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = QueryBuilder().register("t", DeltaTable(str(location))).execute("SELECT * FROM t").read_all()
+    names = sorted(table.schema.names)
+    columns = [table.column(name).to_pylist() for name in names]
+    rows = [tuple(_plain(value) for value in row) for row in zip(*columns, strict=True)]
+    return sorted(rows, key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    if isinstance(value, list):
+        return tuple(_plain(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((k, _plain(v)) for k, v in sorted(value.items()))
+    return value
+
+
+class Crash(BaseException):
+    """Stands for SIGKILL in tests that stay in one process: no handler of ours may catch it."""
+
+
+@pytest.fixture
+def crash_at() -> Iterator[Callable[[str], None]]:
+    """Arm one crash: `crash_at("publish.after")` kills the next refresh there, once; ":2" at the second passing."""
+
+    def arm(point: str) -> None:
+        name, _, nth = point.partition(":")
+        left = [int(nth or 1)]
+
+        def reach(reached: str) -> None:
+            if reached == name:
+                left[0] -= 1
+                if left[0] == 0:
+                    crash_points.arm(None)
+                    raise Crash(point)
+
+        crash_points.arm(reach)
+
+    yield arm
+    crash_points.arm(None)

@@ -1,0 +1,47 @@
+"""A refresh makes main equal to its source, and only what differs is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+
+pytestmark = pytest.mark.slow
+
+
+def test_first_refresh_creates_main_equal_to_the_source(lake):
+    lake.write("SELECT id, concat('v', id) AS v FROM range(50)")
+    lake.apply()
+
+    report = lake.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (50, 0, 0)
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def test_unchanged_source_is_not_read_again(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    lake.refresh()
+    before = lake.versions()
+
+    report = lake.refresh()
+
+    assert report.outcome is Outcome.NOTHING_TO_DO
+    assert lake.versions() == before
+
+
+def test_only_the_differences_are_written(lake):
+    lake.write("SELECT id, id % 3 AS p, concat('v', id) AS v FROM range(100)")
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'late' WHERE id IN (3, 6)", path="raw/orders")
+    lake.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")
+    lake.sql("INSERT INTO {t} VALUES (1000, 0, 'new')", path="raw/orders")
+
+    report = lake.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 97)
+    assert lake.rows("orders") == lake.rows("raw/orders")
+    assert lake.workspaces() == []
