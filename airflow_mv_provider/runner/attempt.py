@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core import plan, schema
 from airflow_mv_provider.core.fence import (
+    Commit,
     CommitNote,
     Standing,
     fence_version,
@@ -103,6 +104,8 @@ class Attempt:
         self._source = source
         self._watch = watch
         self._is_fenced = False
+        self._base = 0  # main's version that chunks are compared with; set by the fence
+        self._delta_id = ""
         self._tries = 0
         self._seconds: dict[str, float] = {}
         self._began = (time.monotonic(), Phase.NORMAL)
@@ -164,8 +167,7 @@ class Attempt:
 
     def _fence(self) -> None:
         self._prepare_main()
-        before = self.main.own_commits()
-        newest = before[0].version
+        newest = self.main.log()[0].version
         note = self._note("fence", fence_version(self.own.epoch))
         try:
             with durable(Write.FENCE):
@@ -174,7 +176,7 @@ class Attempt:
             # Failed, or done with its answer lost: the log tells which.
             self.lease.check()
             log.info("The fence of epoch %d met %s", self.own.epoch, error)
-        commits = self.main.commits_since(newest)
+        commits = self.main.log(newest)
         if last_epoch(commits) > self.own.epoch:
             raise FencedError(self.table.name, f"epoch {last_epoch(commits)} owns main; this is {self.own.epoch}.")
         if not any(c.note and c.note.step == "fence" and c.note.epoch == self.own.epoch for c in commits):
@@ -184,6 +186,7 @@ class Attempt:
             raise EpochRegressionError(
                 self.table.name, f"main's log refused epoch {self.own.epoch} although it shows no later one."
             )
+        self._base = commits[0].version
         self._tries = 0
         self._is_fenced = True
 
@@ -196,7 +199,9 @@ class Attempt:
         if found is None:
             with durable(Write.CREATE_MAIN):
                 self.main.create(rows.schema, self.definition.partition_by)
-            return
+            found = self.main.detail()
+            assert found is not None
+        self._delta_id = found.delta_id
         if found.partition_by != self.definition.partition_by:
             raise MainUnsupportedError(
                 self.table.name,
@@ -229,7 +234,7 @@ class Attempt:
     def _compare(self, chunk: Chunk) -> None:
         refresh, layout = self._current(), self._layout()
         assert refresh.seal is not None
-        base = self.main.commits_since(0)[0].version
+        base = self._base
         difference = merge.compare(self.spark, self.main, layout, refresh.seal, chunk, base)
         path: str | None = None
         num_rows = digest = num_bytes = 0
@@ -262,53 +267,47 @@ class Attempt:
     def _publish(self, recorded: tuple[RecordedChunk, ...]) -> None:
         """Compare-and-append: look at main's log, then do the one thing it asks for; the next look confirms it."""
         counts = total(recorded)
-        base = min(chunk.base_version for chunk in recorded)
-        standing = self.standing(base)
+        commits, standing = self._look(recorded)
         if standing.is_published or (not counts.changes and not standing.foreign):
             self._published(standing, counts)
         elif standing.foreign:
             self._start_over(standing, counts)
         else:
             self._judge(counts)
-            self._merge(recorded, standing)
+            self._merge(recorded, next_txn_version(commits, self.own.epoch))
 
-    def standing(self, base: int) -> Standing:
-        """Read main's log after `base`.
+    def _look(self, recorded: tuple[RecordedChunk, ...]) -> tuple[list[Commit], Standing]:
+        """Read main's log since the oldest version that a recorded chunk was compared with.
 
         raises : FencedError, when a later epoch has written
         """
-        commits = self.main.commits_since(base)
-        standing = stand(
-            commits,
-            base=base,
-            latest=commits[0].version,
-            refresh_id=self.own.refresh_id,
-            epoch=self.own.epoch,
-        )
+        base = min(chunk.base_version for chunk in recorded)
+        commits = self.main.log(base)
+        latest = commits[0].version
+        standing = stand(commits, base=base, latest=latest, refresh_id=self.own.refresh_id, epoch=self.own.epoch)
         if standing.fenced_by is not None:
             raise FencedError(self.table.name, f"epoch {standing.fenced_by} owns main; this is {self.own.epoch}.")
-        return standing
+        return commits, standing
 
     def fence_and_look(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow, and say whether this refresh is published in it."""
         while not self._is_fenced:
             self._fence()
         _, recorded = self.store.chunks(self.own.refresh_id)
-        return bool(recorded) and bool(self.standing(min(c.base_version for c in recorded)).published)
+        return bool(recorded) and bool(self._look(recorded)[1].published)
 
     def _judge(self, counts: Counts) -> None:
         refusal = judge(self.definition.guards, counts, self.refresh.overrides)
         if refusal:
             raise GuardRefusedError(self.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
 
-    def _merge(self, recorded: tuple[RecordedChunk, ...], standing: Standing) -> None:
+    def _merge(self, recorded: tuple[RecordedChunk, ...], txn_version: int) -> None:
         self._tries += 1
         if self._tries > _MAX_TRIES:
             raise EpochRegressionError(
                 self.table.name, f"Delta dropped the commits of epoch {self.own.epoch} as outdated."
             )
         self.lease.check()
-        txn_version = next_txn_version(self.main.own_commits(), self.own.epoch)
         note = self._note("publish", txn_version, num_chunks=len(recorded))
         self.has_tried_publish = True
         try:
@@ -317,19 +316,17 @@ class Attempt:
         except TransientError as error:
             # Refused, overtaken, or done with its answer lost: the next look at main's log tells, and decides.
             log.warning("%s: the commit met %s", self.table.name, error)
-            after = self.standing(standing.latest)
-            if self._tries == _MAX_TRIES and not after.published and not after.foreign:
+            _, standing = self._look(recorded)
+            if self._tries == _MAX_TRIES and not standing.published and not standing.foreign:
                 raise
 
     def _published(self, standing: Standing, counts: Counts) -> None:
-        found = self.main.detail()
-        assert found is not None
         version = standing.published[-1].version if standing.published else standing.latest
         with durable(Write.PUBLISHED):
             self.store.published(
                 self.own,
                 main_version=version,
-                delta_id=found.delta_id,
+                delta_id=self._delta_id,
                 counts=counts,
                 bytes_main=_bytes_added(standing),
                 seconds=self._spent(),
@@ -343,6 +340,7 @@ class Attempt:
         log.warning("%s: main was changed by others (%s); comparing again", self.table.name, who)
         done = counts if standing.published else Counts()
         self._tries = 0
+        self._base = standing.latest
         self.store.discard_chunks(self.own, done, _bytes_added(standing))
 
     # -- clean up ------------------------------------------------------------------------------------------------

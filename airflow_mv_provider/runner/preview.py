@@ -82,7 +82,7 @@ def _differences(
 
 
 def _compared(runner: Refresher, main: Main, layout: Layout, seal: Seal) -> tuple[PartitionCounts, ...]:
-    base = main.commits_since(0)[0].version
+    base = main.log()[0].version
     table = layout.table
     chunks = plan_chunks(seal.partitions, chunk_rows=table.chunk_rows, is_partitioned=bool(table.partition_by))
     found: list[PartitionCounts] = []

@@ -298,7 +298,7 @@ class Refresher:
         """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
         frontier = self.source_of(table, table.definition).probe()
         table, found = self.identified(table)
-        commits = Main(self.spark, table.location, table.uuid).own_commits() if found else []
+        commits = Main(self.spark, table.location, table.uuid).log(state.published_version) if found else []
         definition = table.definition
         reason = compare_reason(
             is_first=state.published_version is None,

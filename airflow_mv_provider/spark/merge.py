@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.fence import CommitNote
@@ -44,6 +44,7 @@ from airflow_mv_provider.spark.staging import Layout
 _MAX_BROADCAST_ROWS = 200_000
 _MAX_PRUNED_PARTITIONS = 200
 _MAX_SUSPECT_FRACTION = 0.5
+_MIN_ROWS_FOR_CHECKSUMS = 200_000  # below, one more job costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,18 @@ def compare(
         existing = staging.aligned(delta.read(spark, main.location, base_version), layout)
         actual = _restricted(existing, table, members).select(*_columns(table.group_by), HASH)
         num_rows = sum(p.num_rows for p in sealed)
+        if num_rows < _MIN_ROWS_FOR_CHECKSUMS:
+            found = diff.corrections(desired, actual, table.group_by).persist()
+            return Difference(found, *_counted(found, table, sealed))
         suspects = diff.suspects(desired, actual, table.group_by, num_rows).persist()
         num_suspects = suspects.count()
         if num_suspects <= _MAX_SUSPECT_FRACTION * diff.bucket_count(num_rows):
             desired = diff.within(desired, suspects, table.group_by, num_rows)
             actual = diff.within(actual, suspects, table.group_by, num_rows)
         found = diff.corrections(desired, actual, table.group_by).persist()
-        num_corrections, counted = _counted(found, table, sealed, is_empty=num_suspects == 0)
+        counted = _counted(found, table, sealed, is_empty=num_suspects == 0)
         suspects.unpersist()
-    return Difference(found, num_corrections, counted)
+    return Difference(found, *counted)
 
 
 def check_adoptable(difference: Difference, table: RefreshableTable) -> None:
@@ -129,15 +133,15 @@ def write_changes(
     )
     with translated(table.name):
         deleted = found.where(~needs_row)
-        rows = written.unionByName(deleted, allowMissingColumns=True)
+        seen = Observation()
+        rows = written.unionByName(deleted, allowMissingColumns=True).observe(seen, *_digest())
         rows.write.format("delta").mode("errorifexists").save(path)
-        num_rows, digest = _digest(delta.read(spark, path, 0))
+        num_rows, digest = seen.get["num_rows"], seen.get["digest"]
     if num_rows != difference.num_rows:
         raise SealBrokenError(
             table.name, f"{difference.num_rows:,} corrections were found, and rows for {num_rows:,} of them."
         )
-    described = delta.detail(spark, path)
-    return num_rows, digest, described.num_bytes if described else 0
+    return num_rows, digest, int(delta.history(spark, path, 1)[0].operationMetrics["numOutputBytes"])
 
 
 def publish(
@@ -202,16 +206,16 @@ def _recorded_changes(spark: SparkSession, where: str, chunk: RecordedChunk) -> 
     assert chunk.path is not None
     changes = delta.read(spark, chunk.path, 0)
     with translated(where):
-        if _digest(changes) != (chunk.num_rows, chunk.digest):
+        read = changes.agg(*_digest()).collect()[0]
+        if (read.num_rows, read.digest) != (chunk.num_rows, chunk.digest):
             raise SealBrokenError(where, f"the corrections at {chunk.path} are not what was recorded.")
     return changes
 
 
-def _digest(changes: DataFrame) -> tuple[int, int]:
-    """Return rows and a digest over what each of them does."""
+def _digest() -> tuple[Column, Column]:
+    """Count rows, and sum up what each of them does."""
     hashed = F.xxhash64(OP, F.coalesce(OLD_HASH, F.lit(0)), F.coalesce(NEW_HASH, F.lit(0)))
-    row = changes.agg(F.count(F.lit(1)).alias("n"), F.bit_xor(hashed).alias("digest")).collect()[0]
-    return row.n, row.digest or 0
+    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(hashed), F.lit(0)).alias("digest")
 
 
 def _members(
@@ -278,7 +282,7 @@ def _is_member_sql(alias: str, table: RefreshableTable, layout: Layout, members:
 
 
 def _counted(
-    found: DataFrame, table: RefreshableTable, sealed: Sequence[SealedPartition], *, is_empty: bool
+    found: DataFrame, table: RefreshableTable, sealed: Sequence[SealedPartition], *, is_empty: bool = False
 ) -> tuple[int, tuple[PartitionCounts, ...]]:
     """Count corrections per partition; rows that are the same on both sides follow from what was sealed."""
     desired = {p.partition: p.num_rows for p in sealed}

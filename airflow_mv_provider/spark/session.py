@@ -1,11 +1,20 @@
-"""Sessions: the embedded local one, and a session of its own for each refresh."""
+"""Sessions: the embedded local one, a submitted program's, and a session of its own for each refresh."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from airflow_mv_provider.exceptions import DefinitionError, EngineError
 
 # What every refresh relies on, whatever the surrounding session says.
 _CONFS = {
@@ -18,33 +27,57 @@ _CONFS = {
     "spark.sql.adaptive.enabled": "true",
 }
 
+_WITH_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 costs seconds on small tables
+}
+
 
 def local_session(app_name: str = "airflow-mv", *, driver_memory: str = "2g") -> SparkSession:
     """Return the session of this process, starting local Spark with Delta when there is none.
 
-    cost : 5 to 15 seconds for the first call, and Ivy's download of Delta's jars on a machine that lacks them
+    cost   : 5 to 15 seconds for the first call, and Ivy's download of Delta's jars on a machine that lacks them
+    raises : DefinitionError, when Java is missing; EngineError, when Spark does not start
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    from delta import configure_spark_with_delta_pip
-
     cores = os.cpu_count() or 1
-    builder = (
-        SparkSession.builder.master(os.environ.get("AMV_SPARK_MASTER", "local[*]"))
-        .appName(app_name)
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.driver.memory", os.environ.get("AMV_DRIVER_MEMORY", driver_memory))
-        .config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
-        .config("spark.databricks.delta.snapshotPartitions", "2")  # the default of 50 costs seconds on small tables
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log_settings()}")
+    _start_quietly(
+        _WITH_DELTA
+        | {
+            "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
+            "spark.app.name": app_name,
+            "spark.jars.packages": _delta_packages(),
+            "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
+            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()}",
+        }
     )
-    return configure_spark_with_delta_pip(builder).getOrCreate()
+    return SparkSession.builder.getOrCreate()
+
+
+def submitted_session() -> SparkSession:
+    """Return the session of a program that spark-submit started: master and resources are the submitter's.
+
+    raises : DefinitionError, when Delta's jars were not submitted with it
+    """
+    builder = SparkSession.builder
+    for name, value in _WITH_DELTA.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        session.catalog.currentDatabase()  # a session without Delta's classes starts all the same, and fails here
+    except (PySparkException, Py4JError) as error:
+        raise DefinitionError(
+            "spark-submit", "Delta's classes are missing.", hint=f"Submit with --packages {_delta_packages()}."
+        ) from error
+    return session
 
 
 def isolated(spark: SparkSession) -> SparkSession:
@@ -57,3 +90,38 @@ def isolated(spark: SparkSession) -> SparkSession:
 
 def _log_settings() -> str:
     return (Path(__file__).parent / "log4j2.properties").as_uri()
+
+
+def _delta_packages() -> str:
+    """Return the Maven coordinates of the jars that belong to the installed delta-spark."""
+    from delta import configure_spark_with_delta_pip
+
+    options: dict[str, str] = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    return options["spark.jars.packages"]
+
+
+def _start_quietly(confs: dict[str, str]) -> None:
+    """Start the JVM with its chatter (Ivy's report, start-up warnings) kept back, and told only if it fails.
+
+    With AMV_SPARK_LOG_LEVEL set, all of it goes to stderr. Never to stdout: that belongs to our caller's answer.
+    """
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise DefinitionError("Spark", "Java is not found.", hint="Install Java 17, or set JAVA_HOME.")
+    conf = SparkConf(loadDefaults=False).setAll(list(confs.items()))
+    with TemporaryFile() as chatter:
+        target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
+        try:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})
+            SparkContext(conf=conf, gateway=gateway)
+        except (PySparkException, Py4JError) as error:
+            chatter.seek(0)
+            raise EngineError(
+                "Spark", f"it did not start: {_telling(chatter.read().decode(errors='replace'))}."
+            ) from error
+
+
+def _telling(chatter: str) -> str:
+    lines = [line.strip() for line in chatter.splitlines() if line.strip()]
+    wanted = ("Exception", "not found", "not set", "rror:", "UNRESOLVED DEPENDENCIES")
+    telling = [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it said nothing"]
+    return telling[0][:300].rstrip(". ")

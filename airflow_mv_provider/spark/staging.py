@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +24,6 @@ from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
     NullKeyError,
     PartitionValueError,
-    SealBrokenError,
 )
 from airflow_mv_provider.spark import delta, diff
 from airflow_mv_provider.spark.errors import translated
@@ -81,16 +81,15 @@ def seal(spark: SparkSession, layout: Layout, path: str, *, is_copy: bool) -> Se
     table = layout.table
     with translated(table.name):
         staged = spark.read.format("delta").load(path)
-        _check_nulls(staged, table)
+        measured, num_null_keys = _measured(staged, table)
+        if num_null_keys:
+            raise _null_key(staged, table, num_null_keys)
         _check_duplicates(staged, table)
-        measured = measure(staged, table)
     for part in measured:
         if problem := unstorable(part.partition, table.partition_by):
             raise PartitionValueError(table.name, problem)
-    found = delta.detail(spark, path)
-    if found is None:
-        raise SealBrokenError(table.name, "the staging table is gone.")
-    return Seal(path, delta.latest_version(spark, path), is_copy, found.num_bytes, measured)
+    written = delta.history(spark, path, 1)[0]
+    return Seal(path, written.version, is_copy, int(written.operationMetrics["numOutputBytes"]), measured)
 
 
 def measure(rows: DataFrame, table: RefreshableTable) -> tuple[SealedPartition, ...]:
@@ -98,14 +97,23 @@ def measure(rows: DataFrame, table: RefreshableTable) -> tuple[SealedPartition, 
 
     rows : (*partition_by, _mv_hash bigint), and anything else
     """
+    return _measured(rows, table)[0]
+
+
+def _measured(rows: DataFrame, table: RefreshableTable) -> tuple[tuple[SealedPartition, ...], int]:
+    """Return what `measure` does, and the number of rows without a key."""
     names = [F.col(quoted(name)).cast("string") for name in table.partition_by]
-    grouped = rows.groupBy(*names) if names else rows.groupBy()
-    counted = grouped.agg(F.count(F.lit(1)).alias("n"), F.bit_xor(diff.HASH).alias("digest")).collect()
-    width = len(names)
-    if not width:
-        return (SealedPartition(WHOLE_TABLE, counted[0].n, counted[0].digest or 0),)
-    found = (SealedPartition(partition_name(list(row)[:width]), row.n, row.digest) for row in counted)
-    return tuple(sorted(found, key=lambda p: p.partition))
+    has_null = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
+    counted = (
+        rows.groupBy(*names)
+        .agg(F.count(F.lit(1)).alias("n"), F.bit_xor(diff.HASH).alias("digest"), F.count_if(has_null).alias("nulls"))
+        .collect()
+    )
+    num_null_keys = sum(row.nulls for row in counted)
+    if not names:
+        return (SealedPartition(WHOLE_TABLE, counted[0].n, counted[0].digest or 0),), num_null_keys
+    found = (SealedPartition(partition_name(list(row)[: len(names)]), row.n, row.digest) for row in counted)
+    return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys
 
 
 def desired_keys(spark: SparkSession, seal: Seal, table: RefreshableTable) -> DataFrame:
@@ -129,18 +137,14 @@ def sample_keys(rows: DataFrame, key: Sequence[str]) -> list[str]:
     return sorted(row.k for row in keys.distinct().limit(_NUM_SAMPLES).collect())
 
 
-def _check_nulls(staged: DataFrame, table: RefreshableTable) -> None:
-    has_null = F.lit(False)
-    for name in table.key:
-        has_null = has_null | F.col(quoted(name)).isNull()
-    bad = staged.where(has_null)
-    if not bad.limit(1).collect():
-        return
+def _null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
+    is_null = {name: F.col(quoted(name)).isNull() for name in table.key}
+    bad = staged.where(reduce(Column.__or__, is_null.values()))
     samples = sample_keys(bad, table.key)
-    column = next(name for name in table.key if bad.where(F.col(quoted(name)).isNull()).limit(1).collect())
-    raise NullKeyError(
+    column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
+    return NullKeyError(
         table.name,
-        f"key column {column!r} is NULL in {bad.count():,} rows of the source, such as {_shown(samples)}.",
+        f"key column {column!r} is NULL in {num_rows:,} rows of the source, such as {_shown(samples)}.",
         column=column,
         samples=samples,
     )
