@@ -105,19 +105,21 @@ def _start_quietly(confs: dict[str, str]) -> None:
 
     With AMV_SPARK_LOG_LEVEL set, all of it goes to stderr. Never to stdout: that belongs to our caller's answer.
     """
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        raise DefinitionError("Spark", "Java is not found.", hint="Install Java 17, or set JAVA_HOME.")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(f"{home}/bin/java" if home else "java") is None:
+        where = f" under JAVA_HOME ({home})" if home else ""
+        raise DefinitionError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
     conf = SparkConf(loadDefaults=False).setAll(list(confs.items()))
     with TemporaryFile() as chatter:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
         try:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
-            raise EngineError(
-                "Spark", f"it did not start: {_telling(chatter.read().decode(errors='replace'))}."
-            ) from error
+            told = _telling(chatter.read().decode(errors="replace"))
+            hint = "Set AMV_SPARK_LOG_LEVEL=warn to see all that it says, then try again."
+            raise EngineError("Spark", f"it did not start: {told}.", hint=hint) from error
 
 
 def _telling(chatter: str) -> str:
