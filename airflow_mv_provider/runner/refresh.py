@@ -36,7 +36,7 @@ from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch
 from airflow_mv_provider.core.frontier import Frontier, desired_upper
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
-from airflow_mv_provider.core.location import check_apart, main_location, source_location
+from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import (
@@ -65,6 +65,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.sources.reader import SourceReader, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
@@ -111,14 +112,7 @@ class Refresher:
 
         raises : UnsafeLocationError, TableConflictError, DefinitionError
         """
-        warehouse = self.settings.warehouse
-        if warehouse is None:
-            raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
-        location = main_location(warehouse, definition.name)
-        source = source_location(definition.source.path, warehouse, self.settings.source_roots)
-        check_apart(location, source)
-        with durable(Write.REGISTER):
-            return self.store.register(definition, warehouse=warehouse, location=location)
+        return register(self.store, self.settings, definition)
 
     def refresh(
         self,

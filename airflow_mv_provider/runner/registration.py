@@ -1,0 +1,25 @@
+"""Register definitions: the one thing of the runner that needs no Spark, so no PySpark is imported here."""
+
+from __future__ import annotations
+
+from airflow_mv_provider.core.location import check_apart, main_location, source_location
+from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.settings import Settings
+
+
+def register(store: Store, settings: Settings, definition: RefreshableTable) -> TableRecord:
+    """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
+
+    raises : UnsafeLocationError, TableConflictError, DefinitionError
+    """
+    if settings.warehouse is None:
+        raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
+    location = main_location(settings.warehouse, definition.name)
+    source = source_location(definition.source.path, settings.warehouse, settings.source_roots)
+    check_apart(location, source)
+    with durable(Write.REGISTER):
+        return store.register(definition, warehouse=settings.warehouse, location=location)
