@@ -10,6 +10,7 @@
     │   ├── SealBrokenError            what was sealed does not read back the same
     │   ├── EngineError                Spark or Delta failed for a reason of its own
     │   ├── CommitUnknownError         a commit's answer was lost and the log could not be read
+    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C)
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong
@@ -118,6 +119,11 @@ class EngineError(TransientError):
 class CommitUnknownError(TransientError):
     code = "MV-COMMIT-UNKNOWN"
     hint = "Refresh again, or run `amv recover`: the table's own log will tell."
+
+
+class InterruptedRefreshError(TransientError):
+    code = "MV-INTERRUPTED"
+    hint = "Run it again: the next refresh goes on from what is durable."
 
 
 class MetadataUnavailableError(TransientError):

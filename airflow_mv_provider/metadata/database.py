@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     BigInteger,
     ColumnElement,
     Connection,
@@ -47,7 +48,7 @@ def open_engine(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except exc.ArgumentError as error:
+    except (exc.ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise DefinitionError(
             "metadata database",
             "the address cannot be parsed.",
@@ -55,6 +56,17 @@ def open_engine(url: str) -> Engine:
         ) from error
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
+    try:
+        return _engine(parsed)
+    except ImportError as error:
+        raise DefinitionError(
+            "metadata database",
+            f"the driver of {parsed.drivername} is not installed.",
+            hint="Install airflow-mv-provider[postgres] and use postgresql://...",
+        ) from error
+
+
+def _engine(parsed: URL) -> Engine:
     match parsed.get_backend_name():
         case "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S})
@@ -77,11 +89,22 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         with engine.begin() as connection:
             yield connection
     except (exc.OperationalError, exc.InterfaceError) as error:
-        place = engine.url.render_as_string(hide_password=True)
+        place = _shown(engine.url)
         problem = "it does not answer as expected."
         if "no such table" in str(error.orig):
             problem = "it has no tables yet; run `amv db migrate`."
         raise MetadataUnavailableError(f"metadata database {place}", problem) from error
+    except exc.DatabaseError as error:
+        if "not a database" not in str(error.orig):
+            raise
+        raise DefinitionError(
+            f"metadata database {_shown(engine.url)}", "this file is no SQLite database.", hint="Name another file."
+        ) from error
+
+
+def _shown(url: URL) -> str:
+    """Return an address without what may be secret: a password stands before the host or among the options."""
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:

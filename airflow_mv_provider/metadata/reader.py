@@ -197,6 +197,23 @@ class Reader:
         with transaction(self.engine) as db:
             return db.scalars(query).one()
 
+    def worked_on(self, owner_key: str) -> str | None:
+        """Return the newest refresh that a caller began, or else the newest that it took over; None if neither."""
+        began = (
+            select(RefreshRow.id)
+            .where(RefreshRow.owner_key == owner_key)
+            .order_by(RefreshRow.started_ms.desc())
+            .limit(1)
+        )
+        took_over = (
+            select(RefreshAttemptRow.refresh_id)
+            .where(RefreshAttemptRow.owner_key == owner_key)
+            .order_by(RefreshAttemptRow.started_ms.desc())
+            .limit(1)
+        )
+        with transaction(self.engine) as db:
+            return db.scalar(began) or db.scalar(took_over)
+
     def report(self, refresh_id: str) -> RefreshReport:
         """Return the report of one refresh, finished or not."""
         return self._reports(RefreshRow.id == refresh_id, 1)[0]

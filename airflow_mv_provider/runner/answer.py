@@ -1,0 +1,63 @@
+"""Turn one request for a refresh into one report, whatever happens: what every entry point outside Airflow prints.
+
+refreshed                                the refresh's own history row
+failed, refused, cancelled, interrupted  that row, and the error
+never began                              the table's name, and the error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, failed
+from airflow_mv_provider.core.state import Caller, Ownership
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
+from airflow_mv_provider.metadata.store import Store
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+
+def refresh_answer(
+    refresher: Refresher,
+    name: str,
+    caller: Caller,
+    *,
+    read_only: bool = False,
+    overrides: Sequence[str] = (),
+    force: bool = False,
+) -> RefreshReport:
+    """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`."""
+    try:
+        return refresher.refresh(name, caller, read_only=read_only, overrides=overrides, force=force)
+    except MvError as error:
+        return failure(refresher.store, name, caller, error)
+    except KeyboardInterrupt:
+        interrupted = InterruptedRefreshError(name, "it was interrupted.")
+        try:
+            release(refresher.store, name, caller)
+        except MvError as error:  # then the lease runs out by itself
+            return failure(refresher.store, name, caller, error)
+        return failure(refresher.store, name, caller, interrupted)
+
+
+def failure(store: Store, name: str, caller: Caller, error: MvError) -> RefreshReport:
+    """Return the report of `caller`'s refresh that raised `error`.
+
+    A refresh whose commit is in main is published, however its process ended: its row is returned as it is.
+    """
+    try:
+        refresh_id = store.worked_on(caller.key)
+        report = RefreshReport(table=name) if refresh_id is None else store.report(refresh_id)
+    except MvError:  # the database itself is what failed
+        report = RefreshReport(table=name)
+    return report if report.outcome is Outcome.PUBLISHED else failed(report, error)
+
+
+def release(store: Store, name: str, caller: Caller) -> None:
+    """Give up the lease of a caller that stops half-way, so that whoever comes next need not wait for its end."""
+    table = store.table(name)
+    state = store.state(table.id)
+    if state.owner_key == caller.key and state.refresh_id is not None:
+        store.park(Ownership(table.id, state.refresh_id, state.epoch), until_ms=0)
