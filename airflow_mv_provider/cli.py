@@ -1,0 +1,319 @@
+"""`amv`: refreshable tables from the command line.
+
+Every command returns one `Answer`; `_answering` prints it, and nothing else does. stdout holds the answer: text for
+people, or with --json exactly one object. Progress, logs and problems go to stderr.
+
+    exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
+
+Only `refresh` and `recover` start Spark; the others do not even import it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+from sqlalchemy import make_url
+
+from airflow_mv_provider import __version__, definition_file
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.outcome import (
+    EXIT_DONE,
+    EXIT_RETRY,
+    ErrorReport,
+    Outcome,
+    RefreshReport,
+    error_report,
+    exit_code,
+)
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.table import RefreshableTable, json_schema
+from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.report_text import error_text, history_text, refresh_text, status_text, statuses_text, table
+from airflow_mv_provider.runner.answer import refresh_answer
+from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
+from airflow_mv_provider.runner.registration import register
+from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
+from airflow_mv_provider.runner.watch import watcher
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+DEBUG_VARIABLE = "AMV_DEBUG"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say: `document` to programs, `text` to people, `error` to both."""
+
+    document: dict[str, Any]
+    text: str = ""
+    error: ErrorReport | None = None
+    code: int = EXIT_DONE
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="amv")
+def main() -> None:
+    """Keep Delta tables equal to what their sources hold.
+
+    Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
+    75 a retry may succeed, 2 wrong usage.
+    """
+
+
+def _answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> Callable[..., None]:
+    """Give a command the options that all have, and print its one answer.
+
+    is_refresh : it reports a refresh, also when it fails before one began
+    """
+
+    @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+    @click.option(
+        "--database",
+        metavar="URL",
+        help=f"Metadata database (or {DATABASE_VARIABLE}; default: SQLite in AIRFLOW_HOME).",
+    )
+    @click.option("--warehouse", metavar="DIR", help=f"Root of the tables (or {WAREHOUSE_VARIABLE}).")
+    @functools.wraps(function)
+    def run(*, as_json: bool, database: str | None, warehouse: str | None, **arguments: Any) -> None:
+        problem: ErrorReport | None = None
+        secrets = [database] if database else []
+        answer = Answer({})
+        try:
+            settings = from_environment(database_url=database, warehouse=warehouse)
+            secrets = _secrets(settings.database_url)
+            answer = function(settings, **arguments)
+        except MvError as error:
+            problem = error_report(error)
+        except KeyboardInterrupt:
+            problem = error_report(InterruptedRefreshError("amv", "it was interrupted."))
+        except Exception as error:
+            problem = _bug(error, secrets)
+        if problem:
+            about = RefreshReport(arguments.get("name") or "", outcome=Outcome.FAILED, error=problem)
+            document = about.to_json() if is_refresh else {"error": asdict(problem)}
+            answer = Answer(document, error=problem, code=exit_code(about))
+        if as_json:
+            click.echo(json.dumps(answer.document, ensure_ascii=False, default=str))
+        elif answer.text:
+            click.echo(answer.text)
+        if answer.error and not as_json:
+            click.echo(f"amv: {error_text(answer.error)}", err=True)
+        sys.exit(answer.code)
+
+    return run
+
+
+@main.command()
+@click.argument("files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path())
+@_answering
+def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
+    """Register the tables in definition files. Registered ones get their new definition."""
+    definitions = _definitions(files)
+    store = open_store(settings)
+    applied: list[dict[str, Any]] = []
+    error = None
+    for definition in definitions:
+        try:
+            record = register(store, settings, definition)
+        except MvError as problem:
+            error = problem
+            break
+        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location})
+    rows = [(each["table"], each["location"]) for each in applied]
+    text = "\n".join(table(("table", "location"), rows, numbers_from=2))
+    if error is None:
+        return Answer({"tables": applied}, text)
+    report = error_report(error)
+    return Answer({"tables": applied, "error": asdict(report)}, text if applied else "", report, _code(error))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
+@click.option(
+    "--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES),
+    help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
+@functools.partial(_answering, is_refresh=True)
+def refresh(settings: Settings, name: str, read_only: bool, overrides: tuple[str, ...], force: bool) -> Answer:
+    """Bring a table up to date with its source."""
+    with _refresher(settings) as refresher:
+        report = refresh_answer(
+            refresher, name, command_line_caller(), read_only=read_only, overrides=overrides, force=force
+        )
+    return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
+
+
+@main.command()
+@click.argument("name", required=False)
+@_answering
+def status(settings: Settings, name: str | None) -> Answer:
+    """Show where a table stands, or all tables."""
+    store = open_store(settings)
+    if name is not None:
+        one = store.status(store.table(name))
+        return Answer(asdict(one), status_text(one))
+    statuses = [store.status(each) for each in store.tables()]
+    return Answer({"tables": [asdict(each) for each in statuses]}, statuses_text(statuses))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="How many refreshes.")
+@_answering
+def history(settings: Settings, name: str, limit: int) -> Answer:
+    """List a table's refreshes, newest first."""
+    store = open_store(settings)
+    reports = store.history(store.table(name).id, limit)
+    return Answer({"table": name, "refreshes": [r.to_json() for r in reports]}, history_text(name, reports))
+
+
+@main.command()
+@click.argument("name")
+@_answering
+def cancel(settings: Settings, name: str) -> Answer:
+    """Ask a refresh under way to stop. It does so within one chunk and leaves the table as it was."""
+    store = open_store(settings)
+    record, caller = store.table(name), command_line_caller()
+    requested = store.request_cancel(record.id, caller.user)
+    state = store.state(record.id)
+    document = {"table": name, "requested": requested, "phase": state.phase, "refresh_id": state.refresh_id}
+    return Answer(document, f"{name}: {_cancelled(requested, state.phase, is_alive=state.is_lease_live)}")
+
+
+@main.command()
+@_answering
+def recover(settings: Settings) -> Answer:
+    """End every refresh whose process died. Also removes the files that ended refreshes left."""
+    with _refresher(settings) as refresher:
+        reports = refresher.recover(command_line_caller())
+    # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
+    code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY
+    text = "\n".join(map(refresh_text, reports)) or "Nothing to recover."
+    return Answer({"recovered": [report.to_json() for report in reports]}, text, code=code)
+
+
+@main.group()
+def db() -> None:
+    """Look after the metadata database."""
+
+
+@db.command("migrate")
+@_answering
+def migrate(settings: Settings) -> Answer:
+    """Create the database's tables, or bring them to this version."""
+    return _version(migrations.migrate(open_database(settings)))
+
+
+@db.command("check")
+@_answering
+def check(settings: Settings) -> Answer:
+    """Say whether the database fits this version; exit code 1 if not."""
+    return _version(migrations.check(open_database(settings)))
+
+
+@main.command()
+@_answering
+def schema(settings: Settings) -> Answer:
+    """Print the JSON Schema of definition files, for editors."""
+    document = json_schema()
+    return Answer(document, json.dumps(document, indent=2))
+
+
+# -- what they share --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _refresher(settings: Settings) -> Iterator[Refresher]:
+    """Open a runner that shows its progress; only here is PySpark imported."""
+    store = open_store(settings)
+    from airflow_mv_provider.runner.refresh import Refresher
+
+    with _warnings_on_stderr(), watcher() as tell:
+        yield Refresher(store, settings, watch=tell)
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Show this package's warnings, one line each, above the progress bar where there is one."""
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            click.echo(f"amv: {record.getMessage()}", err=True)
+
+    log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
+    was_propagating, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = was_propagating
+
+
+def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:
+    """Read all files before anything is registered: a mistake in the last one leaves everything as it was."""
+    found: dict[str, str] = {}
+    definitions = []
+    for file in files:
+        for definition in definition_file.load(file):
+            if (other := found.setdefault(definition.name, file)) != file:
+                raise DefinitionError(file, f"table {definition.name!r} is also defined in {other}.")
+            definitions.append(definition)
+    return definitions
+
+
+def _cancelled(requested: bool, phase: Phase, *, is_alive: bool) -> str:
+    if requested:
+        return (
+            "asked to stop."
+            if is_alive
+            else "will be given up by the next refresh or `amv recover`: its owner is gone."
+        )
+    return (
+        "too late, the table is published and only cleaning up." if phase is Phase.CLEANUP else "nothing is under way."
+    )
+
+
+def _version(version: str) -> Answer:
+    return Answer({"version": version}, f"The metadata database is at version {version}.")
+
+
+def _code(error: MvError) -> int:
+    return exit_code(RefreshReport("", error=error_report(error)))
+
+
+def _bug(error: Exception, secrets: list[str]) -> ErrorReport:
+    """Report an exception that nobody foresaw: one line, and the trace only for those who ask for it."""
+    if os.environ.get(DEBUG_VARIABLE):
+        click.echo(_without(secrets, "".join(traceback.format_exception(error))), err=True)
+    first_line = (str(error).strip().splitlines() or [""])[0][:200]
+    message = _without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
+    return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")
+
+
+def _secrets(url: str) -> list[str]:
+    try:
+        password = make_url(url).password
+    except Exception:
+        return [url]
+    return [url, str(password)] if password else [url]
+
+
+def _without(secrets: list[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,227 @@
+"""Reports and statuses as people read them: plain lines, aligned columns, nothing that wraps or moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.metadata.reader import TableStatus
+
+_MAX_PARTITIONS = 20
+
+
+def refresh_text(report: RefreshReport) -> str:
+    """Return one refresh: what it did, to which partitions, and where the time went."""
+    if report.refresh_id is None:
+        return ""  # it never began; the error says all there is
+    lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
+    if report.reason:
+        lines.append(f"  reason    {shown(report.reason)}")
+    if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES):
+        lines.append(f"  rows      {_rows(report)}")
+    if report.outcome is Outcome.PUBLISHED:
+        lines.append(f"  bytes     {size(report.bytes_main)} to main, {size(report.bytes_staging)} to staging")
+    if report.main_version is not None:
+        lines.append(f"  main      version {report.main_version}")
+    if report.phase_seconds:
+        lines.append(f"  phases    {phases_text(report)}")
+    if report.recovered:
+        lines.append(f"  recovered {', '.join(report.recovered)}")
+    changed = [p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted]
+    if changed and report.partitions[0].partition != "[]":
+        lines += ["", *("  " + line for line in partitions_table(changed))]
+        if unchanged := len(report.partitions) - len(changed):
+            lines.append(f"  {unchanged} more {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
+    return "\n".join(lines)
+
+
+def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
+    """Return a table of what a refresh did to each partition; long ones end in a count."""
+    rows = [
+        (partition_text(p.partition), *map(number, (p.rows_inserted, p.rows_updated, p.rows_deleted, p.rows_unchanged)))
+        for p in partitions[:_MAX_PARTITIONS]
+    ]
+    lines = table(("partition", "inserted", "updated", "deleted", "unchanged"), rows)
+    rest = len(partitions) - _MAX_PARTITIONS
+    return [*lines, f"and {rest} more; --json has them all"] if rest > 0 else lines
+
+
+def phases_text(report: RefreshReport) -> str:
+    """Return the wall time of each phase, in the order of the protocol."""
+    spent = ((phase, report.phase_seconds.get(phase)) for phase in Phase)
+    return " · ".join(f"{phase} {seconds:.1f} s" for phase, seconds in spent if seconds is not None)
+
+
+def statuses_text(statuses: Sequence[TableStatus]) -> str:
+    """Return all tables, one line each."""
+    if not statuses:
+        return "No table is registered yet. Register one with `amv apply FILE.yaml`."
+    rows = [
+        (
+            s.table,
+            s.phase,
+            "-" if s.main_version is None else str(s.main_version),
+            _progress(s),
+            "never" if s.last is None else f"{_words(s.last.outcome)} {_time(s.last.finished_at)}",
+        )
+        for s in statuses
+    ]
+    return "\n".join(table(("table", "phase", "main version", "under way", "last refresh"), rows, numbers_from=5))
+
+
+def status_text(status: TableStatus) -> str:
+    """Return one table: phase, who is at work and how far, and how the last refresh ended."""
+    main = "not published yet" if status.main_version is None else f"version {status.main_version}"
+    trust = "" if status.is_main_trusted or status.main_version is None else ", to be compared in full"
+    lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
+    if status.refresh_id:
+        alive = "its lease is live" if status.is_lease_live else "its lease has run out: the next refresh takes over"
+        lines += [
+            f"  refresh    {status.refresh_id}, epoch {status.epoch}",
+            f"  owner      {status.owner} since {_time(status.owned_since)}; {alive}",
+        ]
+        if status.is_cancel_requested:
+            lines.append("  cancel     requested")
+        if status.partitions_total:
+            lines.append(f"  compared   {status.partitions_completed} of {status.partitions_total} partitions")
+    if status.last is not None:
+        lines.append(f"  last       {_outcome(status.last)} at {_time(status.last.finished_at)}")
+        if status.last.error:
+            lines.append(f"             {shown(status.last.error.message)}")
+    if status.partitions and status.partitions[0].partition != "[]":
+        lines += ["", *("  " + line for line in _progress_table(status))]
+    return "\n".join(lines)
+
+
+def history_text(name: str, reports: Sequence[RefreshReport]) -> str:
+    """Return a table's refreshes, newest first, one line each; errors below."""
+    if not reports:
+        return f"{name}: no refresh yet."
+    rows = [
+        (
+            _time(r.started_at),
+            _words(r.outcome),
+            r.trigger or "-",
+            number(r.rows_inserted),
+            number(r.rows_updated),
+            number(r.rows_deleted),
+            size(r.bytes_main),
+            _seconds(r),
+            (r.refresh_id or "")[:8],
+        )
+        for r in reports
+    ]
+    columns = ("started (UTC)", "outcome", "trigger", "inserted", "updated", "deleted", "bytes", "time", "refresh")
+    lines = table(columns, rows, numbers_from=3)
+    lines += [f"{(r.refresh_id or '')[:8]}  {shown(r.error.message)}" for r in reports if r.error]
+    return "\n".join(lines)
+
+
+def error_text(error: ErrorReport) -> str:
+    """Return an error in two lines: what happened, and what to do."""
+    return shown(f"[{error.code}] {error.message}\n  {error.hint}").rstrip()
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 1) -> list[str]:
+    """Return aligned lines; columns from `numbers_from` on are set to the right."""
+    cells = [tuple(columns), *(tuple(shown(cell) for cell in row) for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if i >= numbers_from else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def number(count: int) -> str:
+    """Return a count with separators."""
+    return f"{count:,}"
+
+
+def size(num_bytes: int) -> str:
+    """Return bytes in a unit that reads well."""
+    value = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def partition_text(name: str) -> str:
+    """Return a partition's values as people write them."""
+    values = partition_values(name)
+    return " / ".join("NULL" if value is None else shown(value) for value in values) or "whole table"
+
+
+def shown(text: str) -> str:
+    """Return text with what a terminal would obey (escapes, carriage returns) spelled out; line breaks stay."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _outcome(report: RefreshReport) -> str:
+    match report.outcome:
+        case Outcome.NOTHING_TO_DO:
+            return "nothing to do"
+        case Outcome.DIFFERENCES:
+            return "differences found, nothing written"
+        case Outcome.RUNNING:
+            return f"running ({report.phase})"
+        case other:
+            return str(other)
+
+
+def _words(outcome: Outcome) -> str:
+    return outcome.replace("_", " ")
+
+
+def _identity(report: RefreshReport) -> str:
+    return f"{report.refresh_id}, epoch {report.epoch}" if report.epoch else str(report.refresh_id)
+
+
+def _rows(report: RefreshReport) -> str:
+    counts = ("inserted", "updated", "deleted", "unchanged")
+    return ", ".join(f"{number(getattr(report, f'rows_{count}'))} {count}" for count in counts)
+
+
+def _progress(status: TableStatus) -> str:
+    if status.refresh_id is None:
+        return "-"
+    owner = "" if status.is_lease_live else ", owner gone"
+    return f"{status.partitions_completed} of {status.partitions_total} partitions{owner}"
+
+
+def _progress_table(status: TableStatus) -> list[str]:
+    rows = [
+        (
+            partition_text(p.partition),
+            "compared" if p.is_completed else "waiting",
+            *map(number, (p.sealed_rows, p.rows_inserted, p.rows_updated, p.rows_deleted)),
+        )
+        for p in status.partitions[:_MAX_PARTITIONS]
+    ]
+    columns = ("partition", "state", "staged", "to insert", "to update", "to delete")
+    lines = table(columns, rows, numbers_from=2)
+    rest = len(status.partitions) - _MAX_PARTITIONS
+    return [*lines, f"and {rest} more; --json has them all"] if rest > 0 else lines
+
+
+def _duration(report: RefreshReport) -> str:
+    seconds = _seconds(report)
+    return f" in {seconds}" if seconds != "-" else ""
+
+
+def _seconds(report: RefreshReport) -> str:
+    if report.started_at is None or report.finished_at is None:
+        return "-"
+    took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
+    return f"{took.total_seconds():.1f} s"
+
+
+def _time(iso: str | None) -> str:
+    return "-" if iso is None else datetime.fromisoformat(iso).strftime("%Y-%m-%d %H:%M:%S")

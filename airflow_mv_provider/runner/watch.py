@@ -1,0 +1,56 @@
+"""Show a refresh's progress on stderr: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.attempt import Progress, Watcher
+
+_AROUND_CHUNKS = 3  # stage, publish and clean stand beside the chunks in the bar
+
+
+@contextmanager
+def watcher() -> Iterator[Watcher]:
+    """Yield what a Refresher tells its steps to, for as long as it works."""
+    if sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+    else:
+        yield _line
+
+
+def _line(progress: Progress) -> None:
+    counted = f" ({progress.done} of {progress.total} chunks compared)" if progress.total else ""
+    now = datetime.now(UTC).strftime("%H:%M:%S")
+    print(f"{now} {progress.table} {progress.phase}: {progress.message}{counted}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[phase]:<10}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting Spark", total=None, phase="")
+
+        def tell(progress: Progress) -> None:
+            total = progress.total + _AROUND_CHUNKS if progress.total else None
+            done = {"MERGING": progress.done + 1, "CLEANUP": progress.total + _AROUND_CHUNKS - 1}
+            text = escape(f"{progress.table}: {progress.message}")
+            bar.update(task, description=text, phase=progress.phase, total=total, completed=done.get(progress.phase, 0))
+
+        yield tell
