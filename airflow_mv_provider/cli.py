@@ -13,16 +13,13 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from sqlalchemy import make_url
 
 from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
@@ -40,7 +37,7 @@ from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.report_text import error_text, history_text, refresh_text, status_text, statuses_text, table
-from airflow_mv_provider.runner.answer import refresh_answer
+from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
@@ -48,8 +45,6 @@ from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
-
-DEBUG_VARIABLE = "AMV_DEBUG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +87,14 @@ def _answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> 
         answer = Answer({})
         try:
             settings = from_environment(database_url=database, warehouse=warehouse)
-            secrets = _secrets(settings.database_url)
+            secrets = secrets_of(settings)
             answer = function(settings, **arguments)
         except MvError as error:
             problem = error_report(error)
         except KeyboardInterrupt:
             problem = error_report(InterruptedRefreshError("amv", "it was interrupted."))
         except Exception as error:
-            problem = _bug(error, secrets)
+            problem = unexpected(error, secrets)
         if problem:
             about = RefreshReport(arguments.get("name") or "", outcome=Outcome.FAILED, error=problem)
             document = about.to_json() if is_refresh else {"error": asdict(problem)}
@@ -294,26 +289,3 @@ def _version(version: str) -> Answer:
 
 def _code(error: MvError) -> int:
     return exit_code(RefreshReport("", error=error_report(error)))
-
-
-def _bug(error: Exception, secrets: list[str]) -> ErrorReport:
-    """Report an exception that nobody foresaw: one line, and the trace only for those who ask for it."""
-    if os.environ.get(DEBUG_VARIABLE):
-        click.echo(_without(secrets, "".join(traceback.format_exception(error))), err=True)
-    first_line = (str(error).strip().splitlines() or [""])[0][:200]
-    message = _without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
-    return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")
-
-
-def _secrets(url: str) -> list[str]:
-    try:
-        password = make_url(url).password
-    except Exception:
-        return [url]
-    return [url, str(password)] if password else [url]
-
-
-def _without(secrets: list[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

@@ -7,16 +7,24 @@ never began                              the table's name, and the error
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport, failed
+from sqlalchemy import exc, make_url
+
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, failed
 from airflow_mv_provider.core.state import Caller, Ownership
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
+
+DEBUG_VARIABLE = "AMV_DEBUG"
 
 
 def refresh_answer(
@@ -61,3 +69,29 @@ def release(store: Store, name: str, caller: Caller) -> None:
     state = store.state(table.id)
     if state.owner_key == caller.key and state.refresh_id is not None:
         store.park(Ownership(table.id, state.refresh_id, state.epoch), until_ms=0)
+
+
+def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
+    """Report an exception that nobody foresaw: one line, and the trace on stderr only for those who ask for it."""
+    if os.environ.get(DEBUG_VARIABLE):
+        print(_without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
+    first_line = (str(error).strip().splitlines() or [""])[0][:200]
+    message = _without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
+    return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Return the texts that no output may contain."""
+    url = settings.database_url
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        return [url]
+    options = (str(value) for name, value in parsed.query.items() if "pass" in name)
+    return [url, *(secret for secret in (str(parsed.password or ""), *options) if secret)]
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text

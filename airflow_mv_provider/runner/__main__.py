@@ -1,0 +1,61 @@
+"""`python -m airflow_mv_provider.runner TABLE`: one refresh in a program of its own, as spark-submit runs it.
+
+Under spark-submit the session is the submitter's; elsewhere it is the embedded local one. The database's address comes
+from AMV_DATABASE_URL or the file that AMV_DATABASE_URL_FILE names, never from an argument: arguments are public.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import click
+
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, failed
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.report_text import error_text, refresh_text
+from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
+from airflow_mv_provider.runner.local import command_line_caller, open_store
+from airflow_mv_provider.runner.settings import from_environment
+from airflow_mv_provider.runner.watch import watcher
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
+@click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
+@click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+def main(name: str, read_only: bool, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
+    report = _report(name, overrides, read_only=read_only)
+    click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
+    if report.error and not as_json:
+        click.echo(error_text(report.error), err=True)
+    sys.exit(exit_code(report))
+
+
+def _report(name: str, overrides: tuple[str, ...], *, read_only: bool) -> RefreshReport:
+    secrets: list[str] = []
+    try:
+        settings = from_environment()
+        secrets = secrets_of(settings)
+        store = open_store(settings)
+        from airflow_mv_provider.runner.refresh import Refresher
+        from airflow_mv_provider.spark.session import local_session, submitted_session
+
+        is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
+        caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
+        with watcher() as tell:
+            refresher = Refresher(store, settings, submitted_session if is_submitted else local_session, tell)
+            return refresh_answer(refresher, name, caller, read_only=read_only, overrides=overrides)
+    except MvError as error:
+        return failed(RefreshReport(name), error)
+    except Exception as error:
+        return RefreshReport(name, outcome=Outcome.FAILED, error=unexpected(error, secrets))
+
+
+if __name__ == "__main__":
+    main()
