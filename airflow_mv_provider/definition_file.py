@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import yaml
@@ -30,17 +31,43 @@ def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, .
     raises : DefinitionError
     """
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_UniqueKeys)
     except yaml.YAMLError as error:
         line = getattr(error, "problem_mark", None)
         at = f" in line {line.line + 1}" if line else ""
         raise DefinitionError(
             where, f"it is not YAML{at}: {getattr(error, 'problem', None) or 'see the file'}."
         ) from error
-    if not isinstance(document, dict) or set(document) != {"tables"} or not isinstance(document["tables"], list):
+    if not isinstance(document, dict) or not isinstance(document.get("tables"), list):
         raise DefinitionError(where, "expected one key, `tables`, with a list.")
-    tables = tuple(parse_table(each) for each in document["tables"])
+    if unknown := [str(key) for key in document if key != "tables"]:
+        raise DefinitionError(where, f"unknown key {unknown[0]!r} beside `tables`.")
+    tables = tuple(_table(each, where) for each in document["tables"])
     names = [table.name for table in tables]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DefinitionError(where, f"table {twice[0]!r} is defined twice.")
     return tables
+
+
+def _table(document: object, where: str) -> RefreshableTable:
+    try:
+        return parse_table(document)
+    except DefinitionError as error:
+        raise type(error)(f"{where}, {error.where}", error.problem, hint=error.advice) from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Safe YAML, in which a key that is written twice is a mistake and not an overwrite."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # the base class names it
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"key {key!r} is written twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)

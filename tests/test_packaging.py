@@ -32,7 +32,7 @@ FIXED_NAMES = (
 )
 
 # Named by an entry point, not written yet. Take a module out when it arrives; this ends as an empty set.
-PENDING_MODULES = {"airflow_mv_provider.cli"}
+PENDING_MODULES: set[str] = set()
 
 # Where a machine keeps its own things. A container's /opt and /var are the same everywhere and may be named.
 MACHINE_PATH = re.compile(r"(?<![\w.~}/-])/(?:work|root|home|Users|mnt|private)/[\w.]")

@@ -41,6 +41,19 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+def _says_its_type(schema: dict[str, Any]) -> None:
+    """Require `type` of a source in a document, though Python's classes set it: it decides what the rest means."""
+    schema["required"] = [*schema["required"], "type"]
+
+
+def _says_its_type_and_schema(schema: dict[str, Any]) -> None:
+    _says_its_type(schema)
+    of_csv = {"properties": {"format": {"const": "csv"}}}
+    says_it = {"required": ["schema"], "properties": {"schema": {"type": "string", "minLength": 1}}}
+    schema["if"], schema["then"] = of_csv, says_it
+    schema["else"] = {"properties": {"options": {"maxProperties": 0}}}
+
+
 class _Source(_Model):
     path: str = Field(description="Relative to the warehouse, or absolute under an allowed root.")
     select: tuple[str, ...] | None = Field(
@@ -60,16 +73,24 @@ class _Source(_Model):
 class DeltaSource(_Source):
     """A Delta table, pinned by its version."""
 
+    model_config = ConfigDict(json_schema_extra=_says_its_type)
+
     type: Literal["delta"] = "delta"
 
 
 class Files(_Source):
     """Files under one path or glob, pinned by a listing with sizes and times."""
 
+    model_config = ConfigDict(json_schema_extra=_says_its_type_and_schema)
+
     type: Literal["files"] = "files"
     format: Literal["csv", "parquet"]
     schema_: str | None = Field(default=None, alias="schema", description="Spark DDL. Required for csv.")
-    options: dict[str, str] = Field(default_factory=dict, description="Spark's reader options; csv only.")
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark's reader options; csv only.",
+        json_schema_extra={"propertyNames": {"enum": [*sorted(_CSV_OPTIONS)]}},
+    )
 
     @field_validator("options")
     @classmethod
@@ -92,9 +113,9 @@ class Guards(_Model):
     """What a difference may look like. Each is judged on exact counts before main is touched."""
 
     max_deleted_fraction: float = Field(
-        default=0.3, ge=0.0, le=1.0, description="Refuse to delete a larger part of main's rows."
+        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger part of main's rows."
     )
-    allow_empty: bool = Field(default=False, description="Accept a source without rows.")
+    allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 
 class RefreshableTable(_Model):
@@ -109,8 +130,12 @@ class RefreshableTable(_Model):
     concurrency: Literal["reject"] = "reject"
     schema_policy: Literal["fail"] = "fail"
     guards: Guards = Guards()
-    chunk_rows: int = Field(default=5_000_000, ge=1, description="Rows of the source compared in one step.")
-    adopt: bool = Field(default=False, description="Take over a Delta table that already lies at main's place.")
+    chunk_rows: int = Field(
+        default=5_000_000, ge=1, strict=True, description="Rows of the source compared in one step."
+    )
+    adopt: bool = Field(
+        default=False, strict=True, description="Take over a Delta table that already lies at main's place."
+    )
 
     @field_validator("name")
     @classmethod

@@ -1,0 +1,127 @@
+"""Definition files: the design's own example, and every mistake named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from airflow_mv_provider.core.table import json_schema
+from airflow_mv_provider.definition_file import parse
+from airflow_mv_provider.exceptions import DefinitionError
+
+# The example of the design document, its `…` in the schema completed.
+FROM_THE_DESIGN = """
+tables:
+  - name: flights
+    source:
+      type: files
+      path: raw/flights/*.csv
+      format: csv
+      schema: "year INT, month INT, day INT, carrier STRING, flight INT, origin STRING, dep_delay DOUBLE"
+      options: {header: "true", nullValue: "NA"}
+      select: ["make_date(year, month, day) AS flight_date", "trunc(make_date(year, month, day), 'MM') AS flight_month", "carrier", "flight", "origin", "dep_delay"]
+    key: [flight_date, carrier, flight, origin]
+    partition_by: [flight_month]
+    guards: {max_deleted_fraction: 0.3, allow_empty: false}
+  - name: orders
+    source: {type: delta, path: raw/orders}
+    key: [o_orderkey]
+"""  # noqa: E501
+
+ORDERS: dict[str, Any] = {"name": "orders", "source": {"type": "delta", "path": "raw/orders"}, "key": ["id"]}
+CSV = {"type": "files", "path": "raw/*.csv", "format": "csv", "schema": "id INT"}
+PARQUET = {"type": "files", "path": "raw/*", "format": "parquet"}
+
+
+def test_example_of_the_design_parses_as_it_stands():
+    flights, orders = parse(FROM_THE_DESIGN)
+
+    assert (flights.name, flights.partition_by, flights.source.path) == (
+        "flights",
+        ("flight_month",),
+        "raw/flights/*.csv",
+    )
+    assert (orders.name, orders.key) == ("orders", ("o_orderkey",))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("tables: [{name: t, source: {type: delta, path: p}, key: [id], colour: red}]", "colour"),
+        ("tables: [{name: t, source: {type: delta, path: p, speed: 9}, key: [id]}]", "speed"),
+        ("tables: [{name: t, source: {type: delta, path: p}, key: [id], guards: {max_lost: 1}}]", "guards.max_lost"),
+        ("tables: [{name: t, source: {type: delta, path: p}, key: [id], chunk_rows: lots}]", "chunk_rows"),
+        ("tables: [{name: t, source: {type: delta, path: p}, key: id}]", "key"),
+        ("tables: [{name: t, source: {type: delta, path: p}, key: []}]", "key"),
+        ("tables: [{name: t, source: {type: delta, path: p}}]", "key"),
+        ("tables: [{name: t, source: {path: p}, key: [id]}]", "type"),
+        ("tables: [{name: t, source: {type: kafka, path: p}, key: [id]}]", "kafka"),
+        ("tables: [{name: t, source: {type: files, path: p, format: com.evil.Source}, key: [id]}]", "format"),
+        ("tables: [{name: t, source: {type: delta, path: p}, key: [id], key: [other]}]", "'key' is written twice"),
+        ("tables: [{name: x; DROP TABLE y, source: {type: delta, path: p}, key: [id]}]", "DROP TABLE"),
+        ("tables: []\nviews: []", "views"),
+        ("views: []", "tables"),
+        ("tables: 3", "tables"),
+        ("- a\n- b", "tables"),
+        ("", "tables"),
+        ("tables: [oops", "line 1"),
+        ("tables: [!!python/object/apply:os.system ['true']]", "line 1"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file(text, named):
+    with pytest.raises(DefinitionError) as caught:
+        parse(text, where="here.yaml")
+
+    assert named in caught.value.message
+    assert "here.yaml" in caught.value.message
+
+
+def test_one_table_defined_twice_is_named():
+    text = json.dumps({"tables": [ORDERS, ORDERS]})
+
+    with pytest.raises(DefinitionError, match="'orders' is defined twice"):
+        parse(text)
+
+
+def _changed(**changes: Any) -> dict[str, Any]:
+    return {k: v for k, v in (ORDERS | changes).items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        *(_changed(), _changed(source=CSV), _changed(source=PARQUET), _changed(partition_by=["day"])),
+        *(_changed(chunk_rows=10, adopt=True), _changed(guards={"max_deleted_fraction": 1, "allow_empty": True})),
+        _changed(source=CSV | {"options": {"header": "true"}, "select": ["id"]}),
+        # and wrong ones
+        *(_changed(key=None), _changed(key=[]), _changed(key="id"), _changed(name=None), _changed(source=None)),
+        *(_changed(colour="red"), _changed(chunk_rows=0), _changed(chunk_rows="5"), _changed(adopt="yes")),
+        *(_changed(guards={"max_deleted_fraction": 2}), _changed(guards={"allow_empty": "no"})),
+        *(_changed(guards={"max_deleted_fraction": "0.3"}), _changed(publish="progressive")),
+        *(_changed(source={"path": "p"}), _changed(source={"type": "jdbc", "path": "p"})),
+        *(_changed(source=CSV | {"schema": None}), _changed(source={k: CSV[k] for k in ("type", "path", "format")})),
+        _changed(source=CSV | {"options": {"header": True}}),
+        _changed(source=CSV | {"options": {"mode": "DROPMALFORMED"}}),
+        _changed(source=PARQUET | {"options": {"header": "true"}}),
+    ],
+)
+def test_json_schema_and_model_agree(table):
+    document = {"tables": [table]}
+
+    problems = list(jsonschema.Draft202012Validator(json_schema()).iter_errors(document))
+
+    try:
+        parse(json.dumps(document))
+    except DefinitionError as error:
+        assert problems, f"only the model refuses it: {error}"
+    else:
+        assert not problems
+
+
+def test_json_schema_accepts_the_example_of_the_design():
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.validate(yaml.safe_load(FROM_THE_DESIGN), json_schema())
