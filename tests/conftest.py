@@ -18,6 +18,9 @@ from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
+from tests.postgres import postgres
+
+__all__ = ["postgres"]
 
 # Tests may not meet a developer's own settings.
 for _name in [name for name in os.environ if name.startswith("AMV_")]:

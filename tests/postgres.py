@@ -1,0 +1,148 @@
+"""A real PostgreSQL server on loopback, in a directory of its own: started by the tests, stopped by its own pid."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+_PATIENCE_S = 60
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",  # the machine may not crash; the server may, and WAL that the kernel has survives that
+    "lc_messages": "C",
+    "max_connections": "100",
+}
+
+
+class PostgresServer:
+    """One cluster of databases; nobody but this machine reaches it, and whoever does is trusted."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self._directory = directory
+        self._data = directory / "data"
+        self._port = port
+        self._process: subprocess.Popen[str] | None = None
+        self._log: list[str] = []
+        self._run(
+            "initdb", "--pgdata", str(self._data), "--username", "mv", "--auth", "trust", "--no-sync", "-E", "UTF8"
+        )
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it accepts connections."""
+        settings = [arg for name, value in _SETTINGS.items() for arg in ("-c", f"{name}={value}")]
+        places = ["-D", str(self._data), "-p", str(self._port), "-c", f"unix_socket_directories={self._directory}"]
+        self._process = subprocess.Popen(
+            [_binary("postgres"), *places, *settings],
+            **_as_postgres(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        is_ready = threading.Event()
+        threading.Thread(target=self._follow, args=(self._process, is_ready), daemon=True).start()
+        if not is_ready.wait(_PATIENCE_S) or self._process.poll() is not None:
+            self.kill()
+            pytest.fail("PostgreSQL did not start: " + "".join(self._log[-5:]), pytrace=False)
+
+    def stop(self) -> None:
+        """Shut down in order, by this server's own pid."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Shut down as a crash does: no checkpoint, every connection cut."""
+        self._end(signal.SIGQUIT)
+
+    def new_database(self, template: str = "template1") -> str:
+        """Create an empty database, or a copy of `template`, and return its address."""
+        name = f"mv_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self._address("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        return self._address(name)
+
+    def _address(self, database: str) -> str:
+        return f"postgresql://mv@127.0.0.1:{self._port}/{database}"
+
+    def _follow(self, process: subprocess.Popen[str], is_ready: threading.Event) -> None:
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                self._log.append(line)
+                if "ready to accept connections" in line:
+                    is_ready.set()
+        is_ready.set()  # it has ended: `start` looks at the process
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, how)
+            self._process.wait(_PATIENCE_S)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [_binary(program), *arguments], **_as_postgres(), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.fail(f"PostgreSQL's {program} failed: {done.stderr.strip()}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The one PostgreSQL server of the run; a machine without PostgreSQL fails here, it does not skip."""
+    directory = Path(tempfile.mkdtemp(prefix="mv-postgres-"))
+    if os.geteuid() == 0:
+        owner = _account()
+        os.chown(directory, owner.pw_uid, owner.pw_gid)
+    server = PostgresServer(directory, _free_port())
+    server.start()
+    yield server
+    server.stop()
+    shutil.rmtree(directory)
+
+
+def _binary(name: str) -> str:
+    newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name), reverse=True)
+    path = os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", "")])
+    found = shutil.which(name, path=path)
+    if found is None:
+        pytest.fail(f"PostgreSQL is not installed ({name} not found): run `make setup`, or install it.", pytrace=False)
+    return found
+
+
+def _as_postgres() -> dict[str, object]:
+    """Say as whom a program of PostgreSQL runs: it refuses to be root."""
+    plain: dict[str, object] = {"env": {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}, "cwd": "/"}
+    if os.geteuid() != 0:
+        return plain
+    owner = _account()
+    return plain | {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+
+
+def _account() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.fail("PostgreSQL refuses to run as root, and there is no user `postgres`: create it.", pytrace=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
