@@ -134,7 +134,7 @@ class Refresher:
             return preview(self, self.store.table(name), caller, overrides)
         begun = self.begin(name, caller, overrides=overrides, force=force)
         if isinstance(begun, RefreshReport):
-            return begun
+            return self._with_recovered(begun)
         self._work(begun.table, begun.own, caller, Phase.NORMAL)
         return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
 
@@ -143,7 +143,8 @@ class Refresher:
     ) -> Begun | RefreshReport:
         """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
-        raises : RefreshInProgressError, when a live owner is at work
+        returns : what nothing was to be done for has a history row of its own, also when others were ended on the way
+        raises  : RefreshInProgressError, when a live owner is at work
         """
         if unknown := set(overrides) - set(GUARD_NAMES):
             raise DefinitionError(
@@ -168,13 +169,15 @@ class Refresher:
                 case Admission.START:
                     begun = self._start_new(table, state, caller, tuple(overrides), force=force)
                     if isinstance(begun, RefreshReport):
-                        return _with_recovered(begun, recovered)
+                        return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
                     if begun is not None:
                         return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
         raise _in_progress(table, self.store.state(table.id))
 
     def resume(self, refresh_id: str, caller: Caller, *, until: Phase) -> RefreshReport:
         """Go on with a refresh in another process of its caller, up to phase `until`, then keep it for the next one.
+
+        A refresh that is there already, or further, is left as it is: a cleared task has nothing to do again.
 
         raises : RefreshFinishedError, when it has ended; RefreshInProgressError, when somebody else took it over
         """
@@ -188,10 +191,19 @@ class Refresher:
         own = self._recoverer.hand_over(table, state, caller)
         if own is None:
             raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")
-        self._work(table, own, caller, until)
+        if not _is_reached(until, state.phase):
+            self._work(table, own, caller, until)
         if until is not Phase.NORMAL:
             self.store.park(own, until_ms=self.settings.handover_ms)
         return self.store.report(refresh_id)
+
+    def interrupt(self) -> None:
+        """Interrupt the Spark work under way, from another thread than the one that waits for it.
+
+        Whoever waits gets a TransientError; what is durable then is a valid state, as after every other failure.
+        """
+        if self._session is not None:
+            self._session.interruptAll()
 
     def park(self, begun: Begun) -> None:
         """Keep a table that was begun for the next process of its caller."""
@@ -269,6 +281,11 @@ class Refresher:
         finally:
             self.spark.removeTag(tag)
 
+    def _with_recovered(self, report: RefreshReport) -> RefreshReport:
+        """Report what was recovered, where nothing else was left to do."""
+        last = self.store.report(report.recovered[-1]) if report.recovered else report
+        return replace(last, recovered=report.recovered) if last.outcome is Outcome.PUBLISHED else report
+
     def _interrupt(self, tag: str) -> None:
         self.spark.interruptTag(tag)
 
@@ -322,6 +339,12 @@ class Refresher:
         return None if own is None else Begun(table, own)
 
 
+def _is_reached(until: Phase, phase: Phase) -> bool:
+    """True if a refresh in `phase` has come as far as `until`; NORMAL is the end of it."""
+    order = tuple(Phase)
+    return until is not Phase.NORMAL and order.index(phase) >= order.index(until)
+
+
 def _is_trusted(state: RefreshState, found: Detail | None, commits: Sequence[Commit]) -> bool:
     """True if main provably is what the last publish left."""
     version = state.published_version
@@ -338,15 +361,6 @@ def _is_trusted(state: RefreshState, found: Detail | None, commits: Sequence[Com
 
 def _choice(reason: str | None, frontier: Frontier) -> Choice:
     return Choice("corrections", reason or f"the source is new: {frontier.describe()}")
-
-
-def _with_recovered(report: RefreshReport, recovered: Sequence[RefreshReport]) -> RefreshReport:
-    """Report what was recovered, where nothing else was left to do."""
-    if not recovered:
-        return report
-    last = recovered[-1]
-    ids = tuple(r.refresh_id or "" for r in recovered)
-    return replace(last if last.outcome is Outcome.PUBLISHED else report, recovered=ids)
 
 
 def _in_progress(table: TableRecord, state: RefreshState) -> RefreshInProgressError:

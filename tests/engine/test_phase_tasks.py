@@ -1,0 +1,60 @@
+"""A refresh that several processes of one caller do together, as the phase tasks of a DAG's run do."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.runner.refresh import Begun
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    caller = lake.caller()
+    begun = lake.refresher().begin("orders", caller)
+    assert isinstance(begun, Begun)
+    lake.refresher().park(begun)
+    refresh_id = begun.own.refresh_id
+    lake.refresher().resume(refresh_id, caller, until=Phase.CLEANUP)
+
+    lake.refresher().resume(refresh_id, caller, until=Phase.MERGING)
+
+    assert lake.phase() == "CLEANUP"
+    assert lake.refresher().resume(refresh_id, caller, until=Phase.NORMAL).outcome is Outcome.PUBLISHED
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def test_who_takes_over_and_finds_nothing_left_has_a_row_of_its_own(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    dead = lake.caller()
+    begun = lake.refresher().begin("orders", dead)
+    lake.refresher().park(begun)
+    lake.refresher().resume(begun.own.refresh_id, dead, until=Phase.MERGING)
+    lake.clock.pass_ms(lake.settings.handover_ms + 1)
+
+    report = lake.refresher().begin("orders", lake.caller())
+
+    assert report.outcome is Outcome.NOTHING_TO_DO
+    assert report.refresh_id != begun.own.refresh_id
+    assert report.recovered == (begun.own.refresh_id,)
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def test_who_does_all_phases_and_finds_nothing_left_reports_what_was_taken_over(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    dead = lake.caller()
+    begun = lake.refresher().begin("orders", dead)
+    lake.refresher().park(begun)
+    lake.refresher().resume(begun.own.refresh_id, dead, until=Phase.MERGING)
+    lake.clock.pass_ms(lake.settings.handover_ms + 1)
+
+    report = lake.refresh()
+
+    assert (report.outcome, report.rows_inserted) == (Outcome.PUBLISHED, 5)
+    assert report.recovered == (begun.own.refresh_id,)
