@@ -1,0 +1,104 @@
+"""What Airflow reads to know this provider: its modules, the connection type `mv` and the `[mv]` configuration.
+
+Discovery calls this while Airflow's own configuration is still starting, so it imports nothing. One fact that breaks
+the schema takes down every `airflow` command: `tests/provider/test_provider_info.py` holds it to Airflow's schemas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata."""
+    return {
+        "package-name": "airflow-mv-provider",
+        "name": "Refreshable Delta tables",
+        "description": "Keep Delta tables equal to a source: load beside the table, compare, publish what differs.",
+        "integrations": [
+            {
+                "integration-name": "Refreshable Delta tables",
+                "external-doc-url": "https://airflow-mv-provider.readthedocs.io/",
+                "tags": ["software"],
+            }
+        ],
+        "hooks": [_modules("airflow_mv_provider.hooks.mv")],
+        "operators": [_modules("airflow_mv_provider.operators.refresh", "airflow_mv_provider.operators.groups")],
+        "sensors": [_modules("airflow_mv_provider.sensors.phase")],
+        "connection-types": [_CONNECTION],
+        "config": {"mv": {"description": "Refreshable Delta tables.", "options": _OPTIONS}},
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": "Refreshable Delta tables", "python-modules": list(names)}
+
+
+def _field(label: str, description: str, **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"], **schema}}
+
+
+def _option(description: str, *, type: str = "string", example: str, **more: Any) -> dict[str, Any]:
+    # No defaults here: an option that always has a value would hide the AMV_* variables, which come after it.
+    return {
+        "description": description,
+        "version_added": "0.1.0",
+        "type": type,
+        "example": example,
+        "default": None,
+        **more,
+    }
+
+
+_CONNECTION: dict[str, Any] = {
+    "connection-type": "mv",
+    "hook-class-name": "airflow_mv_provider.hooks.mv.MvHook",
+    "hook-name": "Refreshable tables (state)",
+    "ui-field-behaviour": {
+        "hidden-fields": [],
+        "relabeling": {"schema": "Database", "login": "User"},
+        "placeholders": {"host": "PostgreSQL host; empty for a SQLite file", "port": "5432", "schema": "mv"},
+    },
+    "conn-fields": {
+        "warehouse": _field("Warehouse", "Root directory or URI of the tables."),
+        "source_roots": _field("Source roots", "Further roots that sources may lie under, separated by colons."),
+        "sqlite_file": _field("SQLite file", "Absolute path of the database, when there is no host."),
+        "sslmode": _field(
+            "SSL mode",
+            "How PostgreSQL's certificate is checked.",
+            enum=[None, "disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
+        ),
+    },
+}
+
+_OPTIONS: dict[str, Any] = {
+    "sql_alchemy_conn": _option(
+        "Address of the metadata database, SQLite or PostgreSQL. Without it: AMV_DATABASE_URL, the connection"
+        " mv_state_default, or SQLite under AIRFLOW_HOME.",
+        example="postgresql://mv@localhost:5432/mv",
+        sensitive=True,
+    ),
+    "warehouse": _option(
+        "Root directory or URI of the tables. Without it: AMV_WAREHOUSE, or the connection's.",
+        example="s3a://bucket/warehouse",
+    ),
+    "source_roots": _option(
+        "Further roots that sources may lie under, separated by colons. Without it: AMV_SOURCE_ROOTS.",
+        example="/data/landing:/data/archive",
+    ),
+    "lease_s": _option(
+        "An owner that does not renew its lease for so many seconds may be taken over; 60 unless set.",
+        type="float",
+        example="60",
+    ),
+    "handover_s": _option(
+        "How many seconds a table is kept for the next task of its run; 3600 unless set.",
+        type="float",
+        example="3600",
+    ),
+    "queue_timeout_s": _option(
+        "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",
+        type="float",
+        example="3600",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Find the metadata database from Airflow."""

@@ -1,0 +1,167 @@
+"""Where state and tables live, as Airflow knows it.
+
+Each setting is taken from the first of these that has it; `tests/provider/test_hook.py` holds the order:
+
+    1  the operator's arguments            database_url, warehouse, mv_conn_id
+    2  the [mv] section                    AIRFLOW__MV__SQL_ALCHEMY_CONN, AIRFLOW__MV__WAREHOUSE, ...
+    3  AMV_* variables                     AMV_DATABASE_URL, AMV_WAREHOUSE, ... as the command line reads them
+    4  the connection mv_state_default     host, schema, login, password and extra make the address
+    5  the embedded default                SQLite under AIRFLOW_HOME; a warehouse has no default
+"""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, Connection, conf
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.metadata.reader import Reader
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
+    from airflow_mv_provider.runner.attempt import Watcher
+    from airflow_mv_provider.runner.refresh import Refresher
+    from airflow_mv_provider.runner.settings import Settings
+
+_DATABASE, _DATABASE_FILE, _WAREHOUSE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE", "AMV_WAREHOUSE"
+_VARIABLE_OF_OPTION = {
+    "sql_alchemy_conn": _DATABASE,
+    "warehouse": _WAREHOUSE,
+    "source_roots": "AMV_SOURCE_ROOTS",
+    "lease_s": "AMV_LEASE_S",
+    "handover_s": "AMV_HANDOVER_S",
+}
+
+
+class MvHook(BaseHook):
+    """Opens the metadata database and a runner.
+
+    mv_conn_id   : a connection of type `mv`; without it `mv_state_default` is used where nothing else says more
+    database_url : SQLAlchemy's form; prefer a connection or `[mv] sql_alchemy_conn` for one with a password
+    """
+
+    conn_name_attr = "mv_conn_id"
+    default_conn_name = "mv_state_default"
+    conn_type = "mv"
+    hook_name = "Refreshable tables (state)"
+
+    def __init__(
+        self, mv_conn_id: str | None = None, *, database_url: str | None = None, warehouse: str | None = None
+    ) -> None:
+        super().__init__()
+        self.mv_conn_id = mv_conn_id
+        self._arguments = _present({_DATABASE: database_url, _WAREHOUSE: warehouse})
+
+    def settings(self) -> Settings:
+        """Return the settings that hold for this hook.
+
+        raises : DefinitionError; AirflowNotFoundException, when a connection that was named does not exist
+        """
+        from airflow_mv_provider.runner.settings import from_environment
+
+        named = _of_connection(self.get_connection(self.mv_conn_id)) if self.mv_conn_id else {}
+        known = ChainMap(self._arguments, named, _options(), _present(os.environ))
+        if not (_WAREHOUSE in known and (_DATABASE in known or _DATABASE_FILE in known)):
+            known = ChainMap(*known.maps, _without_a_database_twice(known, self._default_connection()))
+        settings = from_environment(environ=known)
+        _hide_password(settings.database_url)
+        return settings
+
+    def store(self) -> Store:
+        """Return the store, its database at this package's version; raises what `runner.local.open_store` does."""
+        from airflow_mv_provider.runner.local import open_store
+
+        return open_store(self.settings())
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Give the reading half of the database for a moment: one connection, no Spark, nothing is migrated."""
+        from airflow_mv_provider.runner.local import open_database
+
+        engine = open_database(self.settings())
+        try:
+            yield Reader(engine)
+        finally:
+            engine.dispose()
+
+    def refresher(self, watch: Watcher = lambda progress: None) -> Refresher:
+        """Return a runner for this process; it starts Spark when its first step needs it."""
+        from airflow_mv_provider.runner.refresh import Refresher
+
+        settings = self.settings()
+        return Refresher(self.store(), settings, watch=watch)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Say whether the database answers, for the button in Airflow's connection form."""
+        try:
+            with self.reading() as reader:
+                return True, f"{len(reader.tables())} refreshable tables"
+        except MvError as error:
+            return False, str(error)
+
+    def _default_connection(self) -> Mapping[str, str]:
+        try:
+            return _of_connection(self.get_connection(self.default_conn_name))
+        except AirflowNotFoundException:
+            return {}
+
+
+def _options() -> dict[str, str]:
+    return _present({var: conf.get("mv", name, fallback=None) for name, var in _VARIABLE_OF_OPTION.items()})
+
+
+def _of_connection(connection: Connection) -> dict[str, str]:
+    """Spell a connection as the AMV_* variables that say the same."""
+    extra = connection.extra_dejson
+    return _present(
+        {
+            _DATABASE: _address(connection, extra),
+            _WAREHOUSE: extra.get("warehouse"),
+            "AMV_SOURCE_ROOTS": extra.get("source_roots"),
+        }
+    )
+
+
+def _address(connection: Connection, extra: Mapping[str, Any]) -> str | None:
+    if not connection.host:
+        file = extra.get("sqlite_file")
+        return f"sqlite:///{file}" if file else None
+    sslmode = extra.get("sslmode")
+    return URL.create(
+        "postgresql+psycopg",
+        username=connection.login,
+        password=connection.password,
+        host=connection.host,
+        port=connection.port,
+        database=connection.schema,
+        query={"sslmode": str(sslmode)} if sslmode else {},
+    ).render_as_string(hide_password=False)
+
+
+def _without_a_database_twice(known: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the database of `more` where `known` names one in either way: by address or by file."""
+    is_named = _DATABASE in known or _DATABASE_FILE in known
+    return {name: value for name, value in more.items() if not (is_named and name == _DATABASE)}
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _hide_password(url: str) -> None:
+    """Let Airflow's log masker know the password, whichever way it came."""
+    try:
+        password = make_url(url).password
+    except ArgumentError:
+        return  # whoever opens it says what is wrong, without showing it
+    if password:
+        mask_secret(str(password))

@@ -1,0 +1,1 @@
+"""Refresh tables from Airflow: one operator per phase, one for all of them, and a task group."""

@@ -1,0 +1,63 @@
+"""The four phases of a table's refresh as one task group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.operators.refresh import (
+    BeginRefreshOperator,
+    CleanupRefreshOperator,
+    MergeRefreshOperator,
+    StageRefreshOperator,
+)
+
+
+def refresh_table_group(
+    table: str | RefreshableTable | None = None,
+    *,
+    group_id: str | None = None,
+    definition_file: str | None = None,
+    read_only: bool = False,
+    overrides: Sequence[str] = (),
+    force: bool = False,
+    queue_timeout: timedelta | float | None = None,
+    mv_conn_id: str | None = None,
+    database_url: str | None = None,
+    warehouse: str | None = None,
+    **task_args: Any,
+) -> TaskGroup:
+    """Return begin → stage → merge → cleanup for one table, inside the DAG that is being built.
+
+    group_id  : `refresh_<table>` without it
+    task_args : for each of the four tasks: retries, pool, queue, ...
+
+    When there is nothing to do the group's tasks after `begin` are skipped, and so are tasks that follow the group by
+    the default trigger rule; give those `trigger_rule="none_failed"` if they are to run anyway.
+    """
+    name = table.name if isinstance(table, RefreshableTable) else table
+    shared = task_args | {
+        "mv_conn_id": mv_conn_id,
+        "database_url": database_url,
+        "warehouse": warehouse,
+        "queue_timeout": queue_timeout,
+    }
+    with TaskGroup(group_id or f"refresh_{(name or 'table').replace('.', '_')}") as group:
+        begin = BeginRefreshOperator(
+            task_id="begin",
+            table=table,
+            definition_file=definition_file,
+            read_only=read_only,
+            overrides=overrides,
+            force=force,
+            **shared,
+        )
+        stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **shared)
+        merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, **shared)
+        cleanup = CleanupRefreshOperator(task_id="cleanup", refresh_id=begin.output, **shared)
+        stage >> merge >> cleanup
+    return group

@@ -1,0 +1,1 @@
+"""Wait for what a table does."""

@@ -1,0 +1,51 @@
+"""Wait until a table's refresh stands in a phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.exceptions import TerminalError
+from airflow_mv_provider.hooks.mv import MvHook
+
+
+class TablePhaseSensor(BaseSensorOperator):
+    """Succeed as soon as the table is in one of `phases`; reads the metadata database only, never Spark.
+
+    NORMAL says that nobody refreshes the table, not that a refresh has succeeded: a table that was never refreshed is
+    in NORMAL too.
+
+    phases     : names of phases
+    mv_conn_id, database_url : see `hooks.mv` for what is used without them
+    """
+
+    template_fields: Sequence[str] = ("table",)
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        phases: Sequence[str] = (Phase.NORMAL,),
+        mv_conn_id: str | None = None,
+        database_url: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.phases = frozenset(Phase(phase) for phase in phases)
+        self.mv_conn_id = mv_conn_id
+        self.database_url = database_url
+
+    def poke(self, context: Context) -> bool:
+        """Look once."""
+        try:
+            with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
+                phase = reader.state(reader.table(self.table).id).phase
+        except TerminalError as error:
+            raise AirflowFailException(str(error)) from error
+        self.log.info("%s is in %s", self.table, phase)
+        return phase in self.phases
