@@ -1,0 +1,117 @@
+"""Where the hook finds the database and the warehouse, and that it tells nobody the password."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from airflow_mv_provider.hooks.mv import MvHook
+
+pytestmark = pytest.mark.slow
+
+OPTION, VARIABLE = "AIRFLOW__MV__SQL_ALCHEMY_CONN", "AMV_DATABASE_URL"
+CONNECTION = "AIRFLOW_CONN_MV_STATE_DEFAULT"
+POSTGRES = {
+    "conn_type": "mv",
+    "host": "db.example",
+    "port": 5433,
+    "schema": "mv",
+    "login": "anna",
+    "password": "s3cr3t/w@rd",
+    "extra": {"warehouse": "/lake/of/connection", "sslmode": "require"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _home(airflow):
+    """Every test here needs Airflow's environment."""
+
+
+def test_without_anything_it_is_sqlite_under_airflow_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+
+    settings = MvHook().settings()
+
+    assert settings.database_url == f"sqlite:///{tmp_path}/airflow_mv.db"
+    assert settings.warehouse is None
+
+
+def test_the_first_that_says_something_is_taken(monkeypatch):
+    """operator's argument, [mv], AMV_*, the default connection: each hides those after it."""
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+    assert "db.example" in MvHook().settings().database_url
+    monkeypatch.setenv(VARIABLE, "sqlite:////amv.db")
+    assert MvHook().settings().database_url == "sqlite:////amv.db"
+    monkeypatch.setenv(OPTION, "sqlite:////option.db")
+    assert MvHook().settings().database_url == "sqlite:////option.db"
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "mv", "extra": {"sqlite_file": "/mine.db"}}))
+    assert MvHook("mine").settings().database_url == "sqlite:////mine.db"
+    assert MvHook("mine", database_url="sqlite:////arg.db").settings().database_url == "sqlite:////arg.db"
+
+
+def test_each_setting_is_looked_for_on_its_own(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "sqlite:////amv.db")
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+    monkeypatch.setenv("AIRFLOW__MV__LEASE_S", "7")
+    monkeypatch.setenv("AIRFLOW__MV__SOURCE_ROOTS", "/a:/b")
+
+    settings = MvHook().settings()
+
+    assert settings.database_url == "sqlite:////amv.db"
+    assert settings.warehouse == "/lake/of/connection"
+    assert (settings.lease_ms, settings.source_roots) == (7000, ("/a", "/b"))
+
+
+def test_a_secret_file_is_not_hidden_by_the_default_connection(tmp_path, monkeypatch):
+    (tmp_path / "url").write_text("sqlite:////from_file.db\n")
+    monkeypatch.setenv("AMV_DATABASE_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+
+    assert MvHook().settings().database_url == "sqlite:////from_file.db"
+
+
+def test_an_empty_variable_says_nothing(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+
+    assert "db.example" in MvHook().settings().database_url
+
+
+def test_a_connection_makes_the_address(monkeypatch):
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+
+    url = MvHook().settings().database_url
+
+    assert url == "postgresql+psycopg://anna:s3cr3t%2Fw%40rd@db.example:5433/mv?sslmode=require"
+
+
+def test_a_connection_that_is_named_must_exist():
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    with pytest.raises(AirflowNotFoundException):
+        MvHook("nowhere").settings()
+
+
+@pytest.mark.parametrize("way", [CONNECTION, OPTION, VARIABLE])
+def test_the_password_shows_nowhere(way, monkeypatch, caplog):
+    # No such host: what an unreachable database makes of its address is what people see.
+    url = "postgresql://anna:s3cr3t%2Fw%40rd@db.invalid:5433/mv"
+    monkeypatch.setenv(way, json.dumps(POSTGRES | {"host": "db.invalid"}) if way == CONNECTION else url)
+    caplog.set_level(logging.DEBUG)
+    hook = MvHook()
+
+    is_reachable, answer = hook.test_connection()
+    shown = [repr(hook), str(vars(hook)), repr(hook.settings()), answer, caplog.text]
+
+    assert not is_reachable
+    assert "MV-DATABASE-UNAVAILABLE" in answer
+    assert not [text for text in shown if "s3cr3t" in text]
+
+
+def test_the_connection_form_says_what_it_found(lake, monkeypatch):
+    monkeypatch.setenv(OPTION, lake.settings.database_url)
+    lake.apply()
+
+    assert MvHook().test_connection() == (True, "1 refreshable tables")
