@@ -43,6 +43,8 @@ def local_session(app_name: str = "airflow-mv", *, driver_memory: str = "2g") ->
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()  # "active" is per thread; there is one SparkContext per process
     cores = os.cpu_count() or 1
     _start_quietly(
         _WITH_DELTA
@@ -113,7 +115,8 @@ def _start_quietly(confs: dict[str, str]) -> None:
     with TemporaryFile() as chatter:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
         try:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
+            # A JVM whose last session was stopped is used again, as PySpark does.
+            gateway = SparkContext._gateway or launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
