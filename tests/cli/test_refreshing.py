@@ -1,0 +1,179 @@
+"""`amv refresh` and `amv recover`, with Spark: every outcome, its report and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_mv_provider.core.outcome import REPORT_FIELDS
+from tests.conftest import read_independently
+
+pytestmark = pytest.mark.slow
+
+AMV = Path(sys.executable).with_name("amv")
+TABLES = """
+tables:
+  - name: orders
+    source: {type: delta, path: raw/orders}
+    key: [id]
+    partition_by: [p]
+    chunk_rows: 10
+"""
+
+
+@pytest.fixture
+def orders(amv, spark):
+    """A registered table of four partitions, its source written, never refreshed."""
+
+    def write(sql):
+        path = str(amv.warehouse / "raw/orders")
+        spark.sql(sql).write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+
+    write("SELECT id, id % 4 AS p, concat('v', id) AS v FROM range(40)")
+    assert amv("apply", amv.file(TABLES)).code == 0
+    return write
+
+
+def is_equal_to_source(amv) -> bool:
+    return read_independently(amv.warehouse / "orders") == read_independently(amv.warehouse / "raw/orders")
+
+
+def test_refresh_reports_what_it_did(amv, orders):
+    said = amv("refresh", "orders", "--json")
+
+    assert said.code == 0
+    assert set(said.document) == set(REPORT_FIELDS) - {"error"}
+    assert (said.document["outcome"], said.document["rows_inserted"]) == ("published", 40)
+    assert [p["rows_inserted"] for p in said.document["partitions"]] == [10, 10, 10, 10]
+    assert "orders MERGING: publishing" in said.err
+    assert is_equal_to_source(amv)
+
+
+def test_refresh_read_aloud(amv, orders):
+    first, again = amv("refresh", "orders"), amv("refresh", "orders")
+
+    assert "orders: published in" in first.out
+    assert "40 inserted, 0 updated, 0 deleted, 0 unchanged" in first.out
+    assert (again.code, "orders: nothing to do" in again.out) == (0, True)
+    assert amv("history", "orders").out.count("\n") == 3
+    assert "orders: NORMAL" in amv("status", "orders").out
+
+
+def test_force_compares_although_nothing_is_new(amv, orders):
+    amv("refresh", "orders")
+
+    said = amv("refresh", "orders", "--force", "--json")
+
+    assert (said.document["outcome"], said.document["rows_unchanged"]) == ("published", 40)
+
+
+def test_read_only_reports_and_writes_nothing(amv, orders):
+    said = amv("refresh", "orders", "--read-only", "--json")
+
+    assert said.code == 0
+    assert (said.document["outcome"], said.document["rows_inserted"]) == ("differences", 40)
+    assert not (amv.warehouse / "orders").exists()
+
+
+def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
+    amv("refresh", "orders")
+    orders("SELECT id, id % 4 AS p, concat('v', id) AS v FROM range(10)")
+
+    refused, read_aloud = amv("refresh", "orders", "--json"), amv("refresh", "orders")
+    allowed = amv("refresh", "orders", "--override", "max_deleted_fraction", "--json")
+
+    assert (refused.code, read_aloud.code, allowed.code) == (1, 1, 0)
+    assert refused.document["outcome"] == "refused"
+    assert refused.document["refresh_id"]
+    assert refused.document["started_at"]
+    assert refused.document["error"]["code"] == "MV-GUARD"
+    assert "--override" in read_aloud.err
+    assert allowed.document["rows_deleted"] == 30
+    assert is_equal_to_source(amv)
+
+
+def test_ctrl_c_frees_the_table_and_the_next_refresh_goes_on(amv, orders, interrupt_at):
+    interrupt_at("progress.after")
+
+    stopped = amv("refresh", "orders", "--json")
+    left = amv("status", "orders", "--json").document
+    finished = amv("refresh", "orders", "--json")
+
+    assert stopped.code == 75
+    assert stopped.document["error"]["code"] == "MV-INTERRUPTED"
+    assert "Run it again" in stopped.document["error"]["hint"]
+    assert (left["phase"], left["is_lease_live"], left["partitions_completed"]) == ("MERGING", False, 1)
+    assert finished.document["recovered"] == [stopped.document["refresh_id"]]
+    assert is_equal_to_source(amv)
+
+
+@pytest.fixture
+def interrupt_at(crash_at, monkeypatch):
+    """Have Ctrl-C pressed at a durable write: the crash of these tests, as Python's own exception."""
+    from airflow_mv_provider.runner import crash_points
+
+    def arm(point):
+        def reach(reached):
+            if reached == point:
+                crash_points.arm(None)
+                raise KeyboardInterrupt
+
+        crash_points.arm(reach)
+
+    yield arm
+    crash_points.arm(None)
+
+
+def test_a_killed_amv_is_recovered_by_another(amv, orders):
+    """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
+    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    killed.communicate()
+    left = amv("status", "orders", "--json").document
+    _wait_for_the_lease(amv)
+
+    recovered = _started(amv, "recover", "--json")
+    out, err = recovered.communicate()
+
+    assert killed.returncode == -signal.SIGKILL
+    assert (left["phase"], left["partitions_completed"]) == ("MERGING", 4)
+    assert recovered.returncode == 0, err
+    assert [r["outcome"] for r in json.loads(out)["recovered"]] == ["published"]
+    assert "Traceback" not in err
+    assert is_equal_to_source(amv)
+    assert amv("recover", "--json").document == {"recovered": []}
+
+
+def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
+    running = _started(amv, "refresh", "orders")
+    for line in running.stderr:
+        if "MERGING" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+
+    assert running.returncode == 75, out + err
+    assert "MV-INTERRUPTED" in err
+    assert "Run it again" in err
+    assert "Traceback" not in err
+    assert amv("status", "orders", "--json").document["is_lease_live"] is False
+
+
+def _started(amv, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    environment = os.environ | variables | {"AMV_DATABASE_URL": amv.url, "AMV_WAREHOUSE": str(amv.warehouse)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([AMV, *arguments], env=environment, cwd=amv.root, stdout=pipe, stderr=pipe, text=True)
+
+
+def _wait_for_the_lease(amv) -> None:
+    """The killed process' lease is on the database's clock, which only time moves."""
+    until = time.monotonic() + 30
+    while amv("status", "orders", "--json").document["is_lease_live"]:
+        assert time.monotonic() < until
+        time.sleep(0.1)

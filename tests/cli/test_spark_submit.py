@@ -1,0 +1,74 @@
+"""`spark_apps/refresh_table.py` through a real spark-submit: the submitter's session, the environment's database."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.conftest import read_independently
+
+APP = Path(__file__).parents[2] / "spark_apps" / "refresh_table.py"
+SPARK_HOME = Path(pyspark.__file__).parent
+PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+TABLES = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id], partition_by: [p]}]"
+
+
+def submit(amv, *arguments: str, packages: str | None = PACKAGES, **variables: str) -> subprocess.CompletedProcess[str]:
+    given = {"AMV_DATABASE_URL_FILE": amv.file(amv.url, "database-url"), "PYSPARK_PYTHON": sys.executable}
+    options = ["--packages", packages] if packages else []
+    confs = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    return subprocess.run(
+        [SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", *options, *confs, APP, *arguments],
+        env=os.environ | {"SPARK_HOME": str(SPARK_HOME)} | given | variables,
+        cwd=amv.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_submitted_program_refreshes_the_table(amv, spark):
+    source = str(amv.warehouse / "raw/orders")
+    spark.sql("SELECT id, id % 2 AS p FROM range(20)").write.format("delta").save(source)
+    amv("apply", amv.file(TABLES))
+
+    done = submit(amv, "orders", "--json")
+
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (report["outcome"], report["rows_inserted"], report["trigger"]) == ("published", 20, "spark-submit")
+    assert read_independently(amv.warehouse / "orders") == read_independently(amv.warehouse / "raw/orders")
+
+
+@pytest.mark.slow
+def test_a_submitted_program_passes_exit_code_and_error_on(amv):
+    amv("apply", amv.file(TABLES))
+
+    missing, unknown = submit(amv, "orders", "--json", packages=None), submit(amv, "nope", "--json", packages=None)
+    lost = submit(amv, "orders", "--json", packages=None, AMV_DATABASE_URL="postgresql://u:c4n4ry@127.0.0.1:1/x")
+
+    assert (missing.returncode, unknown.returncode, lost.returncode) == (1, 1, 75)
+    assert f"--packages {PACKAGES}" in json.loads(missing.stdout)["error"]["hint"]
+    assert json.loads(unknown.stdout)["error"]["code"] == "MV-TABLE-UNKNOWN"
+    assert json.loads(lost.stdout)["error"]["code"] == "MV-DATABASE-UNAVAILABLE"
+    assert "c4n4ry" not in lost.stdout + lost.stderr
+
+
+def test_the_program_is_short_and_takes_no_database():
+    text = APP.read_text(encoding="utf-8")
+
+    refused = subprocess.run(
+        [sys.executable, APP, "orders", "--database", "sqlite:///x.db"], capture_output=True, text=True, check=False
+    )
+
+    assert len(text.splitlines()) <= 30
+    assert refused.returncode == 2
+    assert "--database" in refused.stderr
