@@ -65,9 +65,22 @@ def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
     try:
         fields = json.loads(text or "")["mv"]
         note = CommitNote(**fields)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return note if note.table_uuid == table_uuid else None
+    is_ours = note.table_uuid == table_uuid and _is_sound({name: getattr(note, name) for name in CommitNote.__slots__})
+    return note if is_ours else None
+
+
+def _is_sound(fields: Mapping[str, object]) -> bool:
+    """True if every fact has its type and sign: whoever may write to main may write anything into its log."""
+    texts = (fields["refresh_id"], fields["definition_hash"])
+    counts = (fields[name] for name in ("epoch", "txn_version", "merge_round", "chunks", "upper"))
+    return (
+        all(type(text) is str for text in texts)
+        and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
+        and type(fields["is_final"]) is bool
+        and fields["step"] in ("fence", "publish")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +125,12 @@ class Standing:
 def stand(commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int) -> Standing:
     """Judge main's commits after `base`, the version that the differences were computed against.
 
+    A later epoch fences us wherever it stands in `commits`: a base that lies after its fence hides nothing.
     A publish that Delta rebased over somebody's commit counts as foreign company: the commit in between is in
     `commits` too, and it is what makes a further round of corrections necessary.
     """
     after = sorted((c for c in commits if c.version > base), key=lambda c: c.version)
-    epochs = [c.note.epoch for c in after if c.note is not None]
-    newest = max(epochs, default=epoch)
+    newest = max(last_epoch(commits), epoch)
     published = tuple(c for c in after if c.note and c.note.step == "publish" and c.note.refresh_id == refresh_id)
     foreign = tuple(c for c in after if not c.keeps_data and c not in published)
     return Standing(latest, newest if newest > epoch else None, published, foreign)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from airflow_mv_provider.core.identifier import check_table_name
@@ -76,7 +77,7 @@ def absolute_root(path: str) -> str:
     plain = _plain(path)
     if not plain.startswith("/") and "://" not in plain:
         raise UnsafeLocationError("root", f"{path!r} is not absolute.", hint="Give an absolute path.")
-    return plain.rstrip("/") or "/"
+    return _normalised(plain)  # sources are normalised too, and compared with it by name
 
 
 def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str:
@@ -89,24 +90,25 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
     if any(ord(char) < 32 for char in path) or not path.strip():
         raise UnsafeLocationError("source", f"{path!r} is empty or has control characters.")
     plain = _plain(path)
-    if ".." in re.split(r"[/\\]", unquote(unquote(plain))):
+    decoded = unquote(unquote(plain))
+    # Hadoop expands {../a,b} before it looks at segments, and drops the backslash of an escaped dot.
+    if any(".." in re.split(r"[/\\{},]", text) for text in (decoded, decoded.replace("\\", ""))):
         raise UnsafeLocationError("source", f"{path!r} leads out of its root.")
     absolute = plain if plain.startswith("/") or "://" in plain else f"{warehouse.rstrip('/')}/{plain}"
     absolute = _normalised(absolute)
     if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
         raise UnsafeLocationError("source", f"{path!r} is outside the warehouse and the source roots.")
-    if is_inside(absolute, f"{warehouse.rstrip('/')}/{MARKER}"):
+    if _may_meet(f"{warehouse.rstrip('/')}/{MARKER}", absolute):
         raise UnsafeLocationError("source", f"{path!r} lies in the staging area.", hint="Choose another path.")
     return absolute
 
 
 def check_apart(main: str, source: str) -> None:
-    """Refuse a main that is its own source, or that lies inside it or around it.
+    """Refuse a main that is its own source, or that lies inside it or around it, as any path of a glob may.
 
     raises : UnsafeLocationError
     """
-    fixed = re.split(r"[*?\[{]", source, maxsplit=1)[0].rstrip("/") or "/"
-    if is_inside(main, fixed) or is_inside(fixed, main):
+    if _may_meet(main, source):
         raise UnsafeLocationError(
             "source",
             f"{source!r} and main {main!r} share a directory.",
@@ -118,6 +120,25 @@ def is_inside(path: str, root: str) -> bool:
     """True if `path` is `root` or lies below it, by name alone."""
     root = root.rstrip("/")
     return path == root or path.startswith(root + "/")
+
+
+def _may_meet(place: str, pattern: str) -> bool:
+    """True if a path that a glob stands for may be `place`, lie in it or hold it; judged segment by segment."""
+    for piece, name in zip(pattern.rstrip("/").split("/"), place.split("/"), strict=False):
+        if piece.count("{") != piece.count("}"):
+            return True  # alternatives with slashes in them: what follows may be anything
+        if not any(fnmatchcase(name, one.replace("[^", "[!").replace("\\", "")) for one in _alternatives(piece)):
+            return False
+    return True
+
+
+def _alternatives(piece: str) -> Iterator[str]:
+    found = re.search(r"\{([^{}]*)\}", piece)
+    if found is None:
+        yield piece
+        return
+    for one in found.group(1).split(","):
+        yield from _alternatives(piece[: found.start()] + one + piece[found.end() :])
 
 
 def _check_scheme(where: str, path: str) -> None:

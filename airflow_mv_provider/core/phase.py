@@ -65,14 +65,17 @@ _USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-
 _MAX_MERGING_ATTEMPTS = 5
 
 
-def on_failure(phase: Phase, code: str, *, is_transient: bool, will_retry: bool, merging_attempts: int) -> Ending:
+def on_failure(
+    phase: Phase, code: str, *, is_transient: bool, has_committed: bool, will_retry: bool, merging_attempts: int
+) -> Ending:
     """Decide how a refresh goes on after a handled failure of its owner.
 
+    has_committed    : main holds a commit of this refresh, and it turned out that another round is needed
     will_retry       : the same caller comes back, as an Airflow task with retries left does
     merging_attempts : epochs that have worked on Merging, this one included; a refresh is not resumed for ever
     """
-    if phase is Phase.CLEANUP:
-        return Ending.KEEP  # main has it
+    if phase is Phase.CLEANUP or has_committed:
+        return Ending.KEEP  # main has it: there is no way back, only forward
     if not is_transient or code in _USELESS_TO_RESUME:
         return Ending.ABANDON
     if phase is Phase.REFRESHING:

@@ -135,7 +135,7 @@ def unstorable(name: str, columns: Sequence[str]) -> str | None:
             continue
         if value in ("", _DELTA_NULL):
             return f"column {column!r} holds {value!r}, which Delta stores as NULL."
-        if len(column.encode()) + 1 + len(_escaped(value)) > _MAX_DIRECTORY_BYTES:
+        if len(_escaped(column)) + 1 + len(_escaped(value)) > _MAX_DIRECTORY_BYTES:
             return f"column {column!r} holds a value of {len(value)} characters, too long for a directory's name."
     return None
 

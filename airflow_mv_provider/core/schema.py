@@ -47,6 +47,7 @@ def check_source(where: str, columns: Sequence[Column], key: Sequence[str], part
     seen: dict[str, str] = {}
     for column in columns:
         check_column_name(column.name)
+        _check_fields(where, column.name, column.type)
         if (other := seen.setdefault(column.name.lower(), column.name)) != column.name or _count(columns, column) > 1:
             raise SchemaMismatchError(
                 where,
@@ -86,6 +87,23 @@ def check_same(where: str, desired: Sequence[Column], main: Sequence[Column]) ->
                 f"column {name!r} is {_shown(column.type)} in the source and {_shown(have[name].type)} in main.",
                 column=name,
             )
+
+
+def _check_fields(where: str, path: str, kind: Type) -> None:
+    """Refuse names inside a column that Delta cannot store, before it says so itself in the middle of a refresh."""
+    if isinstance(kind, str):
+        return
+    if kind["type"] == "array":
+        _check_fields(where, path, kind["elementType"])
+    names: set[str] = set()
+    for field in kind.get("fields", ()):
+        check_column_name(field["name"])
+        if field["name"].lower() in names:
+            raise SchemaMismatchError(
+                where, f"column {path!r} has two fields {field['name']!r}.", hint="Rename one of them in `select`."
+            )
+        names.add(field["name"].lower())
+        _check_fields(where, f"{path}.{field['name']}", field["type"])
 
 
 def is_comparable(kind: Type) -> bool:

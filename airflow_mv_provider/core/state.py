@@ -108,6 +108,7 @@ class RefreshRecord:
     choice: Choice
     seal: Seal | None = None
     merge_round: int = 0
+    has_committed: bool = False
     is_ended: bool = False
 
 

@@ -31,14 +31,16 @@ _CSV_OPTIONS = frozenset(
 # Spark re-evaluates these each time the source is read, so neither the pin nor an unchanged token says anything.
 _NON_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uuid|uuid4|shuffle|now|curdate|current_date|current_timestamp|current_time"
-    r"|localtimestamp|unix_timestamp\s*\(\s*\)|monotonically_increasing_id|spark_partition_id|current_user|user"
-    r"|session_user|input_file_name|input_file_block_start|input_file_block_length)\b",
+    r"|localtimestamp|unix_timestamp(?=\s*\(\s*\))|monotonically_increasing_id|spark_partition_id|current_user|user"
+    r"|session_user|input_file_name|input_file_block_start|input_file_block_length"
+    r"|uniform|reflect|try_reflect|java_method"
+    r"|select)\b",  # a subquery reads something that is not pinned
     re.IGNORECASE,
 )
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _says_its_type(schema: dict[str, Any]) -> None:
@@ -136,6 +138,13 @@ class RefreshableTable(_Model):
     adopt: bool = Field(
         default=False, strict=True, description="Take over a Delta table that already lies at main's place."
     )
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _has_names(cls, source: object) -> object:
+        if isinstance(source, dict) and not all(isinstance(name, str) for name in source):
+            raise ValueError("keys should be strings")
+        return source
 
     @field_validator("name")
     @classmethod

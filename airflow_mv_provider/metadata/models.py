@@ -88,6 +88,7 @@ class RefreshRow(Base):
     reason: Mapped[str | None]
     seal: Mapped[dict[str, Any] | None]
     merge_round: Mapped[int]
+    has_committed: Mapped[bool]  # main holds a commit of it: from then on it only runs forward
     rows_inserted: Mapped[int]
     rows_updated: Mapped[int]
     rows_deleted: Mapped[int]

@@ -161,6 +161,7 @@ class Reader:
             frontier=from_json(row.frontier),
             choice=Choice(row.strategy, row.reason),
             merge_round=row.merge_round,
+            has_committed=row.has_committed,
             is_ended=row.outcome != Outcome.RUNNING,
         )
         if row.seal is None:

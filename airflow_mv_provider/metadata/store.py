@@ -218,10 +218,11 @@ class Store(Reader):
             added = Refresh.bytes_staging + chunk.num_bytes
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=added))
 
-    def discard_chunks(self, own: Ownership, published: Counts, bytes_main: int) -> None:
+    def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
         """Forget all recorded corrections, because main moved; the next round compares again.
 
-        published : what this round put into main before main was seen to have moved; added to the refresh's counts
+        published : what this round put into main before main was seen to have moved, None if nothing; added to the
+                    refresh's counts, and from then on it can only run forward
         """
         blank = dict.fromkeys(("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes"))
         with self._owned(own, Phase.MERGING) as db:
@@ -229,7 +230,9 @@ class Store(Reader):
             db.execute(update(ChunkRow).where(ChunkRow.refresh_id == own.refresh_id).values(**blank))
             db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
             db.execute(update(Progress).where(mine).values(**_NOT_COMPARED))
-            values = _added(published, bytes_main) | {"merge_round": Refresh.merge_round + 1}
+            values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1}
+            if published is not None:
+                values |= _added(published, bytes_main) | {"has_committed": True}
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**values))
 
     def published(
@@ -457,6 +460,7 @@ def _new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: 
         "lower": refresh.batch.lower if refresh.batch else None,
         "upper": refresh.batch.upper if refresh.batch else None,
         "frontier": to_json(refresh.frontier),
+        "has_committed": False,
         "strategy": refresh.choice.strategy,
         "reason": refresh.choice.reason,
         "phase_seconds": {},

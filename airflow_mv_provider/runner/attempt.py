@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, assert_never
@@ -42,6 +43,8 @@ from airflow_mv_provider.exceptions import (
     LeaseLostError,
     MainMovedError,
     MainUnsupportedError,
+    MetadataUnavailableError,
+    MvError,
     TransientError,
 )
 from airflow_mv_provider.metadata.store import Store
@@ -125,19 +128,23 @@ class Attempt:
             )
             if not steps:
                 return
-            self.lease.check(is_cancellable=phase is not Phase.CLEANUP)
+            is_cancellable = phase is not Phase.CLEANUP and not self.has_committed
+            self.lease.check(is_cancellable=is_cancellable)
             self._began = time.monotonic(), phase
             try:
                 self._run_step(steps[0], phase, recorded, len(chunks))
-            except TransientError:
-                # A step that was interrupted for a cancel fails in Spark's words; say why instead.
-                if self.lease.is_stopping:
-                    self.lease.check(is_cancellable=phase is not Phase.CLEANUP)
+            except MvError:
+                # Interrupted for a cancel, or overtaken and its files gone: say that, not what Spark made of it.
+                self._check_after_failure(is_cancellable=is_cancellable)
                 raise
             finally:
                 self._count_time()
             if isinstance(steps[0], plan.Clean):
                 return
+
+    def _check_after_failure(self, *, is_cancellable: bool) -> None:
+        with suppress(MetadataUnavailableError):
+            self.lease.check(is_cancellable=is_cancellable)
 
     def _run_step(self, step: plan.Step, phase: Phase, recorded: tuple[RecordedChunk, ...], num_chunks: int) -> None:
         def say(message: str) -> None:
@@ -249,7 +256,7 @@ class Attempt:
                         self.spark, layout, refresh.seal, source, difference, path
                     )
         finally:
-            difference.corrections.unpersist()
+            difference.release()
         record = RecordedChunk(
             number=chunk.number,
             epoch=self.own.epoch,
@@ -273,7 +280,8 @@ class Attempt:
         elif standing.foreign:
             self._start_over(standing, counts)
         else:
-            self._judge(counts)
+            if not self.has_committed:
+                self._judge(counts)
             self._merge(recorded, next_txn_version(commits, self.own.epoch))
 
     def _look(self, recorded: tuple[RecordedChunk, ...]) -> tuple[list[Commit], Standing]:
@@ -290,11 +298,11 @@ class Attempt:
         return commits, standing
 
     def fence_and_look(self) -> bool:
-        """Fence main, so that nothing of an older epoch can follow, and say whether this refresh is published in it."""
+        """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
         while not self._is_fenced:
             self._fence()
         _, recorded = self.store.chunks(self.own.refresh_id)
-        return bool(recorded) and bool(self._look(recorded)[1].published)
+        return self.has_committed or (bool(recorded) and bool(self._look(recorded)[1].published))
 
     def _judge(self, counts: Counts) -> None:
         refusal = judge(self.definition.guards, counts, self.refresh.overrides)
@@ -338,7 +346,7 @@ class Attempt:
         if self._current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(self.table.name, f"another writer kept changing main ({who}).")
         log.warning("%s: main was changed by others (%s); comparing again", self.table.name, who)
-        done = counts if standing.published else Counts()
+        done = counts if standing.published else None
         self._tries = 0
         self._base = standing.latest
         self.store.discard_chunks(self.own, done, _bytes_added(standing))
@@ -358,6 +366,11 @@ class Attempt:
         if state.refresh_id != self.own.refresh_id or state.epoch != self.own.epoch:
             raise LeaseLostError(self.table.name, f"epoch {self.own.epoch} no longer owns the table.")
         return state.phase
+
+    @property
+    def has_committed(self) -> bool:
+        """True if main is known to hold a commit of this refresh that another round has to follow."""
+        return self._current().has_committed
 
     def _current(self) -> RefreshRecord:
         found = self.store.refresh(self.own.refresh_id)

@@ -88,6 +88,6 @@ def _compared(runner: Refresher, main: Main, layout: Layout, seal: Seal) -> tupl
     found: list[PartitionCounts] = []
     for chunk in chunks:
         difference = merge.compare(runner.spark, main, layout, seal, chunk, base)
-        difference.corrections.unpersist()
+        difference.release()
         found.extend(difference.partitions)
     return tuple(found)

@@ -96,6 +96,7 @@ class Recoverer:
                 state.phase,
                 error.code,
                 is_transient=error.is_transient,
+                has_committed=attempt.has_committed,
                 will_retry=caller.will_retry,
                 merging_attempts=self.store.merging_attempts(own.refresh_id),
             )

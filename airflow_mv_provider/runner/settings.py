@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +47,8 @@ def from_environment(
     AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted and not exported.
     """
     url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
-    roots = tuple(root for root in environ.get("AMV_SOURCE_ROOTS", "").split(os.pathsep) if root)
+    # Separated by colons, as a PATH is; those of s3://bucket and of a port separate nothing.
+    roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)
     place = warehouse or environ.get(WAREHOUSE_VARIABLE)
     return replace(
@@ -83,6 +86,8 @@ def _milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:
         return default
     try:
         seconds = float(value)
-    except ValueError as error:
-        raise DefinitionError(name, f"{value!r} is not a number of seconds.", hint="Set it to a number.") from error
-    return round(seconds * 1000)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise DefinitionError(name, f"{value!r} is not a number of seconds.", hint="Set it to a number above 0.")
+    return max(1, round(seconds * 1000))

@@ -49,11 +49,19 @@ _MIN_ROWS_FOR_CHECKSUMS = 200_000  # below, one more job costs more than it save
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one chunk's comparison found: corrections without values, kept by Spark, and their counts per partition."""
+    """What one chunk's comparison found: corrections without values, and their counts per partition.
 
-    corrections: DataFrame
+    corrections : kept by Spark until `release`; None when there was nothing to compare
+    """
+
+    corrections: DataFrame | None
     num_rows: int
     partitions: tuple[PartitionCounts, ...]
+
+    def release(self) -> None:
+        """Let Spark forget the corrections."""
+        if self.corrections is not None:
+            self.corrections.unpersist()
 
     @property
     def counts(self) -> Counts:
@@ -71,6 +79,8 @@ def compare(
     table = layout.table
     with translated(table.name):
         members = _members(main, table, seal, chunk, base_version)
+        if members == ():
+            return Difference(None, 0, ())
         desired = _restricted(staging.desired_keys(spark, seal, table), table, members)
         sealed = [p for p in seal.partitions if members is None or p.partition in set(members)]
         _verify(desired, table, sealed)
@@ -96,6 +106,8 @@ def check_adoptable(difference: Difference, table: RefreshableTable) -> None:
 
     raises : AdoptionError
     """
+    if difference.corrections is None:
+        return
     with translated(table.name):
         bad = difference.corrections.where((F.col(OP) == "X") | _any_null(table.key))
         if samples := staging.sample_keys(bad, table.key):
@@ -116,6 +128,7 @@ def write_changes(
     raises  : SealBrokenError, when a row to insert or update no longer reads as it was sealed
     """
     table = layout.table
+    assert difference.corrections is not None
     found = difference.corrections.drop(COPIES)
     needs_row = F.col(OP).isin("I", "U", "R")
     keys = found.where(needs_row)

@@ -34,9 +34,12 @@ _WITH_DELTA = {
 }
 
 
-def local_session(app_name: str = "airflow-mv", *, driver_memory: str = "2g") -> SparkSession:
+def local_session(
+    app_name: str = "airflow-mv", *, driver_memory: str = "2g", java_options: str = "", **confs: str
+) -> SparkSession:
     """Return the session of this process, starting local Spark with Delta when there is none.
 
+    confs  : further Spark confs, with _ for the dots in their names
     cost   : 5 to 15 seconds for the first call, and Ivy's download of Delta's jars on a machine that lacks them
     raises : DefinitionError, when Java is missing; EngineError, when Spark does not start
     """
@@ -58,8 +61,9 @@ def local_session(app_name: str = "airflow-mv", *, driver_memory: str = "2g") ->
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} {java_options}".rstrip(),
         }
+        | {name.replace("_", "."): value for name, value in confs.items()}
     )
     return SparkSession.builder.getOrCreate()
 

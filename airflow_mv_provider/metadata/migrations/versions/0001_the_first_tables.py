@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("seal", sa.JSON(), nullable=True),
         sa.Column("merge_round", sa.BigInteger(), nullable=False),
+        sa.Column("has_committed", sa.Boolean(), nullable=False),
         sa.Column("rows_inserted", sa.BigInteger(), nullable=False),
         sa.Column("rows_updated", sa.BigInteger(), nullable=False),
         sa.Column("rows_deleted", sa.BigInteger(), nullable=False),

@@ -1,0 +1,88 @@
+"""A table with history, and what must be true after any fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.fence import app_id, parse_note
+from airflow_mv_provider.runner import crash_points
+
+FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
+
+
+@pytest.fixture
+def table(lake: Any) -> Any:
+    """A lake whose table `orders` was published once, in four partitions, two to a chunk."""
+    lake.write(FIRST)
+    lake.apply(partition_by=["p"], chunk_rows=20)
+    lake.refresh()
+    return lake
+
+
+def change_source(lake: Any) -> None:
+    """Insert, update, delete, and move a row to another partition; one partition comes, one goes."""
+    lake.write(
+        """
+        SELECT id, CAST(CASE WHEN id = 1 THEN 2 WHEN id >= 40 THEN 9 ELSE id % 4 END AS INT) AS p,
+               CASE WHEN id % 10 = 5 THEN 'late' ELSE concat('v', id) END AS v
+        FROM range(43) WHERE id % 4 <> 3 AND id <> 8
+        """
+    )
+
+
+@pytest.fixture
+def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
+    """Run an action once, in the place of `point`, in the middle of whatever refresh passes it first."""
+
+    def arm(point: str, action: Callable[[], None]) -> None:
+        def reach(reached: str) -> None:
+            if reached == point:
+                crash_points.arm(None)
+                action()
+
+        crash_points.arm(reach)
+
+    yield arm
+    crash_points.arm(None)
+
+
+def check_invariants(lake: Any, *, published: int | None = None) -> None:
+    """Invariants 1, 3, 6, 8, 10 and 12 of a table that ought to be at rest.
+
+    published : how many publish commits main's log may hold, where that is known
+    """
+    assert lake.phase() == "NORMAL"
+    rows, wanted = lake.rows("orders"), lake.rows("raw/orders")
+    assert Counter(rows) == Counter(wanted)
+    keys = Counter(row[0] for row in rows)
+    assert max(keys.values(), default=1) == 1
+    assert None not in keys
+    assert lake.workspaces() == []
+    table = lake.store.table("orders")
+    notes = [parse_note(c.userMetadata, table.uuid) for c in lake.sql("DESCRIBE HISTORY {t}")]
+    epochs = [note.epoch for note in reversed(notes) if note]
+    assert epochs == sorted(epochs), "a commit of an older epoch follows a later one's"
+    assert our_app_ids(lake) == {app_id(table.uuid)}
+    if published is not None:
+        assert sum(1 for note in notes if note and note.step == "publish") == published
+
+
+def our_app_ids(lake: Any) -> set[str]:
+    log = f"{lake.root}/orders/_delta_log/*.json"
+    rows = lake.spark.read.schema("txn STRUCT<appId: STRING>").json(log).where("txn IS NOT NULL").collect()
+    return {row.txn.appId for row in rows}
+
+
+def snapshots(lake: Any) -> list[list[tuple[Any, ...]]]:
+    """Every version of main that a reader could have seen, as sorted rows."""
+    from airflow_mv_provider.spark.delta import read
+
+    found = []
+    for version in range(1, lake.versions() + 1):
+        rows = read(lake.spark, f"{lake.root}/orders", version)
+        found.append(sorted(tuple(row) for row in rows.select(*sorted(rows.columns)).collect()))
+    return found

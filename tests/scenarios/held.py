@@ -1,0 +1,71 @@
+"""Hold a refresh between the preparation and the commit of its MERGE, with Delta's own phase locks. No sleeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_PATIENCE_S = 120
+
+
+class HeldCommit:
+    """A refresh in a thread of its own, whose publish waits for `release`."""
+
+    def __init__(self, lake: Any, at_point: Callable[[str, Callable[[], None]], None]) -> None:
+        self._lake = lake
+        self._jvm = lake.spark._jvm
+        delta = self._jvm.org.apache.spark.sql.delta
+        self._phases = delta.fuzzer.OptimisticTransactionPhases.forName("held")
+        self._observer = delta.fuzzer.PhaseLockingTransactionExecutionObserver(self._phases)
+        self._error: BaseException | None = None
+        # The observer belongs to the thread that commits; the point is reached in that thread.
+        at_point("publish.before", lambda: delta.TransactionExecutionObserver.setObserver(self._observer))
+        self._thread = threading.Thread(target=self._run, name="held-commit", daemon=True)
+
+    def start(self) -> None:
+        for phase in (self._phases.analysisPhase(), self._phases.initialPhase(), self._phases.preparePhase()):
+            phase.entryBarrier().unblock()
+            phase.exitBarrier().unblock()
+        self._thread.start()
+
+    def wait_until_prepared(self) -> None:
+        """Return once the MERGE has read, written its files, and waits to commit."""
+        waiting = threading.Event()
+        for _ in range(_PATIENCE_S * 50):
+            if self._phases.preparePhase().hasLeft() and self._phases.commitPhase().hasReached():
+                return
+            assert self._thread.is_alive(), f"the refresh ended before its commit: {self._error!r}"
+            waiting.wait(0.02)
+        raise AssertionError("the MERGE never came to its commit")
+
+    def release(self) -> BaseException | None:
+        """Let the commit go on; return what the refresh raised in the end."""
+        self.unblock()
+        self._thread.join(_PATIENCE_S)
+        assert not self._thread.is_alive()
+        return self._error
+
+    def unblock(self) -> None:
+        for phase in (self._phases.commitPhase(), self._phases.backfillPhase(), self._phases.postCommitPhase()):
+            phase.entryBarrier().unblock()
+            phase.exitBarrier().unblock()
+
+    def _run(self) -> None:
+        try:
+            self._lake.refresh()
+        except BaseException as error:
+            self._error = error
+
+
+@contextmanager
+def held_commit(lake: Any, at_point: Callable[[str, Callable[[], None]], None]) -> Iterator[HeldCommit]:
+    """Start a refresh that stops in the middle of its publish; it is released at the end at the latest."""
+    held = HeldCommit(lake, at_point)
+    held.start()
+    try:
+        yield held
+    finally:
+        held.unblock()
+        held._thread.join(_PATIENCE_S)

@@ -1,0 +1,163 @@
+"""Killed at every durable write, just before and after it, a refresh is finished or undone by whoever comes next."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from tests.conftest import Crash
+from tests.scenarios.conftest import FIRST, change_source, check_invariants, snapshots
+
+pytestmark = pytest.mark.slow
+
+# In the order in which a refresh passes them; the numbered ones at their second passing.
+OF_A_REFRESH = [
+    f"{write}.{when}{nth}"
+    for write, nth in [
+        *[("acquire", ""), ("fence", ""), ("staging", ""), ("seal", ""), ("changes", ""), ("progress", "")],
+        *[("changes", ":2"), ("progress", ":2"), ("publish", ""), ("published", ""), ("staging_delete", "")],
+        ("normal", ""),
+    ]
+    for when in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("point", OF_A_REFRESH)
+def test_next_refresh_mends_a_crash(table, crash_at, point):
+    before = table.rows("orders")
+    change_source(table)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    is_committed = OF_A_REFRESH.index(point) >= OF_A_REFRESH.index("publish.after")
+    assert table.rows("orders") == (table.rows("raw/orders") if is_committed else before)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    report = table.refresh()
+
+    assert report.outcome in {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
+    check_invariants(table, published=2)
+    old, new = before, table.rows("raw/orders")
+    assert all(rows in ([], old, new) for rows in snapshots(table)), "a reader saw something in between"
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.after", "published.after"])
+def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
+    change_source(table)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    ended = table.refresher().recover(table.caller())
+
+    assert [report.outcome for report in ended] == [Outcome.PUBLISHED]
+    check_invariants(table, published=2)
+
+
+@pytest.mark.parametrize("point", ["acquire.after", "fence.after", "staging.after"])
+def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
+    before = table.rows("orders")
+    change_source(table)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    ended = table.refresher().recover(table.caller())
+
+    assert [report.outcome for report in ended] == [Outcome.ABANDONED]
+    assert (table.phase(), table.rows("orders"), table.workspaces()) == ("NORMAL", before, [])
+    table.refresh()
+    check_invariants(table, published=2)
+
+
+@pytest.mark.parametrize("point", ["register.before", "register.after", "create_main.before", "create_main.after"])
+def test_crash_before_main_is_there(lake, crash_at, point):
+    lake.write(FIRST)
+    crash_at(point)
+    with pytest.raises(Crash):
+        lake.apply(partition_by=["p"])
+        lake.refresh()
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+
+    check_invariants(lake, published=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("seal.after", "hand_over.before"),
+        ("seal.after", "hand_over.after"),
+        ("progress.after", "fence.after"),
+        ("changes.after", "progress.before"),
+        ("publish.before", "publish.after"),
+        ("publish.after", "published.before"),
+        ("published.after", "staging_delete.after"),
+        ("staging.after", "normal.after"),
+        ("staging.after", "staging_delete.before"),
+    ],
+)
+def test_crash_of_the_takeover_too(table, crash_at, first, second):
+    change_source(table)
+    for point in (first, second):
+        crash_at(point)
+        with pytest.raises(Crash):
+            table.refresh()
+        table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresh()
+
+    table.refresher().recover(table.caller())
+    check_invariants(table, published=2)
+
+
+def test_takeover_keeps_recorded_chunks(table, crash_at):
+    change_source(table)
+    crash_at("progress.after")
+    with pytest.raises(Crash):
+        table.refresh()
+    state = table.store.state(table.store.table("orders").id)
+    _, recorded = table.store.chunks(state.refresh_id)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    crash_at("publish.before")
+
+    with pytest.raises(Crash):
+        table.refresh()
+
+    _, resumed = table.store.chunks(state.refresh_id)
+    assert len(resumed) > len(recorded) == 1
+    assert [c for c in resumed if c.number == recorded[0].number] == list(recorded)
+
+
+def test_source_that_changes_after_the_seal_is_not_read(table, crash_at):
+    change_source(table)
+    sealed = table.rows("raw/orders")
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        table.refresh()
+    table.sql("DELETE FROM {t} WHERE id < 20", path="raw/orders")
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresher().recover(table.caller())
+
+    assert table.rows("orders") == sealed
+
+
+def test_retry_before_the_seal_reads_the_recorded_pin(table, crash_at):
+    change_source(table)
+    pinned = table.rows("raw/orders")
+    caller = table.caller("dag:run:0")
+    crash_at("staging.before")
+    with pytest.raises(Crash):
+        table.refresh(caller=caller)
+    table.sql("DELETE FROM {t} WHERE id < 20", path="raw/orders")
+
+    report = table.refresh(caller=caller)
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert table.rows("orders") == pinned

@@ -1,0 +1,67 @@
+"""Others write to main between the differences and the publish: it is seen, and corrected for."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from tests.scenarios.conftest import change_source, check_invariants
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param("INSERT INTO {t} VALUES (777, 77, 'foreign')", id="append"),
+        pytest.param("DELETE FROM {t} WHERE id IN (0, 5, 8)", id="delete"),
+        pytest.param("INSERT INTO {t} SELECT * FROM {t} WHERE id < 12", id="duplicate"),
+        pytest.param("INSERT INTO {t} VALUES (NULL, 1, 'no key'), (NULL, 1, 'no key')", id="null key"),
+        pytest.param("UPDATE {t} SET v = 'foreign' WHERE p = 2", id="update"),
+        pytest.param("RESTORE {t} TO VERSION AS OF 1", id="restore"),
+    ],
+)
+def test_foreign_write_before_the_publish_is_corrected(table, at_point, sql):
+    change_source(table)
+    at_point("publish.before", lambda: table.sql(sql))
+
+    report = table.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    check_invariants(table)
+
+
+def test_optimize_before_the_publish_changes_nothing(table, at_point):
+    change_source(table)
+    at_point("publish.before", lambda: table.sql("OPTIMIZE {t}"))
+
+    table.refresh()
+
+    check_invariants(table, published=2)
+
+
+def test_foreign_write_at_rest_makes_the_next_refresh_compare(table):
+    table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')")
+
+    report = table.refresh()
+
+    assert (report.outcome, report.rows_deleted) == (Outcome.PUBLISHED, 1)
+    assert "others" in report.reason
+    check_invariants(table)
+
+
+def test_optimize_at_rest_keeps_main_trusted(table):
+    table.sql("OPTIMIZE {t}")
+
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_main_that_was_dropped_is_made_again(table):
+    import shutil
+
+    shutil.rmtree(table.root / "orders")
+
+    report = table.refresh()
+
+    assert report.rows_inserted == 40
+    check_invariants(table)
