@@ -36,7 +36,7 @@ check: $(stamp) ## format, lint, check types, run the fast tests: before every p
 	@$(bin)/pytest -m "not slow"
 
 bench: $(stamp) ## measure what a refresh costs, strategy by strategy
-	@$(bin)/python benchmarks/refresh.py
+	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
