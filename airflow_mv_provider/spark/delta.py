@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
@@ -145,7 +146,9 @@ class Main:
     def fence(self, note: CommitNote) -> None:
         """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
         with translated(self.location):
-            empty = self.spark.createDataFrame([], self.spark.read.format("delta").load(self.location).schema)
+            schema = self.spark.read.format("delta").load(self.location).schema
+            # Not createDataFrame([]), which starts Python workers to make no rows.
+            empty = self.spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
             (
                 empty.write.format("delta")
                 .mode("append")
