@@ -1,0 +1,264 @@
+"""What main's log proves: who owns the table, whether the publish is in it, and whether anybody else wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.fence import (
+    Commit,
+    CommitNote,
+    Standing,
+    app_id,
+    fence_version,
+    is_untouched_since,
+    last_epoch,
+    next_txn_version,
+    parse_note,
+    stand,
+)
+
+UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
+OURS, THEIRS = "a" * 32, "b" * 32
+NOTE = CommitNote(UUID, OURS, 3, "publish", fence_version(3) + 1, 0, 2, 7, "0123456789abcdef", True)
+
+
+def fence(version: int, epoch: int, refresh_id: str = OURS) -> Commit:
+    note = CommitNote(UUID, refresh_id, epoch, "fence", fence_version(epoch))
+    return Commit(version, "WRITE", version - 1, note)
+
+
+def publish(version: int, epoch: int, refresh_id: str = OURS, nth: int = 1) -> Commit:
+    note = CommitNote(UUID, refresh_id, epoch, "publish", fence_version(epoch) + nth)
+    return Commit(version, "MERGE", version - 1, note)
+
+
+def other(version: int, operation: str = "WRITE") -> Commit:
+    return Commit(version, operation, version - 1, None)
+
+
+def judged(*commits: Commit, base: int = 10, epoch: int = 3) -> Standing:
+    latest = max((c.version for c in commits), default=base)
+    return stand(commits, base=base, latest=latest, refresh_id=OURS, epoch=epoch)
+
+
+# -- notes -----------------------------------------------------------------------------------------------------------
+
+
+def test_note_survives_the_log():
+    assert parse_note(NOTE.to_json(), UUID) == NOTE
+
+
+def test_note_of_another_table_is_not_ours():
+    assert parse_note(NOTE.to_json(), UUID.replace("6", "7")) is None
+
+
+def test_table_has_one_application_for_ever():
+    assert app_id(UUID) == f"mv:{UUID}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", " ", "free text of a person", "{", "null", "true", "7", "[]", '"mv"', '["mv"]', "NaN", "\x00"),
+        *('{"mv": null}', '{"mv": 1}', '{"mv": []}', '{"mv": {}}', '{"mv": "{}"}', '{"MV": {}}', '{"mv": [[1, 2]]}'),
+        *('{"mv":' * 100_000, "[" * 100_000, '{"mv": ' + "9" * 5000 + "}"),
+    ],
+    ids=lambda text: repr(text)[:20],
+)
+def test_text_of_others_is_no_note(text):
+    assert parse_note(text, UUID) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"epoch": epoch} for epoch in ("3", None, 3.0, True, [3], {"a": 1}, -1, 1 << 63, float("nan"))),
+        *({"txn_version": version} for version in ("1", None, -1, 1e300)),
+        *({"step": step} for step in ("drop", None, ["fence"], 1)),
+        *({"refresh_id": 5}, {"refresh_id": None}, {"definition_hash": {}}, {"upper": "7"}, {"chunks": None}),
+        *({"merge_round": "0"}, {"is_final": "yes"}, {"table_uuid": [UUID]}, {"unknown": 1}, {"epoch; DROP": 1}),
+    ],
+    ids=str,
+)
+def test_note_with_wrong_facts_is_no_note(change):
+    text = json.dumps({"mv": asdict(NOTE) | change})
+
+    assert parse_note(text, UUID) is None
+
+
+@pytest.mark.parametrize("missing", ["table_uuid", "refresh_id", "epoch", "step", "txn_version"])
+def test_note_without_a_fact_is_no_note(missing):
+    facts = asdict(NOTE)
+    del facts[missing]
+
+    assert parse_note(json.dumps({"mv": facts}), UUID) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(asdict(NOTE))), JSON))
+def test_whatever_the_log_says_it_can_be_judged(change):
+    note = parse_note(json.dumps({"mv": asdict(NOTE) | change}), UUID)
+    commits = [Commit(11, "MERGE", 10, note), fence(12, 3)]
+
+    standing = judged(*commits)
+
+    assert standing.latest == 12
+    assert last_epoch(commits) >= 3
+    assert next_txn_version(commits, 3) > fence_version(3)
+    assert is_untouched_since(commits, 11)
+
+
+# -- standing --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_since_the_base_leaves_all_to_do():
+    assert judged() == Standing(10, None, (), ())
+    assert not judged().is_published
+
+
+def test_own_publish_alone_is_published():
+    standing = judged(fence(11, 3), publish(12, 3))
+
+    assert standing == Standing(12, None, (publish(12, 3),), ())
+    assert standing.is_published
+
+
+def test_publish_of_an_older_epoch_of_this_refresh_counts():
+    standing = judged(publish(11, 2), fence(12, 3))
+
+    assert standing == Standing(12, None, (publish(11, 2),), ())
+    assert standing.is_published
+
+
+def test_publish_before_the_base_is_history():
+    standing = judged(publish(10, 3))
+
+    assert standing == Standing(10, None, (), ())
+
+
+@pytest.mark.parametrize("foreign", [other(12), other(12, "RESTORE"), other(12, "DELETE"), publish(12, 2, THEIRS)])
+@pytest.mark.parametrize("published", [(), (publish(11, 3),), (publish(13, 3),)])
+def test_commit_of_anybody_else_needs_another_round(foreign, published):
+    standing = judged(foreign, *published)
+
+    assert standing == Standing(13 if published == (publish(13, 3),) else 12, None, published, (foreign,))
+    assert not standing.is_published
+
+
+def test_commits_are_judged_in_any_order():
+    standing = judged(publish(14, 3, nth=2), other(12), publish(11, 3), other(13, "UPDATE"))
+
+    assert standing.published == (publish(11, 3), publish(14, 3, nth=2))
+    assert standing.foreign == (other(12), other(13, "UPDATE"))
+
+
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE"])
+def test_commit_that_keeps_every_row_does_not_matter(operation):
+    standing = judged(publish(11, 3), other(12, operation))
+
+    assert standing.is_published
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *("WRITE", "MERGE", "DELETE", "UPDATE", "TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "STREAMING UPDATE"),
+        *("CREATE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT", "COPY INTO", "CHANGE COLUMN", "ADD COLUMNS"),
+        *("", "optimize", "A NEW OPERATION OF DELTA 9"),
+    ],
+)
+def test_unknown_operation_is_taken_for_a_change(operation):
+    assert not other(11, operation).keeps_data
+    assert judged(other(11, operation)).foreign == (other(11, operation),)
+
+
+def test_step_of_our_note_counts_and_not_the_operation():
+    assert fence(11, 3).keeps_data
+    assert not publish(11, 3).keeps_data
+    assert not replace(publish(11, 3), operation="OPTIMIZE").keeps_data
+
+
+def test_later_epoch_owns_main_wherever_it_wrote():
+    assert judged(fence(11, 4, THEIRS)).fenced_by == 4
+    assert judged(fence(11, 4), publish(12, 3)).fenced_by == 4
+    assert judged(fence(9, 5, THEIRS), publish(12, 3)).fenced_by == 5
+    assert judged(fence(11, 3), publish(12, 2)).fenced_by is None
+
+
+COMMITS = st.lists(
+    st.one_of(
+        st.builds(fence, st.integers(5, 20), st.integers(0, 6), st.sampled_from([OURS, THEIRS])),
+        st.builds(publish, st.integers(5, 20), st.integers(0, 6), st.sampled_from([OURS, THEIRS])),
+        st.builds(other, st.integers(5, 20), st.sampled_from(["WRITE", "OPTIMIZE", "RESTORE", "NEW"])),
+    ),
+    unique_by=lambda commit: commit.version,
+    max_size=10,
+)
+
+
+@given(COMMITS, st.integers(0, 6))
+def test_log_with_a_foreign_change_is_never_clean(commits, epoch):
+    base = 10
+    changes = [
+        c
+        for c in commits
+        if c.version > base
+        and ((c.note is None and c.operation != "OPTIMIZE") or (c.note and c.note.step == "publish"))
+        and (c.note is None or c.note.refresh_id != OURS)
+    ]
+
+    standing = judged(*commits, base=base, epoch=epoch)
+
+    assert sorted(standing.foreign, key=lambda c: c.version) == sorted(changes, key=lambda c: c.version)
+    assert not (changes and standing.is_published)
+    assert not (changes and is_untouched_since(commits, base))
+
+
+@given(COMMITS, st.integers(0, 6))
+def test_whoever_is_not_fenced_stays_under_the_next_fence(commits, epoch):
+    standing = judged(*commits, epoch=epoch)
+
+    if standing.fenced_by is None:
+        assert fence_version(epoch) < next_txn_version(commits, epoch) < fence_version(epoch + 1)
+    else:
+        assert standing.fenced_by == last_epoch(commits) > epoch
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40))
+def test_later_epoch_fences_every_commit_of_an_older_one(one, two):
+    older, newer = sorted((one, two))
+
+    assert fence_version(older) + 2**20 - 1 < fence_version(newer) or older == newer
+    assert fence_version(newer) < 2**63
+
+
+def test_next_commit_follows_the_last_one_of_its_epoch():
+    assert next_txn_version([], 3) == (3 << 20) + 1
+    assert next_txn_version([fence(11, 3)], 3) == (3 << 20) + 1
+    assert next_txn_version([publish(12, 3, nth=7), fence(11, 3)], 3) == (3 << 20) + 8
+    assert next_txn_version([publish(12, 2, nth=7)], 3) == (3 << 20) + 1
+
+
+def test_last_epoch_of_a_log_without_ours_is_zero():
+    assert last_epoch([]) == 0
+    assert last_epoch([other(1), other(2)]) == 0
+    assert last_epoch([publish(3, 2), fence(4, 5), other(6)]) == 5
+
+
+def test_main_is_untouched_only_if_every_later_commit_keeps_its_rows():
+    commits = [fence(13, 4), other(12, "OPTIMIZE"), publish(11, 3), other(10)]
+
+    assert is_untouched_since(commits, 11)
+    assert not is_untouched_since(commits, 10)
+    assert not is_untouched_since(commits, 9)

@@ -1,0 +1,55 @@
+"""What a source says of its state: kept, compared and told apart."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.frontier import (
+    DeltaFrontier,
+    FilesFrontier,
+    SourceFile,
+    fingerprint,
+    from_json,
+    listing,
+    to_json,
+)
+
+FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62))
+FRONTIERS = st.one_of(
+    st.builds(DeltaFrontier, st.text(), st.integers(0, 2**62)),
+    st.builds(FilesFrontier, st.lists(FILES, max_size=5).map(tuple)),
+)
+
+
+@given(FRONTIERS)
+def test_frontier_survives_the_database(frontier):
+    stored = json.loads(json.dumps(to_json(frontier)))
+
+    assert from_json(stored) == frontier
+
+
+@given(FRONTIERS, FRONTIERS)
+def test_fingerprint_tells_frontiers_apart(one, other):
+    assert (fingerprint(one) == fingerprint(other)) is (one == other)
+    assert len(fingerprint(one)) == 16
+
+
+def test_listing_does_not_depend_on_the_order_in_which_files_are_found():
+    time = datetime(2013, 1, 1, 12, 0, 0, 123_000, tzinfo=UTC)
+    found = [("b.csv", 2, time), ("a.csv", 1, time)]
+
+    frontier = listing(found)
+
+    assert frontier == FilesFrontier((SourceFile("a.csv", 1, 1357041600123), SourceFile("b.csv", 2, 1357041600123)))
+    assert frontier == listing(found[::-1])
+
+
+def test_frontier_is_described_for_people():
+    files = FilesFrontier((SourceFile("a", 1000, 0), SourceFile("b", 234, 0)))
+
+    assert DeltaFrontier("id", 3).describe() == "Delta version 3"
+    assert files.describe() == "2 files, 1,234 bytes"

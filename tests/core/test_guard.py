@@ -1,0 +1,72 @@
+"""Guards judge exact counts; counts add up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.guard import NAMES, Counts, judge
+from airflow_mv_provider.core.table import Guards
+
+FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
+
+
+@pytest.mark.parametrize(
+    ("counts", "guards", "overrides", "refused_by"),
+    [
+        (FULL, {}, (), None),
+        (Counts(69, 100, 0, 0, 31), {}, (), "max_deleted_fraction"),
+        (Counts(69, 100, 0, 0, 31), {}, ("max_deleted_fraction",), None),
+        (Counts(69, 100, 0, 0, 31), {}, ("allow_empty",), "max_deleted_fraction"),
+        (Counts(99, 100, 0, 0, 1), {"max_deleted_fraction": 0.0}, (), "max_deleted_fraction"),
+        (Counts(100, 100, 0, 100, 0), {"max_deleted_fraction": 0.0}, (), None),
+        (Counts(1, 100, 1, 0, 100), {"max_deleted_fraction": 1.0}, (), None),
+        (Counts(5, 0, 5, 0, 0), {"max_deleted_fraction": 0.0}, (), None),
+        (Counts(0, 100, 0, 0, 100), {}, (), "allow_empty"),
+        (Counts(0, 100, 0, 0, 100), {}, ("allow_empty",), "max_deleted_fraction"),
+        (Counts(0, 100, 0, 0, 100), {}, NAMES, None),
+        (Counts(0, 100, 0, 0, 100), {"allow_empty": True, "max_deleted_fraction": 1.0}, (), None),
+        (Counts(0, 0, 0, 0, 0), {}, (), "allow_empty"),
+        (Counts(0, 0, 0, 0, 0), {"allow_empty": True}, (), None),
+    ],
+)
+def test_judge(counts, guards, overrides, refused_by):
+    refusal = judge(Guards(**guards), counts, overrides)
+
+    assert (refusal.guard if refusal else None) == refused_by
+
+
+def test_refusal_says_what_was_expected_and_found():
+    too_many = judge(Guards(max_deleted_fraction=0.25), Counts(5_000, 10_000, 0, 0, 5_000))
+    nothing = judge(Guards(), Counts(0, 10_000, 0, 0, 10_000))
+
+    assert too_many.problem == "5,000 of main's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
+    assert nothing.problem == "the source has no rows; main has 10,000."
+
+
+def test_every_guard_can_be_overridden_by_its_field():
+    assert set(NAMES) == set(Guards.model_fields) == {"max_deleted_fraction", "allow_empty"}
+
+
+COUNTS = st.builds(Counts, *[st.integers(0, 2**40)] * 5)
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_counts_add_like_numbers(a, b, c):
+    assert a + b == b + a
+    assert (a + b) + c == a + (b + c)
+    assert a + Counts() == a
+    assert (a + b).changes == a.changes + b.changes
+    assert (a + b).unchanged == a.unchanged + b.unchanged
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0, 1))
+def test_more_deletes_never_pass_where_fewer_were_refused(main, deleted, fraction):
+    guards = Guards(max_deleted_fraction=fraction)
+    deleted = min(deleted, main)
+
+    fewer = judge(guards, Counts(desired=1, main=main, deleted=deleted // 2))
+    more = judge(guards, Counts(desired=1, main=main, deleted=deleted))
+
+    assert fewer is None or more is not None

@@ -1,0 +1,102 @@
+"""How a refresh ended: outcome, report and exit code, for every error there is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from airflow_mv_provider import exceptions
+from airflow_mv_provider.core.outcome import (
+    EXIT_DONE,
+    EXIT_PERSON,
+    EXIT_RETRY,
+    EXIT_USAGE,
+    REPORT_FIELDS,
+    ErrorReport,
+    Outcome,
+    PartitionReport,
+    RefreshReport,
+    error_report,
+    exit_code,
+    failed,
+    outcome_of,
+)
+from airflow_mv_provider.exceptions import MvError
+
+ERRORS = [c for _, c in inspect.getmembers(exceptions, inspect.isclass) if issubclass(c, MvError)]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda c: c.__name__)
+def test_exit_code_says_whether_a_retry_may_help(kind):
+    report = failed(RefreshReport(table="orders"), kind("orders", "it failed."))
+
+    assert exit_code(report) == (EXIT_RETRY if issubclass(kind, exceptions.TransientError) else EXIT_PERSON)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_report_without_an_error_is_done(outcome):
+    assert exit_code(RefreshReport(table="orders", outcome=outcome)) == EXIT_DONE
+
+
+def test_exit_codes_are_what_is_documented():
+    assert (EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY) == (0, 1, 2, 75)
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda c: c.__name__)
+def test_refusal_and_cancel_are_told_from_failure(kind):
+    special = {exceptions.GuardRefusedError: Outcome.REFUSED, exceptions.RefreshCancelledError: Outcome.CANCELLED}
+
+    outcome = outcome_of(kind("orders", "it failed."))
+
+    assert outcome is special.get(kind, Outcome.FAILED)
+
+
+def test_error_report_has_code_message_and_hint_but_no_facts():
+    error = exceptions.DuplicateKeyError("orders", "2 rows share key (1).", keys=["secret"])
+
+    report = error_report(error)
+
+    assert report == ErrorReport("MV-KEY-DUPLICATE", "orders: 2 rows share key (1).", error.hint, False)
+
+
+def test_failed_report_keeps_what_is_known():
+    before = RefreshReport(table="orders", refresh_id="r", epoch=3, rows_inserted=4)
+
+    after = failed(before, exceptions.GuardRefusedError("orders", "no."))
+
+    assert after == RefreshReport(
+        table="orders",
+        refresh_id="r",
+        epoch=3,
+        rows_inserted=4,
+        outcome=Outcome.REFUSED,
+        error=ErrorReport("MV-GUARD", "orders: no.", exceptions.GuardRefusedError.hint, False),
+    )
+
+
+def test_report_is_one_json_object_with_every_promised_field():
+    promised = {
+        *("table", "refresh_id", "outcome", "phase", "epoch", "strategy", "reason", "rows_inserted", "rows_updated"),
+        *("rows_deleted", "rows_unchanged", "bytes_main", "bytes_staging", "main_version", "started_at"),
+        "finished_at",
+    }
+    part = PartitionReport("[null]", 1, 2, 3, 4)
+
+    facts = json.loads(json.dumps(RefreshReport(table="orders", partitions=(part,), recovered=("r",)).to_json()))
+
+    assert promised <= set(facts)
+    assert "error" not in facts
+    assert facts["partitions"] == [
+        {"partition": "[null]", "rows_inserted": 1, "rows_updated": 2, "rows_deleted": 3, "rows_unchanged": 4}
+    ]
+
+
+def test_failed_report_adds_the_error():
+    report = failed(RefreshReport(table="orders"), exceptions.EngineError("orders", "no."))
+
+    facts = json.loads(json.dumps(report.to_json()))
+
+    assert set(facts) == set(REPORT_FIELDS)
+    assert {"code", "message", "hint"} <= set(facts["error"])

@@ -1,0 +1,112 @@
+"""Who may refresh a table now, under which epoch, and what is left to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.plan import Clean, Compare, Fence, Publish, Stage, remaining
+from airflow_mv_provider.core.progress import REST, Chunk
+from airflow_mv_provider.core.state import Admission, RefreshState, admit, next_epoch
+
+STATE = RefreshState(
+    table_id=1,
+    phase=Phase.MERGING,
+    epoch=3,
+    refresh_id="a" * 32,
+    owner_key="dag/run/1",
+    owner_process="host:1",
+    owned_since_ms=1,
+    is_lease_live=True,
+    is_cancel_requested=False,
+    published_upper=0,
+    published_version=None,
+    published_delta_id=None,
+    published_hash=None,
+    is_main_trusted=False,
+)
+AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize("owner", ["dag/run/1", None])
+def test_table_that_nobody_refreshes_may_be_started(is_live, owner):
+    state = replace(STATE, phase=Phase.NORMAL, is_lease_live=is_live, owner_key=owner)
+
+    assert admit(state, "dag/run/1") is Admission.START
+
+
+@pytest.mark.parametrize("phase", AT_WORK)
+@pytest.mark.parametrize("is_live", [True, False])
+def test_own_unfinished_refresh_is_adopted_alive_or_dead(phase, is_live):
+    state = replace(STATE, phase=phase, is_lease_live=is_live)
+
+    assert admit(state, "dag/run/1") is Admission.ADOPT
+
+
+@pytest.mark.parametrize("phase", AT_WORK)
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_others_wait_for_a_live_owner_and_take_a_dead_one_over(phase, is_cancelled):
+    state = replace(STATE, phase=phase, is_cancel_requested=is_cancelled)
+
+    assert admit(state, "dag/run/2") is Admission.WAIT
+    assert admit(replace(state, is_lease_live=False), "dag/run/2") is Admission.TAKE_OVER
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40))
+def test_epoch_is_later_than_the_database_and_the_log(state_epoch, log_epoch):
+    epoch = next_epoch(state_epoch, log_epoch)
+
+    assert epoch > state_epoch
+    assert epoch > log_epoch
+    assert epoch == max(state_epoch, log_epoch) + 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5))))
+def test_epochs_only_grow_even_if_the_database_is_restored_from_a_backup(steps):
+    database = log = 0
+    given_out = []
+
+    for is_restored, lost in steps:
+        if is_restored:
+            database = max(0, database - lost)
+        epoch = next_epoch(database, log)
+        given_out.append(epoch)
+        database = log = epoch
+
+    assert given_out == sorted(set(given_out))
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+CHUNKS = (Chunk(0, ("[1]",)), Chunk(1, ("[2]",)), Chunk(REST, ()))
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_fenced", "recorded", "expected"),
+    [
+        (Phase.NORMAL, False, (), ()),
+        (Phase.REFRESHING, False, (), (Fence(), Stage())),
+        (Phase.REFRESHING, True, (), (Stage(),)),
+        (Phase.MERGING, False, (), (Fence(), *map(Compare, CHUNKS), Publish())),
+        (Phase.MERGING, True, {0}, (Compare(CHUNKS[1]), Compare(CHUNKS[2]), Publish())),
+        (Phase.MERGING, True, {1, REST}, (Compare(CHUNKS[0]), Publish())),
+        (Phase.MERGING, True, {0, 1, REST}, (Publish(),)),
+        (Phase.MERGING, False, {0, 1, REST}, (Fence(), Publish())),
+        (Phase.CLEANUP, False, (), (Clean(),)),
+        (Phase.CLEANUP, True, (), (Clean(),)),
+    ],
+)
+def test_remaining(phase, is_fenced, recorded, expected):
+    assert remaining(phase, is_fenced=is_fenced, chunks=CHUNKS, recorded=recorded) == expected
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
+def test_whoever_may_write_main_fences_it_first(phase):
+    steps = remaining(phase, is_fenced=False, chunks=CHUNKS, recorded=())
+
+    assert steps[0] == Fence()

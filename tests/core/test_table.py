@@ -1,0 +1,283 @@
+"""The definition: what it accepts, what it refuses by name, and what its hash depends on."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.strategy import compare_reason, is_copied
+from airflow_mv_provider.core.table import DeltaSource, Files, Guards, RefreshableTable, json_schema, parse_table
+from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
+from tests.conftest import a_table
+
+ORDERS = {"name": "orders", "source": {"type": "delta", "path": "raw/orders"}, "key": ["id"]}
+CSV = {"type": "files", "path": "raw/*.csv", "format": "csv", "schema": "id INT"}
+
+
+def refusal(document) -> str:
+    with pytest.raises(DefinitionError) as caught:
+        parse_table(document)
+    return caught.value.message
+
+
+def test_python_and_document_describe_the_same_table():
+    python = RefreshableTable(
+        name="gold.flights",
+        source=Files("raw/*.csv", format="csv", schema="id INT", options={"header": "true"}, select=["id", "1 AS x"]),
+        key=["id"],
+        partition_by=["x"],
+        guards=Guards(max_deleted_fraction=0.1, allow_empty=True),
+        chunk_rows=10,
+        adopt=True,
+    )
+    document = {
+        "name": "gold.flights",
+        "source": CSV | {"options": {"header": "true"}, "select": ["id", "1 AS x"]},
+        "key": ["id"],
+        "partition_by": ["x"],
+        "guards": {"max_deleted_fraction": 0.1, "allow_empty": True},
+        "chunk_rows": 10,
+        "adopt": True,
+    }
+
+    assert parse_table(document) == python
+    assert parse_table(json.loads(json.dumps(python.to_json()))) == python
+
+
+def test_defaults_are_careful():
+    table = parse_table(ORDERS)
+
+    assert (table.publish, table.on_conflict, table.concurrency, table.schema_policy) == (
+        "atomic",
+        "fail",
+        "reject",
+        "fail",
+    )
+    assert (table.guards, table.adopt, table.partition_by) == (Guards(max_deleted_fraction=0.3), False, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        *(({name: 1}, name) for name in ("colour", "Name", "keys", "schema", "hash_partitions", "__class__", "self")),
+        *(({"source": CSV | {name: "x"}}, name) for name in ("schema_", "driver", "url", "user", "self", "path_")),
+        *(
+            ({"source": CSV | {"format": fmt}}, "format")
+            for fmt in ("json", "CSV", "com.evil.Source", "csv\n", "", None)
+        ),
+        ({"source": CSV | {"format": "org.apache.spark.sql.jdbc"}}, "format"),
+        ({"source": CSV | {"type": "jdbc"}}, "jdbc"),
+        ({"source": CSV | {"schema": None}}, "a csv source needs a schema"),
+        ({"source": CSV | {"schema": ""}}, "a csv source needs a schema"),
+        ({"source": CSV | {"format": "parquet", "options": {"header": "true"}}}, "a parquet source takes no options"),
+        ({"source": {"type": "delta"}}, "source.delta.path"),
+        ({"source": "raw/orders"}, "source"),
+        ({"source": ORDERS["source"] | {1: 2}}, "keys should be strings"),
+        ({"source": ORDERS["source"] | {None: 2}}, "keys should be strings"),
+        ({1: 2}, "Keys should be strings"),
+        ({"key": []}, "key"),
+        ({"key": None}, "key"),
+        ({"key": "id"}, "key"),
+        ({"key": ["id", "ID"]}, "a column is named twice"),
+        ({"key": [1]}, "key.0"),
+        ({"partition_by": ["p", "p"]}, "a column is named twice"),
+        ({"publish": "progressive"}, "publish"),
+        ({"on_conflict": "overwrite"}, "on_conflict"),
+        ({"concurrency": "queue"}, "concurrency"),
+        ({"schema_policy": "evolve"}, "schema_policy"),
+        ({"adopt": "yes"}, "adopt"),
+        ({"adopt": 1}, "adopt"),
+        ({"chunk_rows": 0}, "chunk_rows"),
+        ({"chunk_rows": "10"}, "chunk_rows"),
+        ({"chunk_rows": 1.5}, "chunk_rows"),
+        *(
+            ({"guards": {"max_deleted_fraction": value}}, "guards.max_deleted_fraction")
+            for value in (-0.1, 1.1, float("nan"), float("inf"), "0.3", None, True)
+        ),
+        ({"guards": {"allow_empty": "false"}}, "guards.allow_empty"),
+        ({"guards": {"max_lost": 1}}, "guards.max_lost"),
+        ({"guards": None}, "guards"),
+        ({"name": 5}, "name"),
+        ({"name": None}, "name"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named(change, named):
+    message = refusal(ORDERS | change)
+
+    assert named in message
+    assert message.startswith("definition")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("autoDeserialize", "socketFactory", "driver", "url", "path", "mode", "enforceSchema", "columnPruning"),
+        *("columnNameOfCorruptRecord", "recursiveFileLookup", "pathGlobFilter", "modifiedAfter", "inferSchema"),
+        *("samplingRatio", "spark.jars", "HEADER", "header ", "", "mergeSchema", "basePath", "ignoreCorruptFiles"),
+        *("unescapedQuoteHandling", "fs.s3a.access.key", "{{ var.value.secret }}"),
+    ],
+)
+def test_option_that_is_not_known_is_refused(option):
+    message = refusal(ORDERS | {"source": CSV | {"options": {option: "SECRET"}}})
+
+    assert "unknown or forbidden options" in message
+    assert option in message
+    assert "SECRET" not in message
+
+
+def test_every_wrong_key_is_in_one_message():
+    message = refusal(ORDERS | {"colour": 1, "chunk_rows": 0, "guards": {"x": 1}})
+
+    assert all(name in message for name in ("colour", "chunk_rows", "guards.x"))
+
+
+@pytest.mark.parametrize("document", [None, [], "orders", 5, [("name", "orders")]], ids=repr)
+def test_document_that_is_no_mapping_is_refused(document):
+    assert refusal(document) == f"definition: expected a mapping, found {type(document).__name__}."
+
+
+@pytest.mark.parametrize("name", ["x; DROP TABLE y", "x`y", "a.b.c.d", "", "x" * 300, "x\x00", "_mv.x"])
+def test_name_that_is_none_is_refused_as_such(name):
+    with pytest.raises(InvalidIdentifierError):
+        parse_table(ORDERS | {"name": name})
+
+
+@pytest.mark.parametrize("role", ["key", "partition_by"])
+@pytest.mark.parametrize("column", ["", "a b", "_mv_hash", "a`b", "x" * 256])
+def test_column_that_is_none_is_refused_as_such(role, column):
+    with pytest.raises(InvalidIdentifierError):
+        parse_table(ORDERS | {role: [column]})
+
+
+def test_secret_in_a_template_stays_text():
+    table = parse_table(ORDERS | {"source": {"type": "delta", "path": "{{ var.value.secret }}"}})
+
+    assert table.source.path == "{{ var.value.secret }}"
+
+
+def test_definition_does_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        a_table().chunk_rows = 5
+
+
+def test_group_by_is_the_key_and_then_other_partition_columns():
+    table = a_table(key=["b", "a"], partition_by=["p", "a"])
+
+    assert table.group_by == ("b", "a", "p")
+
+
+# -- content hash ----------------------------------------------------------------------------------------------------
+
+CONTENT = [
+    {"source": DeltaSource("raw/other")},
+    {"source": DeltaSource("raw/orders", select=["id"])},
+    {"source": Files("raw/orders", format="parquet")},
+    {"key": ["id", "line"]},
+    {"partition_by": ["p"]},
+]
+NOT_CONTENT = [
+    {"name": "gold.orders"},
+    {"guards": Guards(max_deleted_fraction=1.0, allow_empty=True)},
+    {"chunk_rows": 1},
+    {"adopt": True},
+]
+
+
+def test_content_hash_tells_contents_apart():
+    hashes = [a_table().content_hash, *(a_table(**change).content_hash for change in CONTENT)]
+
+    assert len(set(hashes)) == len(hashes)
+    assert all(len(h) == 16 for h in hashes)
+
+
+@pytest.mark.parametrize("change", NOT_CONTENT, ids=lambda c: next(iter(c)))
+def test_content_hash_depends_on_nothing_else(change):
+    assert a_table(**change).content_hash == a_table().content_hash
+
+
+def test_content_hash_is_the_same_in_every_process_and_order():
+    one = parse_table(ORDERS | {"source": CSV | {"options": {"sep": ";", "header": "true"}}})
+    other = parse_table(ORDERS | {"source": CSV | {"options": {"header": "true", "sep": ";"}}})
+
+    assert one.content_hash == other.content_hash
+    assert a_table().content_hash == "8512436da2e31aa6"
+
+
+# -- strategy --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("rand()", "RAND ( 5 )", "uuid() AS u", "a + randn()", "now()", "current_date", "current_date() AS d"),
+        *("date_sub(CURRENT_DATE, 1)", "unix_timestamp()", "unix_timestamp( ) AS t", "monotonically_increasing_id()"),
+        *("input_file_name()", "uniform(1, 10)", "randstr(3)", "shuffle(a)", "reflect('java.util.UUID', 'randomUUID')"),
+        *("java_method('java.lang.System', 'nanoTime')", "(SELECT max(x) FROM other) AS m", "EXISTS(select 1)"),
+    ],
+)
+def test_projection_that_changes_by_itself_is_told(expression):
+    source = DeltaSource("raw/orders", select=["id", expression])
+
+    assert not source.is_deterministic
+    assert is_copied(a_table(source=source))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("id", "random_walk", "brand", "unix_timestamp(t)", "unix_timestamp(t, 'yyyy')", "nowhere", "selected"),
+        *("make_date(year, month, day) AS d", "username", "rand_seed", "known", "operand"),
+    ],
+)
+def test_projection_of_columns_is_deterministic(expression):
+    source = DeltaSource("raw/orders", select=["id", expression])
+
+    assert source.is_deterministic
+    assert not is_copied(a_table(source=source))
+
+
+def test_files_are_copied_because_a_directory_keeps_nothing():
+    assert is_copied(a_table(source=Files("raw/*", format="parquet")))
+
+
+USUAL = {"is_first": False, "is_forced": False, "same_definition": True, "is_trusted": True, "is_deterministic": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, None),
+        ({"is_first": True, "is_forced": True, "is_trusted": False}, "first refresh"),
+        ({"is_forced": True}, "comparison was asked for"),
+        ({"same_definition": False}, "the definition changed"),
+        ({"is_trusted": False}, "main may have been changed by others"),
+        ({"is_deterministic": False}, "the projection is not deterministic"),
+    ],
+)
+def test_main_is_compared_for_a_reason(change, expected):
+    assert compare_reason(**(USUAL | change)) == expected
+
+
+# -- JSON Schema -----------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["orders", "gold.orders"])
+COLUMNS = st.lists(st.sampled_from(["a", "b", "c", "größe"]), min_size=1, unique=True)
+
+
+@given(name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans())
+def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt):
+    table = a_table(name=name, key=key, partition_by=partition_by, chunk_rows=chunk_rows, adopt=adopt)
+
+    document = {"tables": [json.loads(json.dumps(table.to_json()))]}
+
+    jsonschema.validate(document, json_schema())
+    assert parse_table(document["tables"][0]) == table
+
+
+def test_schema_is_a_valid_schema():
+    jsonschema.Draft202012Validator.check_schema(json_schema())
