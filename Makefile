@@ -39,5 +39,5 @@ bench: $(stamp) ## measure what a refresh costs, strategy by strategy
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	rm -rf .venv .demo .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

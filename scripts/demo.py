@@ -1,0 +1,345 @@
+"""The demo: a year of real flights, kept equal to their files by an Airflow DAG, through changes and a kill.
+
+    1  a first DAG run creates the table and fills it
+    2  the files change as reality changes them; a second run writes only what differs
+    3  they change again, and the process of the third run is killed in the middle of Merging
+    4  the next run takes over and finishes
+    5  two readers that share no code compare table and files, row by row
+
+Everything lies in .demo beside the Makefile. The DAG is dags/flights.py; scripts/demo_worker.py runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from demo_flights import Change, change_like_reality, rows_of_main, rows_of_source, shipped_flights, write_months
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata.reader import TableStatus
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.report_text import error_text, number, partition_text, size, table
+from airflow_mv_provider.runner.local import open_store
+from airflow_mv_provider.runner.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".demo"
+WAREHOUSE = HOME / "warehouse"
+FILES = WAREHOUSE / "raw" / "flights"
+STATE = HOME / "state.db"
+LOG = HOME / "demo.log"
+NAME = "flights"
+LEASE_S = 5  # short, so that nobody waits long for a dead process; the default is a minute
+KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is not
+
+DOES = {
+    Phase.NORMAL: "Airflow starts the run",
+    Phase.REFRESHING: "staging the source, then sealing it",
+    Phase.MERGING: "comparing",
+    Phase.CLEANUP: "cleaning up",
+}
+
+
+def main() -> None:
+    began = time.monotonic()
+    prepare()
+    store = open_store(Settings(f"sqlite:///{STATE}"))
+    with Worker() as worker:
+        title(1, "The first run creates the table and fills it")
+        flights = shipped_flights()
+        say(f"{number(len(flights))} flights in {write_months(flights, FILES)} files, {shown(FILES)}/*.csv")
+        show(refresh(worker, store))
+
+        title(2, "The files change as reality changes them, and the second run writes only what differs")
+        say(described(change_like_reality(FILES, day=1)))
+        show(refresh(worker, store))
+
+        title(3, "They change again, and the third run is killed in the middle of Merging")
+        say(described(change_like_reality(FILES, day=2)))
+        worker.start(crash_at=KILL_AT)
+        watch(worker, store)
+        if worker.wait() != -signal.SIGKILL:
+            fail("The run was to be killed and ended otherwise.")
+        say("Killed with SIGKILL. What is durable now:\n")
+        amv("status", NAME)
+    killed = store.status(store.table(NAME)).refresh_id
+
+    title(4, "The next run takes over and finishes")
+    with Worker() as worker:
+        wait_for_the_lease(store)
+        refresh(worker, store)
+    show(store.report(killed or ""))
+
+    title(5, "Are table and files equal?")
+    verify(store)
+    look_further(time.monotonic() - began)
+
+
+# -- the steps -------------------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    """Start from nothing: the directory is the demo's own."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir()
+    print(f"Everything of this demo lies in {shown(HOME)}; what Airflow and Spark say goes to {shown(LOG)}.")
+
+
+def refresh(worker: Worker, store: Store) -> RefreshReport:
+    """Run the DAG once and return the report of its refresh."""
+    worker.start()
+    watch(worker, store)
+    state = worker.answer()
+    report = store.history(store.table(NAME).id, 1)[0]
+    if state != "success":
+        fail(f"The DAG run ended as {state}.", report)
+    return report
+
+
+def wait_for_the_lease(store: Store) -> None:
+    """Wait until the dead process' lease has run out, as a scheduler's next run would."""
+    say(f"The dead process' lease ran for {LEASE_S} s; a live owner would never be taken over.")
+    while store.status(store.table(NAME)).is_lease_live:
+        time.sleep(0.2)
+
+
+def verify(store: Store) -> None:
+    """Compare main with the files as multisets of whole rows."""
+    from deltalake import DeltaTable
+
+    location = Path(store.table(NAME).location)
+    columns = tuple(field.name for field in DeltaTable(str(location)).schema().fields)
+    in_files, in_main = rows_of_source(FILES, columns), rows_of_main(location, columns)
+    if in_files != in_main:
+        fail(f"They differ: {(in_files - in_main).total()} rows are missing, {(in_main - in_files).total()} too many.")
+    say(f"Equal: {number(in_main.total())} rows of {len(columns)} columns, each in both as often as in the other.")
+    say("The table was read by delta-rs and the files by pandas; neither shares code with Spark.")
+
+
+def look_further(seconds: float) -> None:
+    """Say where everything is, and the commands that show it."""
+    place = f"--database sqlite:///{shown(STATE)} --warehouse {shown(WAREHOUSE)}"
+    print(f"\nDone in {seconds:.0f} s. To look further, from {ROOT}:\n")
+    for command in (f"status {NAME}", f"history {NAME}", f"refresh {NAME} --read-only"):
+        print(f"  .venv/bin/amv {command} {place}")
+    rows = [
+        (shown(FILES), "the source: change a file, then refresh"),
+        (shown(WAREHOUSE / NAME), "the table; _delta_log/ holds a fence and a publish for each refresh"),
+        (shown(LOG), "what Airflow and Spark said"),
+        ("dags/flights.py, dags/flights.yaml", "the DAG, and the table's definition"),
+    ]
+    print("\n" + "\n".join("  " + line for line in table(("where", "what"), rows, numbers_from=2)))
+
+
+# -- the worker ------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A process that runs the DAG when told to; its output goes to the log."""
+
+    def __enter__(self) -> Worker:
+        mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
+        airflow = {
+            "AIRFLOW_HOME": str(HOME / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        }
+        provider = {
+            "AMV_DATABASE_URL": f"sqlite:///{STATE}",
+            "AMV_WAREHOUSE": str(WAREHOUSE),
+            "AMV_LEASE_S": str(LEASE_S),
+            "AMV_SPARK_LOG_LEVEL": "error",
+        }
+        with LOG.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "scripts" / "demo_worker.py")],
+                env=mine | airflow | provider,
+                cwd=HOME,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    def start(self, crash_at: str = "") -> None:
+        """Begin a DAG run, which kills its process at `crash_at`."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died; the next look says so
+            self._process.stdin.write(crash_at + "\n")
+            self._process.stdin.flush()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._answers.empty()
+
+    def answer(self) -> str:
+        """Return the state of the run that was started last."""
+        return self._answers.get() or "dead"
+
+    def wait(self) -> int:
+        """Return the exit code of the process; negative for a signal."""
+        return self._process.wait()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(line.strip())
+        self._answers.put("")  # it has ended
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+def watch(worker: Worker, store: Store) -> None:
+    """Show the table's state, read from the metadata database as `amv status` does, until the run has ended."""
+    with on_terminal() if sys.stdout.isatty() else in_lines() as tell:
+        while worker.is_busy:
+            with contextlib.suppress(TableNotFoundError):  # the first run registers it
+                tell(store.status(store.table(NAME)))
+            time.sleep(0.2)
+
+
+Tell = Callable[[TableStatus], None]
+
+
+@contextlib.contextmanager
+def on_terminal() -> Iterator[Tell]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[phase]:<10}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task(DOES[Phase.NORMAL], total=None, phase=Phase.NORMAL)
+
+        def tell(status: TableStatus) -> None:
+            total = status.partitions_total or None
+            bar.update(task, phase=status.phase, description=doing(status), total=total)
+            bar.update(task, completed=status.partitions_completed)
+
+        yield tell
+
+
+@contextlib.contextmanager
+def in_lines() -> Iterator[Tell]:
+    began, last = time.monotonic(), [""]
+
+    def tell(status: TableStatus) -> None:
+        line = f"{status.phase:<10} {doing(status)}"
+        if line != last[0]:
+            print(f"  {time.monotonic() - began:5.1f} s  {line}", flush=True)
+            last[0] = line
+
+    yield tell
+
+
+def doing(status: TableStatus) -> str:
+    if status.phase is not Phase.MERGING:
+        return DOES[status.phase]
+    if status.partitions_completed == status.partitions_total:
+        return f"publishing: {status.partitions_total} partitions are compared"
+    return f"comparing: {status.partitions_completed} of {status.partitions_total} partitions are done"
+
+
+def show(report: RefreshReport) -> None:
+    """Show a refresh: its sums, its phases, and the partitions that it changed."""
+    if report.outcome is not Outcome.PUBLISHED:
+        fail(f"The refresh ended as {report.outcome}.", report)
+    written = bytes_by_partition(report)
+    print()
+    phases = [(phase, f"{report.phase_seconds[phase]:.1f} s") for phase in Phase if phase in report.phase_seconds]
+    lines = table(("phase", "time"), [*phases, ("total", f"{sum(report.phase_seconds.values()):.1f} s")])
+    counted = ("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged")
+    changed = [p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted]
+    rows = [
+        (partition_text(p.partition)[:7], *(number(getattr(p, c)) for c in counted), size(written[p.partition]))
+        for p in changed
+    ]
+    rows.append(("total", *(number(getattr(report, c)) for c in counted), size(report.bytes_main)))
+    lines += ["", *table(("month", "inserted", "updated", "deleted", "unchanged", "bytes"), rows)]
+    if rest := len(report.partitions) - len(changed):
+        lines += ["", f"{rest} months had no change and were not written."]
+    lines.append(f"Staging took {size(report.bytes_staging)}; main is at version {report.main_version}.")
+    print("\n".join("  " + line if line else "" for line in lines))
+
+
+def bytes_by_partition(report: RefreshReport) -> Counter[str]:
+    """Return what the publish added to each partition, files and deletion vectors, as main's own log says."""
+    commit = WAREHOUSE / NAME / "_delta_log" / f"{report.main_version:020d}.json"
+    named = {partition_values(p.partition): p.partition for p in report.partitions}
+    found: Counter[str] = Counter()
+    for line in commit.read_text().splitlines():
+        if added := json.loads(line).get("add"):
+            vector = added.get("deletionVector") or {}
+            is_new_file = not vector
+            partition = named[tuple(added["partitionValues"].values())]
+            found[partition] += added["size"] if is_new_file else vector["sizeInBytes"]
+    return found
+
+
+def described(change: Change) -> str:
+    return (
+        f"{number(change.corrected)} delays corrected, {number(change.withdrawn)} cancelled flights withdrawn, "
+        f"{number(change.added)} flights of a new day"
+    )
+
+
+def amv(*arguments: str) -> None:
+    """Run an `amv` command and show it as it is."""
+    command = [str(Path(sys.executable).with_name("amv")), *arguments]
+    place = ["--database", f"sqlite:///{STATE}", "--warehouse", str(WAREHOUSE)]
+    said = subprocess.run([*command, *place], capture_output=True, text=True, check=False)
+    print(f"  $ amv {' '.join(arguments)}")
+    print("\n".join("  " + line if line else "" for line in (said.stdout + said.stderr).splitlines()))
+
+
+def title(step: int, text: str) -> None:
+    print(f"\n{step}  {text}\n", flush=True)
+
+
+def say(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def fail(problem: str, report: RefreshReport | None = None) -> None:
+    """End the demo with what went wrong and where to read on."""
+    error = error_text(report.error) if report and report.error else ""
+    raise SystemExit(f"\n{problem} {error}\nThe whole story is in {shown(LOG)}.")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker ends too
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("\nStopped. Run it again to start anew.") from None
