@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
@@ -123,15 +125,58 @@ class Lake:
         return sorted(str(p.relative_to(area)) for p in area.rglob("*") if p.is_file()) if area.exists() else []
 
 
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path, clock: Clock) -> Lake:
-    engine = open_engine(f"sqlite:///{tmp_path / 'mv.db'}")
+def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
+    """Open the lake at `root`: a warehouse and a SQLite database beside it, made where they are missing."""
+    warehouse = root / "warehouse"
+    warehouse.mkdir(parents=True, exist_ok=True)
+    engine = open_engine(f"sqlite:///{root / 'mv.db'}")
     migrations.migrate(engine)
-    warehouse = tmp_path / "warehouse"
-    warehouse.mkdir()
     # A lease so long that no heartbeat falls into a test: its end is what a test passes the clock for.
     settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000)
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
+
+
+@pytest.fixture
+def lake_factory(spark: Any, tmp_path: Path, clock: Clock) -> Callable[[], Lake]:
+    """Make lakes that know nothing of each other."""
+    return lambda: make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock)
+
+
+@pytest.fixture
+def lake(lake_factory: Callable[[], Lake]) -> Lake:
+    return lake_factory()
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Lakes that were built once in this run, by name."""
+    return {"": tmp_path_factory.mktemp("templates")}
+
+
+@pytest.fixture
+def prepared(spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path]) -> Callable[..., Lake]:
+    """Give a copy of a lake that `build` prepares once a run: files and database alike, only at another place."""
+
+    def copy(name: str, build: Callable[[Lake], None]) -> Lake:
+        if name not in templates:
+            templates[name] = templates[""] / name
+            original = make_lake(spark, templates[name], Clock())
+            build(original)
+            original.store.engine.dispose()
+        shutil.copytree(templates[name], tmp_path / name)
+        lake = make_lake(spark, tmp_path / name, clock)
+        old, new = str(templates[name]), str(tmp_path / name)
+        with lake.store.engine.begin() as db:
+            db.execute(
+                text(
+                    "UPDATE refreshable_table SET warehouse = replace(warehouse, :old, :new), "
+                    "location = replace(location, :old, :new)"
+                ),
+                {"old": old, "new": new},
+            )
+        return lake
+
+    return copy
 
 
 def a_table(**changes: Any) -> RefreshableTable:

@@ -169,10 +169,10 @@ def publish(
     raises : SealBrokenError, when a chunk no longer reads as it was recorded; MainMovedError, when a row of main is not
              what it was, or another writer came in between; FencedError
     """
-    changes = [_recorded_changes(spark, layout.table.name, chunk) for chunk in chunks if chunk.path]
+    read = [_recorded_changes(spark, layout.table, chunk) for chunk in chunks if chunk.path]
+    has_null_keys = any(has_null for _, has_null in read)
     with translated(layout.table.name):
-        merged = reduce(DataFrame.unionByName, changes)
-        has_null_keys = bool(merged.where(_any_null(layout.table.key)).limit(1).collect())
+        merged = reduce(DataFrame.unionByName, (changes for changes, _ in read))
         view = f"mv_changes_{note.refresh_id}"
         merged.createOrReplaceTempView(view)
     touched = [p.partition for chunk in chunks for p in chunk.partitions if p.counts.changes]
@@ -215,14 +215,16 @@ def merge_sql(location: str, view: str, layout: Layout, touched: Sequence[str], 
     """
 
 
-def _recorded_changes(spark: SparkSession, where: str, chunk: RecordedChunk) -> DataFrame:
+def _recorded_changes(spark: SparkSession, table: RefreshableTable, chunk: RecordedChunk) -> tuple[DataFrame, bool]:
+    """Return a chunk's changes, still what was recorded, and whether one of them is for a row without a key."""
     assert chunk.path is not None
     changes = delta.read(spark, chunk.path, 0)
-    with translated(where):
-        read = changes.agg(*_digest()).collect()[0]
-        if (read.num_rows, read.digest) != (chunk.num_rows, chunk.digest):
-            raise SealBrokenError(where, f"the corrections at {chunk.path} are not what was recorded.")
-    return changes
+    with translated(table.name):
+        has_null = F.coalesce(F.bool_or(_any_null(table.key)), F.lit(False)).alias("has_null")
+        found = changes.agg(*_digest(), has_null).collect()[0]
+    if (found.num_rows, found.digest) != (chunk.num_rows, chunk.digest):
+        raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
+    return changes, found.has_null
 
 
 def _digest() -> tuple[Column, Column]:

@@ -15,12 +15,15 @@ FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40
 
 
 @pytest.fixture
-def table(lake: Any) -> Any:
+def table(prepared: Callable[..., Any]) -> Any:
     """A lake whose table `orders` was published once, in four partitions, two to a chunk."""
-    lake.write(FIRST)
-    lake.apply(partition_by=["p"], chunk_rows=20)
-    lake.refresh()
-    return lake
+
+    def build(lake: Any) -> None:
+        lake.write(FIRST)
+        lake.apply(partition_by=["p"], chunk_rows=20)
+        lake.refresh()
+
+    return prepared("four-partitions", build)
 
 
 def change_source(lake: Any) -> None:

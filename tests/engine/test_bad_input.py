@@ -1,0 +1,319 @@
+"""Each row of bad input gets its named error; main stays as it was, and the next good refresh works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.table import DeltaSource, Files
+from airflow_mv_provider.exceptions import (
+    AdoptionError,
+    CorruptRecordError,
+    DuplicateKeyError,
+    FileEncodingError,
+    GuardRefusedError,
+    KeyColumnError,
+    MainNotOursError,
+    MainUnsupportedError,
+    MvError,
+    NotComparableError,
+    NullKeyError,
+    PartitionValueError,
+    SchemaMismatchError,
+    SourceFileError,
+    SourceNotFoundError,
+    UnsafeLocationError,
+)
+
+pytestmark = pytest.mark.slow
+
+GOOD = "SELECT id, concat('v', id) AS v FROM range(10)"
+
+
+@pytest.fixture
+def good(prepared: Callable[..., Any]) -> Any:
+    """A table that was published once."""
+
+    def build(lake: Any) -> None:
+        lake.write(GOOD)
+        lake.apply()
+        lake.refresh()
+
+    return prepared("good", build)
+
+
+def refused(lake: Any, error: type[MvError], *parts: str, **more: Any) -> MvError:
+    """Refresh, expect `error` with `parts` in its message, and main, phase and files as before."""
+    before = lake.rows("orders") if (lake.root / "orders").exists() else None
+    with pytest.raises(error) as caught:
+        lake.refresh(**more)
+    text = str(caught.value)
+    assert all(part in text for part in parts), text
+    assert caught.value.advice, "an error without a hint"
+    assert "\tat " not in text
+    assert "Traceback" not in text
+    assert (lake.rows("orders") if before is not None else None) == before
+    assert lake.phase() == "NORMAL"
+    assert lake.workspaces() == []
+    history = lake.store.history(lake.store.table("orders").id, 1)
+    assert not history or history[0].outcome is not Outcome.RUNNING
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "parts"),
+    [
+        pytest.param(f"{GOOD} UNION ALL SELECT 3, 'again'", DuplicateKeyError, ['{"id":3}'], id="twice, in main"),
+        pytest.param(
+            f"{GOOD} UNION ALL SELECT * FROM VALUES (77, 'a'), (77, 'a')", DuplicateKeyError, ['{"id":77}'], id="twice"
+        ),
+        pytest.param(f"{GOOD} UNION ALL SELECT NULL, 'none'", NullKeyError, ["'id'", '{"id":null}'], id="null"),
+        pytest.param("SELECT id AS other, 'v' AS v FROM range(3)", KeyColumnError, ["'id'", "other"], id="missing"),
+        pytest.param(
+            "SELECT CAST(id AS DOUBLE) AS id, 'v' AS v FROM range(3)", KeyColumnError, ["double"], id="double"
+        ),
+        pytest.param("SELECT struct(id) AS id, 'v' AS v FROM range(3)", KeyColumnError, ["struct"], id="struct"),
+        pytest.param(
+            "SELECT id, 'v' AS v, 1 AS extra FROM range(9)", SchemaMismatchError, ["'extra'"], id="column added"
+        ),
+        pytest.param("SELECT id FROM range(9)", SchemaMismatchError, ["'v'"], id="column missing"),
+        pytest.param("SELECT id, id AS v FROM range(9)", SchemaMismatchError, ["'v'", "long", "string"], id="type"),
+        pytest.param(
+            "SELECT CAST(id AS INT) AS id, 'v' AS v FROM range(9)", SchemaMismatchError, ["integer"], id="narrowed"
+        ),
+        pytest.param("SELECT id, map('a', 1) AS v FROM range(9)", NotComparableError, ["'v'", "map"], id="map"),
+        pytest.param("SELECT id, 'v' AS v FROM range(0)", GuardRefusedError, ["allow_empty", "10"], id="empty"),
+        pytest.param(
+            "SELECT id, concat('v', id) AS v FROM range(4)", GuardRefusedError, ["max_deleted", "60.0%"], id="lost"
+        ),
+    ],
+)
+def test_bad_source_is_refused(good, source, error, parts):
+    good.write(source)
+
+    refused(good, error, *parts)
+
+    good.write("SELECT id, concat('new', id) AS v FROM range(12)")
+    good.refresh()
+    assert good.rows("orders") == good.rows("raw/orders")
+
+
+def test_guard_is_overridden_once(good):
+    good.write("SELECT id, concat('v', id) AS v FROM range(4)")
+
+    report = good.refresh(overrides=["max_deleted_fraction"])
+
+    assert report.rows_deleted == 6
+    good.write("SELECT id, concat('v', id) AS v FROM range(1)")
+    refused(good, GuardRefusedError, "max_deleted_fraction")
+
+
+def test_empty_source_is_published_when_the_definition_allows_it(good):
+    good.apply(guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+    good.write("SELECT id, 'v' AS v FROM range(0)")
+
+    good.refresh()
+
+    assert good.rows("orders") == []
+
+
+@pytest.mark.parametrize("value", ["''", "'__HIVE_DEFAULT_PARTITION__'", "repeat('x', 300)"])
+def test_partition_value_that_delta_cannot_keep_is_refused(lake, value):
+    lake.write(f"SELECT id, {value} AS p FROM range(3)")
+    lake.apply(partition_by=["p"])
+
+    refused(lake, PartitionValueError, "'p'")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+HEADER = "id,v\n"
+
+
+def csv(lake: Any, **files: str | bytes) -> None:
+    """Write CSV files under raw/csv and make them the source of `orders`."""
+    folder = lake.root / "raw/csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    lake.apply(source=Files("raw/csv/*.csv", format="csv", schema="id BIGINT, v STRING"))
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "parts"),
+    [
+        pytest.param("id,v\n2\n", CorruptRecordError, ["bad.csv", "'2'"], id="line too short"),
+        pytest.param("id,v\n2,b,c\n", CorruptRecordError, ["bad.csv", "2,b,c"], id="line too long"),
+        pytest.param("id,v\ntwo,b\n", CorruptRecordError, ["bad.csv", "two"], id="wrong type"),
+        pytest.param("v,id\nb,2\n", SchemaMismatchError, ["bad.csv", "'id'", "'v'"], id="columns in another order"),
+        pytest.param("id,v,w\n2,b,c\n", SchemaMismatchError, ["bad.csv"], id="column added"),
+        pytest.param("id,v\n2,caf\xe9\n".encode("latin-1"), FileEncodingError, ["bad.csv"], id="latin-1"),
+        pytest.param("id,v\n2,b\n".encode("utf-16"), MvError, ["bad.csv"], id="utf-16"),
+    ],
+)
+def test_bad_csv_names_the_file(lake, content, error, parts):
+    csv(lake, good="id,v\n1,a\n")
+    lake.refresh()
+    csv(lake, bad=content)
+
+    refused(lake, error, *parts)
+
+    (lake.root / "raw/csv/bad.csv").write_text("id,v\n2,b\n")
+    lake.refresh()
+    assert [row[:2] for row in lake.rows("orders")] == [(1, "a"), (2, "b")]
+
+
+def test_byte_order_mark_is_not_part_of_the_first_name(lake):
+    csv(lake, marked=b"\xef\xbb\xbfid,v\n1,a\n")
+
+    lake.refresh()
+
+    assert lake.rows("orders") == [(1, "a")]
+
+
+def test_paths_with_glob_and_comma_are_read_as_they_are(lake):
+    folder = lake.root / "raw/csv"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(["a,b.csv", "[x].csv", "a b%20c.csv", "{y}.csv", "ü'`.csv"]):
+        (folder / name).write_text(f"{HEADER}{number},{number}\n")
+    lake.apply(source=Files("raw/csv", format="csv", schema="id BIGINT, v STRING"))
+
+    lake.refresh()
+
+    assert lake.rows("orders") == [(n, str(n)) for n in range(5)]
+
+
+@pytest.mark.parametrize("path", ["raw/none/*.csv", "raw/none", "raw/empty"])
+def test_missing_path_and_empty_directory_are_named(lake, path):
+    (lake.root / "raw/empty").mkdir(parents=True)
+    lake.apply(source=Files(path, format="csv", schema="id BIGINT, v STRING"))
+
+    refused(lake, SourceNotFoundError, path.split("*")[0].rstrip("/"))
+
+
+def test_missing_delta_source_is_named(lake):
+    lake.apply(source=DeltaSource("raw/none"))
+
+    refused(lake, SourceNotFoundError, "raw/none")
+
+
+def parquet(lake: Any, sql: str) -> Path:
+    lake.spark.sql(sql).coalesce(1).write.mode("overwrite").parquet(str(lake.root / "raw/parquet"))
+    lake.apply(source=Files("raw/parquet", format="parquet"))
+    return next((lake.root / "raw/parquet").glob("*.parquet"))
+
+
+def test_truncated_parquet_is_named(lake):
+    file = parquet(lake, GOOD)
+    lake.refresh()
+    os.truncate(file, file.stat().st_size // 2)
+
+    refused(lake, SourceFileError, file.name)
+
+
+def test_parquet_files_are_read(lake):
+    parquet(lake, GOOD)
+
+    lake.refresh()
+
+    assert lake.rows("orders") == [(n, f"v{n}") for n in range(10)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to make a file unreadable")
+def test_unreadable_file_is_named(lake):
+    # Root reads everything: a directory in a file's place is what it cannot read.
+    file = parquet(lake, GOOD)
+    file.write_bytes(b"")
+
+    refused(lake, SourceFileError, file.name)
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def test_symlink_out_of_the_root_is_refused(lake, tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "x.csv").write_text("id,v\n1,a\n")
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw/link").symlink_to(secret)
+    lake.apply(source=Files("raw/link/*.csv", format="csv", schema="id BIGINT, v STRING"))
+
+    with pytest.raises(UnsafeLocationError, match="link"):
+        lake.refresh()
+
+
+def test_symlinked_file_out_of_the_root_is_refused(lake, tmp_path):
+    secret = tmp_path / "x.csv"
+    secret.write_text("id,v\n1,a\n")
+    csv(lake, good="id,v\n1,a\n")
+    (lake.root / "raw/csv/link.csv").symlink_to(secret)
+
+    with pytest.raises(UnsafeLocationError, match="link"):
+        lake.refresh()
+
+
+def test_source_outside_the_warehouse_needs_an_allowed_root(lake, tmp_path):
+    with pytest.raises(UnsafeLocationError, match="outside"):
+        lake.apply(source=DeltaSource(str(tmp_path / "elsewhere")))
+
+
+def test_main_may_not_be_its_own_source(lake):
+    with pytest.raises(UnsafeLocationError, match="share a directory"):
+        lake.apply(source=DeltaSource("orders"))
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def test_existing_table_is_not_touched_unless_adopted(lake):
+    lake.write(GOOD)
+    lake.write("SELECT id, 'theirs' AS v FROM range(3)", "orders")
+    lake.apply()
+    refused(lake, MainNotOursError, "adopt")
+
+    lake.apply(adopt=True)
+    report = lake.refresh()
+
+    assert (report.rows_updated, report.rows_inserted) == (3, 7)
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+@pytest.mark.parametrize("bad", ["(1, 'a'), (1, 'b')", "(NULL, 'a')"])
+def test_table_with_bad_keys_is_not_adopted(lake, bad):
+    lake.write(GOOD)
+    lake.write(f"SELECT CAST(id AS BIGINT) AS id, v FROM VALUES {bad} AS t(id, v)", "orders")
+    lake.apply(adopt=True)
+
+    refused(lake, AdoptionError)
+
+
+def test_main_with_bad_keys_is_repaired(good):
+    good.sql("INSERT INTO {t} VALUES (3, 'v3'), (3, 'other'), (NULL, 'x'), (NULL, NULL)")
+
+    good.apply(guards={"max_deleted_fraction": 0.5})
+    report = good.refresh()
+
+    assert report.rows_deleted == 5  # three copies of 3, two without a key
+    assert good.rows("orders") == good.rows("raw/orders")
+
+
+def test_main_that_is_not_delta_is_refused(lake):
+    lake.write(GOOD)
+    lake.spark.sql(GOOD).write.parquet(str(lake.root / "orders"))
+    lake.apply()
+
+    with pytest.raises(MainUnsupportedError, match="Delta"):
+        lake.refresh()
+
+
+def test_main_that_forgets_transactions_is_refused(good):
+    good.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 days')")
+    good.write("SELECT id, 'n' AS v FROM range(10)")
+
+    refused(good, MainUnsupportedError, "setTransactionRetentionDuration")

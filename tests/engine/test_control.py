@@ -1,0 +1,173 @@
+"""Control first: cancel, status, read-only, definitions that change, identities that are found again."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import DefinitionError, RefreshCancelledError, TableConflictError
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
+from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(prepared):
+    def build(lake):
+        lake.write("SELECT id, id % 3 AS p, 'a' AS v FROM range(30)")
+        lake.apply(partition_by=["p"], chunk_rows=10)
+        lake.refresh()
+        lake.sql("UPDATE {t} SET v = 'b' WHERE id % 5 = 0", path="raw/orders")
+
+    return prepared("three-partitions", build)
+
+
+@pytest.mark.parametrize("point", ["fence.after", "staging.after", "progress.after", "publish.before"])
+def test_cancel_is_answered_within_a_chunk(table, at_point, point):  # noqa: F811
+    before = table.rows("orders")
+    registered = table.store.table("orders")
+    seen = []
+
+    def cancel() -> None:
+        assert table.store.request_cancel(registered.id, "somebody")
+        seen.append(table.store.status(registered))
+
+    at_point(point, cancel)
+    is_committing = point == "publish.before"
+
+    if is_committing:
+        report = table.refresh()  # from the commit on there is no cancelling
+        assert report.outcome is Outcome.PUBLISHED
+    else:
+        with pytest.raises(RefreshCancelledError):
+            table.refresh()
+        assert table.rows("orders") == before
+        assert table.store.history(registered.id, 1)[0].outcome is Outcome.CANCELLED
+    assert seen[0].is_cancel_requested
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+
+
+def test_cancel_of_nothing_says_so(table):
+    assert not table.store.request_cancel(table.store.table("orders").id, "somebody")
+
+
+def test_status_shows_progress_per_partition(table, at_point):  # noqa: F811
+    registered = table.store.table("orders")
+    seen = []
+    at_point("progress.after", lambda: seen.append(table.store.status(registered)))
+
+    table.refresh()
+
+    status = seen[0]
+    done = [p for p in status.partitions if p.is_completed]
+    assert (status.phase, status.partitions_completed, status.partitions_total) == ("MERGING", 1, 3)
+    assert [(p.partition, p.sealed_rows, p.rows_updated) for p in done] == [('["0"]', 10, 2)]
+    assert done[0].position == '{"id":15}'
+    assert done[0].checkpoint_version is not None
+
+
+def test_read_only_reports_and_writes_nothing(table):
+    before = (table.versions(), table.rows("orders"), table.store.state(table.store.table("orders").id))
+
+    report = table.refresh(read_only=True)
+
+    assert report.outcome is Outcome.DIFFERENCES
+    assert report.rows_updated == 6
+    assert [(p.partition, p.rows_updated, p.rows_unchanged) for p in report.partitions] == [
+        ('["0"]', 2, 8),
+        ('["1"]', 2, 8),
+        ('["2"]', 2, 8),
+    ]
+    assert (table.versions(), table.rows("orders"), table.store.state(table.store.table("orders").id)) == before
+    assert table.workspaces() == []
+
+
+def test_read_only_works_beside_a_refresh(table, at_point):  # noqa: F811
+    reports = []
+    at_point("publish.before", lambda: reports.append(table.refresh(read_only=True)))
+
+    table.refresh()
+
+    assert reports[0].rows_updated == 6
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point):  # noqa: F811
+    at_point("fence.after", lambda: table.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.0}))
+
+    table.refresh()
+
+    record = table.store.refresh(table.store.history(table.store.table("orders").id, 1)[0].refresh_id)
+    assert record.definition.guards.max_deleted_fraction == 0.3
+    assert table.store.table("orders").definition.guards.max_deleted_fraction == 0.0
+
+
+def test_changed_select_compares_everything(lake):
+    lake.write("SELECT id, 'a' AS v FROM range(5)")
+    lake.apply()
+    lake.refresh()
+    lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "upper(v) AS v"]})
+
+    report = lake.refresh()
+
+    assert (report.rows_updated, report.reason) == (5, "the definition changed")
+
+
+def test_non_deterministic_select_is_staged_whole_and_never_skipped(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "rand() AS v"]})
+    lake.refresh()
+
+    report = lake.refresh()
+
+    assert (report.outcome, report.rows_updated) == (Outcome.PUBLISHED, 5)
+
+
+def test_select_that_spark_does_not_understand_is_a_definition_error(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "nothing + 1 AS v"]})
+
+    with pytest.raises(DefinitionError, match="nothing"):
+        lake.refresh()
+
+    assert lake.phase() == "NORMAL"
+
+
+def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path):
+    table.refresh()
+    old = table.store.table("orders")
+    epoch = table.store.state(old.id).epoch
+    engine = open_engine(f"sqlite:///{tmp_path / 'new.db'}")
+    migrations.migrate(engine)
+    table.store = Store(engine, table.clock.now)
+    table.apply(partition_by=["p"], chunk_rows=10)
+    table.sql("DELETE FROM {t} WHERE id = 7", path="raw/orders")
+
+    report = table.refresh()
+
+    assert table.store.table("orders").uuid == old.uuid
+    assert (report.epoch, report.rows_deleted) == (epoch + 1, 1)
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_copied_main_is_not_taken_for_the_original(table):
+    import shutil
+
+    shutil.copytree(table.root / "orders", table.root / "copy")
+    table.apply(name="copy", partition_by=["p"])
+
+    with pytest.raises(TableConflictError, match="identity"):
+        table.refresh("copy")
+
+
+def test_only_the_changed_rows_files_are_rewritten(table):
+    table.refresh()
+
+    commit = table.sql("DESCRIBE HISTORY {t} LIMIT 1")[0]
+
+    assert commit.operation == "MERGE"
+    assert commit.operationMetrics["numTargetRowsUpdated"] == "6"
+    assert commit.operationMetrics["numTargetRowsCopied"] == "0"

@@ -1,0 +1,54 @@
+"""Random histories of a source and of foreign writes: after each refresh main is the source, row for row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.outcome import Outcome
+
+pytestmark = pytest.mark.slow
+
+_VALUES = st.one_of(st.none(), st.sampled_from(["", "a", "b", "NaN", "'", "\\", "é"]))
+_FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")]))
+_PARTS = st.one_of(st.none(), st.sampled_from(["x", "y/z", "%41", "ü"]))
+_ROW = st.tuples(
+    _PARTS, _VALUES, _FLOATS, st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=2))
+)
+_SOURCE = st.dictionaries(st.integers(0, 12), _ROW, max_size=12)
+_SCHEMA = "id BIGINT, p STRING, v STRING, f DOUBLE, a ARRAY<INT>"
+_FOREIGN = st.sampled_from(
+    [
+        None,
+        "INSERT INTO {t} VALUES (5, 'x', 'foreign', 1.0, NULL)",
+        "DELETE FROM {t} WHERE id < 4",
+        "UPDATE {t} SET v = 'foreign'",
+        "INSERT INTO {t} SELECT * FROM {t}",
+        "INSERT INTO {t} VALUES (NULL, NULL, NULL, NULL, NULL)",
+        "OPTIMIZE {t}",
+    ]
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3), is_partitioned=st.booleans())
+def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool) -> None:
+    lake = lake_factory()
+    partition_by = ["p"] if is_partitioned else []
+    lake.apply(partition_by=partition_by, chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+    for number, (source, foreign) in enumerate(histories):
+        rows = [(key, *values) for key, values in source.items()]
+        lake.write(lake.spark.createDataFrame(rows, _SCHEMA))
+        if foreign and number:
+            lake.sql(foreign)
+
+        report = lake.refresh()
+
+        assert report.outcome in {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
+        assert Counter(lake.rows("orders")) == Counter(lake.rows("raw/orders"))
+    report = lake.refresh(force=True)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
