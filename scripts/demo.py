@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from airflow_mv_provider.core.progress import partition_values
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.reader import TableStatus
 from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.report_text import error_text, number, partition_text, size, table
+from airflow_mv_provider.report_text import number, partition_text, size, table
 from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
 
@@ -106,10 +107,9 @@ def refresh(worker: Worker, store: Store) -> RefreshReport:
     worker.start()
     watch(worker, store)
     state = worker.answer()
-    report = store.history(store.table(NAME).id, 1)[0]
     if state != "success":
-        fail(f"The DAG run ended as {state}.", report)
-    return report
+        fail(f"The DAG run ended as {state}.")
+    return store.history(store.table(NAME).id, 1)[0]
 
 
 def wait_for_the_lease(store: Store) -> None:
@@ -270,7 +270,7 @@ def doing(status: TableStatus) -> str:
 def show(report: RefreshReport) -> None:
     """Show a refresh: its sums, its phases, and the partitions that it changed."""
     if report.outcome is not Outcome.PUBLISHED:
-        fail(f"The refresh ended as {report.outcome}.", report)
+        fail(f"The refresh ended as {report.outcome}.")
     written = bytes_by_partition(report)
     print()
     phases = [(phase, f"{report.phase_seconds[phase]:.1f} s") for phase in Phase if phase in report.phase_seconds]
@@ -331,10 +331,11 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def fail(problem: str, report: RefreshReport | None = None) -> None:
-    """End the demo with what went wrong and where to read on."""
-    error = error_text(report.error) if report and report.error else ""
-    raise SystemExit(f"\n{problem} {error}\nThe whole story is in {shown(LOG)}.")
+def fail(problem: str) -> None:
+    """End the demo with what went wrong, our last error in the log if there is one, and where to read on."""
+    told = re.findall(r"\[MV-[A-Z-]+\] [^\n]{1,300}", LOG.read_text(errors="replace") if LOG.exists() else "")
+    reason = f"\n{told[-1]}" if told else ""
+    raise SystemExit(f"\n{problem}{reason}\nThe whole story is in {shown(LOG)}.")
 
 
 if __name__ == "__main__":

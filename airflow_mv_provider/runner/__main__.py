@@ -1,15 +1,18 @@
 """`python -m airflow_mv_provider.runner TABLE`: one refresh in a program of its own, as spark-submit runs it.
 
-Under spark-submit the session is the submitter's; elsewhere it is the embedded local one. The database's address comes
-from AMV_DATABASE_URL or the file that AMV_DATABASE_URL_FILE names, never from an argument: arguments are public.
+Under spark-submit the session is the submitter's; elsewhere it is the embedded local one. stdout holds the answer
+alone, progress and warnings go to stderr. The database's address comes from AMV_DATABASE_URL or the file that
+AMV_DATABASE_URL_FILE names, never from an argument: arguments are public.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +24,9 @@ from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpe
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.settings import from_environment
 from airflow_mv_provider.runner.watch import watcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @click.command()
@@ -44,17 +50,36 @@ def _report(name: str, overrides: tuple[str, ...], *, read_only: bool) -> Refres
         secrets = secrets_of(settings)
         store = open_store(settings)
         from airflow_mv_provider.runner.refresh import Refresher
-        from airflow_mv_provider.spark.session import local_session, submitted_session
+        from airflow_mv_provider.spark.session import local_session
 
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
         caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
         with watcher() as tell:
-            refresher = Refresher(store, settings, submitted_session if is_submitted else local_session, tell)
+            refresher = Refresher(store, settings, _submitted if is_submitted else local_session, tell)
             return refresh_answer(refresher, name, caller, read_only=read_only, overrides=overrides)
     except MvError as error:
         return failed(RefreshReport(name), error)
     except Exception as error:
         return RefreshReport(name, outcome=Outcome.FAILED, error=unexpected(error, secrets))
+
+
+def _submitted() -> SparkSession:
+    from airflow_mv_provider.spark.session import submitted_session
+
+    session = submitted_session()
+    sys.stderr = _SubmittersStderr(session.sparkContext._jvm)
+    return session
+
+
+class _SubmittersStderr(io.TextIOBase):
+    """spark-submit sends stdout and stderr of its Python program to stdout both; its own stderr is behind the JVM."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._print = jvm.System.err.print
+
+    def write(self, text: str) -> int:
+        self._print(text)
+        return len(text)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ def test_a_submitted_program_refreshes_the_table(amv, spark):
 
     report = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "orders MERGING: publishing" in done.stderr
     assert (report["outcome"], report["rows_inserted"], report["trigger"]) == ("published", 20, "spark-submit")
     assert read_independently(amv.warehouse / "orders") == read_independently(amv.warehouse / "raw/orders")
 
