@@ -63,19 +63,17 @@ class PostgresServer:
             self.kill()
             pytest.fail("PostgreSQL did not start: " + "".join(self._log[-5:]), pytrace=False)
 
-    def stop(self) -> None:
-        """Shut down in order, by this server's own pid."""
-        self._end(signal.SIGINT)
-
     def kill(self) -> None:
-        """Shut down as a crash does: no checkpoint, every connection cut."""
-        self._end(signal.SIGQUIT)
+        """End the server by its own pid as a crash does: no checkpoint, every connection cut; `start` recovers it."""
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGQUIT)
+            self._process.wait(_PATIENCE_S)
 
-    def new_database(self, template: str = "template1") -> str:
-        """Create an empty database, or a copy of `template`, and return its address."""
+    def new_database(self) -> str:
+        """Create an empty database and return its address."""
         name = f"mv_{uuid.uuid4().hex[:12]}"
         with psycopg.connect(self._address("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+            connection.execute(f'CREATE DATABASE "{name}"')
         return self._address(name)
 
     def _address(self, database: str) -> str:
@@ -89,11 +87,6 @@ class PostgresServer:
                 if "ready to accept connections" in line:
                     is_ready.set()
         is_ready.set()  # it has ended: `start` looks at the process
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, how)
-            self._process.wait(_PATIENCE_S)
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -113,7 +106,7 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(directory, _free_port())
     server.start()
     yield server
-    server.stop()
+    server.kill()  # nothing of it is needed any more, so no checkpoint
     shutil.rmtree(directory)
 
 

@@ -48,17 +48,17 @@ def open_engine(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except (exc.ArgumentError, ValueError) as error:  # ValueError: a port that is no number
+    except (exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         raise DefinitionError(
             "metadata database",
             "the address cannot be parsed.",
             hint="Use sqlite:///FILE or postgresql://...",
-        ) from error
+        ) from None  # the cause quotes what stands at the port: after an @ in a password, the rest of that
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
         return _engine(parsed)
-    except ImportError as error:
+    except (ImportError, exc.NoSuchModuleError) as error:
         raise DefinitionError(
             "metadata database",
             f"the driver of {parsed.drivername} is not installed.",
@@ -88,18 +88,20 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     try:
         with engine.begin() as connection:
             yield connection
-    except (exc.OperationalError, exc.InterfaceError) as error:
-        place = _shown(engine.url)
-        problem = "it does not answer as expected."
-        if "no such table" in str(error.orig):
-            problem = "it has no tables yet; run `amv db migrate`."
-        raise MetadataUnavailableError(f"metadata database {place}", problem) from error
-    except exc.DatabaseError as error:
-        if "not a database" not in str(error.orig):
-            raise
-        raise DefinitionError(
-            f"metadata database {_shown(engine.url)}", "this file is no SQLite database.", hint="Name another file."
-        ) from error
+    except exc.DBAPIError as error:
+        where = f"metadata database {_shown(engine.url)}"
+        if _lacks_tables(error):
+            raise MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.") from error
+        if isinstance(error, exc.OperationalError | exc.InterfaceError):
+            raise MetadataUnavailableError(where, "it does not answer as expected.") from error
+        if "not a database" in str(error.orig):
+            raise DefinitionError(where, "this file is no SQLite database.", hint="Name another file.") from error
+        raise
+
+
+def _lacks_tables(error: exc.DBAPIError) -> bool:
+    is_undefined_table = getattr(error.orig, "sqlstate", None) == "42P01"  # PostgreSQL's
+    return is_undefined_table or "no such table" in str(error.orig)  # SQLite has no code of its own for it
 
 
 def _shown(url: URL) -> str:

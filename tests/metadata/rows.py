@@ -1,0 +1,125 @@
+"""Builders of what the store is given, the walk of a refresh through its phases, and whole dumps of the database."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from sqlalchemy import Engine, select
+
+from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import DeltaFrontier
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import ErrorReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import (
+    REST,
+    Chunk,
+    PartitionCounts,
+    RecordedChunk,
+    Seal,
+    SealedPartition,
+    partition_name,
+)
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, TableRecord
+from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.metadata.models import Base
+from airflow_mv_provider.metadata.store import Store
+from tests.conftest import a_table
+
+LEASE_MS = 60_000
+ERROR = ErrorReport("MV-ENGINE", "orders: it failed.", "Look.", True)
+
+P1, P2, P3, GONE = (partition_name([p]) for p in ("1", "2", "3", "gone"))
+SEAL = Seal(
+    path="/wh/_mv/x/y/staging-1",
+    version=0,
+    is_copy=True,
+    num_bytes=1000,
+    partitions=(SealedPartition(P1, 10, -(2**63)), SealedPartition(P2, 20, 2**63 - 1), SealedPartition(P3, 30, 0)),
+)
+CHUNKS = (Chunk(0, (P1, P2)), Chunk(1, (P3,)), Chunk(REST, ()))
+
+
+def recorded(number: int, *parts: PartitionCounts, **changes: Any) -> RecordedChunk:
+    """A chunk whose corrections are written."""
+    values: dict[str, Any] = {"epoch": 1, "merge_round": 0, "base_version": 5, "path": f"/wh/changes-{number}"}
+    values |= {"num_rows": 3, "digest": -7, "num_bytes": 100} | changes
+    return RecordedChunk(number, **values, partitions=parts)
+
+
+FIRST = recorded(
+    0, PartitionCounts(P1, Counts(10, 9, 2, 1, 1), '{"id":3}'), PartitionCounts(P2, Counts(20, 20, 0, 0, 0))
+)
+SECOND = recorded(1, PartitionCounts(P3, Counts(30, 0, 30, 0, 0), '{"id":99}'))
+LAST = recorded(REST, PartitionCounts(GONE, Counts(0, 4, 0, 0, 4), '{"id":7}'))
+RECORDED = (FIRST, SECOND, LAST)
+TOTAL = Counts(60, 33, 32, 1, 5)
+
+
+def a_caller(key: str = "one", **more: Any) -> Caller:
+    return Caller(key, f"host:{key}", **more)
+
+
+def registered(store: Store, name: str = "orders", **changes: Any) -> TableRecord:
+    return store.register(a_table(name=name, **changes), warehouse="/wh", location=f"/wh/{name.replace('.', '/')}")
+
+
+def a_refresh(table: TableRecord, *, lower: int = 0, upper: int = 1, **changes: Any) -> RefreshRecord:
+    values: dict[str, Any] = {
+        "id": uuid.uuid4().hex,
+        "table_id": table.id,
+        "definition": table.definition,
+        "overrides": (),
+        "batch": BatchDescription(lower, upper),
+        "frontier": DeltaFrontier("source", upper),
+        "choice": Choice("corrections", "first refresh"),
+    }
+    return RefreshRecord(**(values | changes))
+
+
+def acquired(store: Store, table: TableRecord, key: str = "one", **changes: Any) -> Ownership:
+    """Take the table for a new refresh."""
+    state = store.state(table.id)
+    lower = state.published_upper
+    refresh = a_refresh(table, **({"lower": lower, "upper": lower + 1} | changes))
+    own = store.acquire(state, refresh, a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+    assert own is not None
+    return own
+
+
+def handed_over(store: Store, own: Ownership, key: str = "one") -> Ownership:
+    """Take an unfinished refresh under the next epoch."""
+    state = store.state(own.table_id)
+    newer = store.hand_over(state, a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+    assert newer is not None
+    return newer
+
+
+def walk(store: Store, own: Ownership, to: Phase) -> None:
+    """Take a refresh from REFRESHING to the phase `to`."""
+    if to is Phase.REFRESHING:
+        return
+    store.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.5})
+    if to is Phase.MERGING:
+        return
+    for chunk in RECORDED:
+        store.record_chunk(own, chunk)
+    publish(store, own)
+    if to is Phase.NORMAL:
+        store.finish(own, {"CLEANUP": 0.25})
+
+
+def publish(store: Store, own: Ownership, main_version: int = 6) -> None:
+    store.published(
+        own, main_version=main_version, delta_id="delta", counts=TOTAL, bytes_main=500, seconds={"MERGING": 2.0}
+    )
+
+
+def dump(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of every table."""
+    with engine.begin() as db:
+        return {
+            table.name: sorted((tuple(row) for row in db.execute(select(table))), key=repr)
+            for table in Base.metadata.sorted_tables
+        }
