@@ -86,6 +86,9 @@ class Store(Reader):
                 else:
                     db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
         except exc.IntegrityError as error:
+            if any(table.name == definition.name for table in self.tables()):
+                # Somebody registered it between our look and our insert; now it is there to be updated.
+                return self.register(definition, warehouse=warehouse, location=location)
             raise TableConflictError(definition.name, f"{location} holds another refreshable table.") from error
         return self.table(definition.name)
 
@@ -115,7 +118,7 @@ class Store(Reader):
         owned = _owned(caller, epoch, self._now(), lease_ms)
         with transaction(self.engine) as db:
             taken = db.execute(
-                update(State)
+                update(State)  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
                 .where(State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
                 .values(phase=Phase.REFRESHING, refresh_id=refresh.id, **owned)
             )
@@ -137,8 +140,6 @@ class Store(Reader):
         assert seen.refresh_id is not None
         assert epoch > seen.epoch
         owned = _owned(caller, epoch, self._now(), lease_ms)
-        if seen.is_cancel_requested:
-            del owned["cancel_requested_ms"], owned["cancel_requested_by"]
         believed = (
             State.table_id == seen.table_id,
             State.epoch == seen.epoch,
@@ -409,14 +410,13 @@ def _is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
 
 
 def _owned(caller: Caller, epoch: int, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
+    # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
     return {
         "epoch": epoch,
         "owner_key": caller.key,
         "owner_process": caller.process,
         "owned_since_ms": now,
         "lease_expires_ms": now + lease_ms,
-        "cancel_requested_ms": None,
-        "cancel_requested_by": None,
     }
 
 

@@ -1,0 +1,176 @@
+"""Which table lies where: registered once, changed in place, refused when it is another's."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import insert, select
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import RefreshState
+from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
+from airflow_mv_provider.metadata.models import RefreshableTableRow
+from airflow_mv_provider.metadata.store import Store
+from tests.conftest import a_table
+from tests.metadata.rows import acquired, dump, registered
+
+OTHER_UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
+
+
+def test_new_table_has_its_definition_and_was_never_refreshed(store):
+    definition = a_table(name="gold.orders", partition_by=["p"])
+
+    table = store.register(definition, warehouse="/wh", location="/wh/gold/orders")
+
+    assert table == store.table("gold.orders")
+    assert (table.name, table.warehouse, table.location) == ("gold.orders", "/wh", "/wh/gold/orders")
+    assert table.definition == definition
+    assert store.state(table.id) == RefreshState(
+        table_id=table.id,
+        phase=Phase.NORMAL,
+        epoch=0,
+        refresh_id=None,
+        owner_key=None,
+        owner_process=None,
+        owned_since_ms=None,
+        is_lease_live=False,
+        is_cancel_requested=False,
+        published_upper=0,
+        published_version=None,
+        published_delta_id=None,
+        published_hash=None,
+        is_main_trusted=False,
+    )
+
+
+def test_registering_again_changes_the_definition_alone(store):
+    before = registered(store)
+    own = acquired(store, before)
+
+    after = registered(store, partition_by=["p"])
+
+    assert (after.id, after.uuid, after.location) == (before.id, before.uuid, before.location)
+    assert after.definition.partition_by == ("p",)
+    assert store.refresh(own.refresh_id).definition == before.definition, "a refresh under way keeps its definition"
+
+
+def test_tables_are_listed_by_name(store):
+    for name in ("b", "a", "c"):
+        registered(store, name)
+
+    assert [t.name for t in store.tables()] == ["a", "b", "c"]
+    assert len({t.uuid for t in store.tables()}) == 3
+
+
+def test_unknown_table_is_named_but_not_at_length(store):
+    with pytest.raises(TableNotFoundError) as caught:
+        store.table("x" * 300)
+
+    assert caught.value.message == "x" * 60 + ": no refreshable table has this name."
+
+
+def test_location_of_another_table_is_refused(store):
+    registered(store)
+    before = dump(store.engine)
+
+    with pytest.raises(TableConflictError, match=r"gold: /wh/orders holds another refreshable table\."):
+        store.register(a_table(name="gold"), warehouse="/wh", location="/wh/orders")
+
+    assert dump(store.engine) == before
+
+
+def test_table_does_not_move(store):
+    registered(store)
+    before = dump(store.engine)
+
+    with pytest.raises(TableConflictError, match=r"it is registered at /wh/orders, not /elsewhere/orders\."):
+        store.register(a_table(chunk_rows=1), warehouse="/elsewhere", location="/elsewhere/orders")
+
+    assert dump(store.engine) == before
+
+
+def test_uuid_that_lives_in_main_is_adopted(store):
+    table = registered(store)
+
+    store.adopt_uuid(table, OTHER_UUID)
+
+    assert store.table("orders").uuid == OTHER_UUID
+
+
+def test_uuid_of_another_registered_table_is_not_adopted(store):
+    one, two = registered(store, "one"), registered(store, "two")
+    before = dump(store.engine)
+
+    with pytest.raises(TableConflictError, match="of another registered table") as caught:
+        store.adopt_uuid(one, two.uuid)
+
+    assert "copied" in caught.value.advice
+    assert dump(store.engine) == before
+
+
+def test_outdated_belief_about_the_uuid_changes_nothing(store):
+    table = registered(store)
+    store.adopt_uuid(table, OTHER_UUID)
+
+    store.adopt_uuid(table, OTHER_UUID.replace("6", "7"))
+
+    assert store.table("orders").uuid == OTHER_UUID
+
+
+def test_many_who_register_one_table_at_once_agree(store):
+    barrier, answers = threading.Barrier(4), []
+
+    def register() -> None:
+        mine = Store(store.engine)
+        barrier.wait()
+        try:
+            answers.append(registered(mine).uuid)
+        except TableConflictError as error:
+            answers.append(error)
+
+    threads = [threading.Thread(target=register) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers == [store.table("orders").uuid] * 4
+
+
+@pytest.mark.parametrize("address", [pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+def test_table_that_somebody_registers_in_the_same_moment_is_no_conflict(store, monkeypatch):
+    """PostgreSQL lets both look before either writes; SQLite lets one begin."""
+    looked = threading.Event()
+    original = Store._now
+
+    def now(self: Store):  # asked for after the look and before the insert
+        if not looked.is_set():
+            looked.set()
+            rival.start()
+            rival.join()
+        return original(self)
+
+    rival = threading.Thread(target=lambda: registered(Store(store.engine)))
+    monkeypatch.setattr(Store, "_now", now)
+
+    table = registered(store)
+
+    assert store.tables() == (table,)
+
+
+def test_long_names_and_paths_fit(store):
+    name = ".".join(["x" * 128] * 3)
+
+    table = store.register(a_table(name=name), warehouse="/" + "w" * 5000, location="/" + "l" * 2000)
+
+    assert store.table(name) == table
+
+
+def test_database_itself_refuses_two_tables_at_one_place(store):
+    registered(store)
+    with store.engine.begin() as db:
+        row = dict(db.execute(select(RefreshableTableRow.__table__)).one()._mapping)
+
+    with pytest.raises(Exception, match=r"(?i)unique"), store.engine.begin() as db:
+        db.execute(insert(RefreshableTableRow).values(row | {"id": 99, "name": "other", "uuid": OTHER_UUID}))
