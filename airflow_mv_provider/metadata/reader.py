@@ -16,6 +16,7 @@ from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import (
+    WHOLE_TABLE,
     Chunk,
     PartitionCounts,
     RecordedChunk,
@@ -148,7 +149,7 @@ class Reader:
                     RefreshProgressRow.partition,
                     RefreshProgressRow.sealed_rows,
                     RefreshProgressRow.sealed_digest,
-                ).where(RefreshProgressRow.refresh_id == refresh_id)
+                ).where(RefreshProgressRow.refresh_id == refresh_id, _is_sealed())
             ).all()
         if row is None:
             return None
@@ -263,6 +264,11 @@ class Reader:
         )
         with transaction(self.engine) as db:
             return tuple(_report(row) for row in db.execute(query))
+
+
+def _is_sealed() -> ColumnElement[bool]:
+    """Leave out the rows of partitions that only main has: the seal does not know them."""
+    return (RefreshProgressRow.sealed_rows > 0) | (RefreshProgressRow.partition == WHOLE_TABLE)
 
 
 def _table(row: Row[Any]) -> TableRecord:
