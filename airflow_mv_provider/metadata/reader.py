@@ -235,7 +235,7 @@ class Reader:
             ).all()
         names = PartitionStatus.__slots__
         parts = tuple(PartitionStatus(**{name: getattr(row, name) for name in names}) for row in rows)
-        ended = [r for r in self.history(table.id, 2) if r.outcome is not Outcome.RUNNING]
+        ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
         since = state.owned_since_ms
         return TableStatus(
             table=table.name,

@@ -284,10 +284,11 @@ class Store(Reader):
             self._end(db, own, seconds, outcome, error)
 
     def record(self, refresh: RefreshRecord, caller: Caller, outcome: Outcome, **values: Any) -> None:
-        """Write the history row of a refresh that needed no lease: nothing to do, or read-only."""
+        """Write the history row of a refresh that needs no lease: nothing to do, or read-only and just begun."""
+        finished = None if outcome is Outcome.RUNNING else self._now()
         row = _new_refresh(refresh, caller, outcome, self._now()) | values
         with transaction(self.engine) as db:
-            db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=self._now()))
+            db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=finished))
 
     def end_preview(
         self,

@@ -1,0 +1,124 @@
+"""What a person reads of the past: newest first, previews told from refreshes, and nothing begun is called ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.frontier import DeltaFrontier
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import PartitionCounts
+from airflow_mv_provider.core.strategy import Choice
+from tests.metadata.rows import ERROR, P1, P2, a_caller, a_refresh, acquired, dump, registered, walk
+
+
+@pytest.fixture
+def table(store):
+    return registered(store)
+
+
+def test_history_is_newest_first_and_the_tables_own(store, table, clock):
+    other = registered(store, "other")
+    walk(store, acquired(store, other), Phase.NORMAL)
+    ids = []
+    for outcome in (Outcome.FAILED, Outcome.CANCELLED, Outcome.ABANDONED):
+        clock.pass_ms(1000)
+        own = acquired(store, table)
+        store.abandon(own, outcome, ERROR, {})
+        ids.append(own.refresh_id)
+
+    history = store.history(table.id)
+
+    assert [r.refresh_id for r in history] == ids[::-1]
+    assert [r.outcome for r in history] == [Outcome.ABANDONED, Outcome.CANCELLED, Outcome.FAILED]
+    assert {r.table for r in history} == {"orders"}
+    assert [r.refresh_id for r in store.history(table.id, limit=2)] == ids[:0:-1]
+
+
+def test_nothing_to_do_leaves_a_row_and_no_lease(store, table):
+    refresh = a_refresh(table, batch=None, frontier=DeltaFrontier("source", 7), choice=Choice("skip", "unchanged"))
+    before = dump(store.engine)
+
+    store.record(refresh, a_caller(user="ann"), Outcome.NOTHING_TO_DO, main_version=6)
+
+    after = dump(store.engine)
+    assert {**after, "refresh": []} == before
+    report = store.report(refresh.id)
+    assert report == RefreshReport(
+        table="orders",
+        refresh_id=refresh.id,
+        outcome=Outcome.NOTHING_TO_DO,
+        strategy="skip",
+        reason="unchanged",
+        trigger="command line",
+        user="ann",
+        source="Delta version 7",
+        main_version=6,
+        started_at=report.started_at,
+        finished_at=report.finished_at,
+    )
+    assert store.refresh(refresh.id).is_ended
+
+
+def test_preview_is_open_until_it_has_found_something(store, table):
+    refresh = a_refresh(table, batch=None)
+    store.record(refresh, a_caller(), Outcome.RUNNING, is_read_only=True)
+    assert store.report(refresh.id).outcome is Outcome.RUNNING
+    found = (PartitionCounts(P1, Counts(5, 4, 2, 1, 1)), PartitionCounts(P2, Counts(3, 3, 0, 0, 0)))
+
+    store.end_preview(refresh.id, Outcome.DIFFERENCES, "read-only", Counts(8, 7, 2, 1, 1), found)
+
+    report = store.report(refresh.id)
+    assert (report.outcome, report.reason, report.error) == (Outcome.DIFFERENCES, "read-only", None)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (2, 1, 1, 5)
+    assert report.partitions == (PartitionReport(P1, 2, 1, 1, 2), PartitionReport(P2, 0, 0, 0, 3))
+
+
+def test_preview_that_failed_says_why(store, table):
+    refresh = a_refresh(table, batch=None)
+    store.record(refresh, a_caller(), Outcome.RUNNING, is_read_only=True)
+
+    store.end_preview(refresh.id, Outcome.FAILED, "read-only", Counts(), (), ERROR)
+
+    report = store.report(refresh.id)
+    assert (report.outcome, report.error, report.partitions) == (Outcome.FAILED, ERROR, ())
+
+
+def test_preview_does_not_disturb_a_refresh_under_way(store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    before = dump(store.engine)
+    refresh = a_refresh(table, batch=None)
+
+    store.record(refresh, a_caller("two"), Outcome.RUNNING, is_read_only=True)
+    store.end_preview(refresh.id, Outcome.DIFFERENCES, "read-only", Counts(), ())
+
+    after = dump(store.engine)
+    assert [row for row in after["refresh"] if row[0] != refresh.id] == before["refresh"]
+    assert {**after, "refresh": []} == {**before, "refresh": []}
+
+
+def test_preview_that_still_runs_has_no_end(store, table):
+    refresh = a_refresh(table, batch=None)
+
+    store.record(refresh, a_caller(), Outcome.RUNNING, is_read_only=True)
+
+    assert store.report(refresh.id).finished_at is None
+
+
+def test_status_shows_the_last_ended_one_however_many_run_beside_it(store, table, clock):
+    own = acquired(store, table)
+    walk(store, own, Phase.NORMAL)
+    for _ in range(3):
+        clock.pass_ms(1000)
+        store.record(a_refresh(table, batch=None), a_caller(), Outcome.RUNNING, is_read_only=True)
+    acquired(store, table)
+
+    assert store.status(table).last == store.report(own.refresh_id)
+
+
+def test_unknown_refresh_is_none(store, table):
+    assert store.refresh("f" * 32) is None
+    assert store.chunks("f" * 32) == ((), ())
+    assert store.merging_attempts("f" * 32) == 0

@@ -1,0 +1,131 @@
+"""A database that is away, empty or misnamed: one named error, and no password anywhere in what is printed."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from airflow_mv_provider.core.outcome import EXIT_RETRY, RefreshReport, exit_code, failed
+from airflow_mv_provider.exceptions import DatabaseVersionError, DefinitionError, MetadataUnavailableError
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.settings import Settings
+from tests.metadata.rows import acquired, registered
+
+SECRET = "s3cret"
+NOBODY_LISTENS = "127.0.0.1:1"
+
+
+def printed(error: BaseException) -> str:
+    return "\n".join([str(error), repr(error), *traceback.format_exception(error)])
+
+
+def ask(address: str) -> None:
+    engine = open_engine(address)
+    try:
+        Store(engine).tables()
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://mv:{SECRET}@{NOBODY_LISTENS}/mv",
+        f"postgresql+psycopg://mv:{SECRET}@{NOBODY_LISTENS}/mv?connect_timeout=2",
+        f"postgresql://{NOBODY_LISTENS}/mv?user=mv&password={SECRET}",
+        f"postgresql://mv:{SECRET}%40{SECRET}@{NOBODY_LISTENS}/mv",
+        f"postgresql://mv:{SECRET}@no.such.host.invalid/mv",
+    ],
+)
+def test_server_that_is_away_is_named_without_its_password(address):
+    with pytest.raises(MetadataUnavailableError, match=r"metadata database postgresql\+psycopg://") as caught:
+        ask(address)
+
+    assert SECRET not in printed(caught.value)
+    assert exit_code(failed(RefreshReport(table="orders"), caught.value)) == EXIT_RETRY
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "orders", "://", f"mv:{SECRET}@host/db", f"postgresql://mv:p@{SECRET}:{SECRET}@host/db"),
+        *(f"postgresql://mv:{SECRET}@host:port/db", f"mysql://mv:{SECRET}@host/db", f"oracle://mv:{SECRET}@h/d"),
+        *(f"postgresql+nosuch://mv:{SECRET}@host/db", f"postgresql+psycopg2://mv:{SECRET}@host/db"),
+        f"postgres://mv:{SECRET}@host/db",
+    ],
+)
+def test_address_that_is_none_is_refused_without_showing_it(address):
+    with pytest.raises(DefinitionError, match="metadata database") as caught:
+        open_engine(address)
+
+    assert SECRET not in printed(caught.value)
+
+
+def test_settings_do_not_show_the_password():
+    assert SECRET not in repr(Settings(f"postgresql://mv:{SECRET}@host/db"))
+
+
+@pytest.mark.slow
+def test_unknown_database_on_a_server_is_named_without_the_password(postgres):
+    address = make_url(postgres.new_database()).set(password=SECRET, database="nosuch")
+
+    with pytest.raises(MetadataUnavailableError, match="nosuch") as caught:
+        ask(address.render_as_string(hide_password=False))
+
+    assert SECRET not in printed(caught.value)
+
+
+def test_missing_directory_of_a_file_is_named(tmp_path):
+    with pytest.raises(MetadataUnavailableError, match=f"sqlite:///{tmp_path}/no/mv.db"):
+        ask(f"sqlite:///{tmp_path}/no/mv.db")
+
+
+def test_file_that_is_no_database_is_named(tmp_path):
+    file = tmp_path / "mv.db"
+    file.write_text("not a database, but long enough to be looked at" * 100)
+
+    with pytest.raises(DefinitionError, match="this file is no SQLite database"):
+        ask(f"sqlite:///{file}")
+
+
+def test_database_without_tables_says_what_to_do(empty_engine):
+    with pytest.raises(MetadataUnavailableError, match="it has no tables yet; run `amv db migrate`"):
+        Store(empty_engine).tables()
+    with pytest.raises(DatabaseVersionError, match="found no version"):
+        migrations.check(empty_engine)
+
+
+def test_database_without_tables_prints_no_password(empty_address):
+    url = make_url(empty_address)
+    address = url.set(password=SECRET) if url.host else url
+
+    with pytest.raises(MetadataUnavailableError) as caught:
+        ask(address.render_as_string(hide_password=False))
+
+    assert SECRET not in printed(caught.value)
+
+
+@pytest.mark.slow
+def test_server_that_comes_back_is_used_again(postgres, clock, caplog):
+    engine = open_engine(make_url(postgres.new_database()).set(password=SECRET).render_as_string(hide_password=False))
+    migrations.migrate(engine)
+    store = Store(engine, clock.now)
+    table = registered(store)
+    own = acquired(store, table)
+
+    postgres.kill()
+    try:
+        with caplog.at_level(logging.DEBUG), pytest.raises(MetadataUnavailableError) as caught:
+            store.renew(own, lease_ms=1000)
+    finally:
+        postgres.start()
+
+    assert SECRET not in printed(caught.value) + caplog.text
+    assert store.renew(own, lease_ms=1000).is_owner
+    assert store.state(table.id).refresh_id == own.refresh_id
+    engine.dispose()
