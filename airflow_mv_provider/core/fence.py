@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 _EPOCH_SHIFT = 20  # a million commits per epoch
@@ -117,9 +118,32 @@ class Standing:
     foreign: tuple[Commit, ...]
 
     @property
-    def is_published(self) -> bool:
-        """True if main is what the corrections were to make of it, and nobody changed it since."""
-        return bool(self.published) and not self.foreign
+    def bytes_added(self) -> int:
+        """Bytes of data files that this refresh's commits added."""
+        return sum(int(c.metrics.get("numTargetBytesAdded", 0)) for c in self.published)
+
+
+class Move(StrEnum):
+    """What to do about main, having looked at its log."""
+
+    DONE = "done"
+    START_OVER = "start over"
+    MERGE = "merge"
+
+
+def next_move(standing: Standing, *, has_changes: bool) -> Move:
+    """Decide the next move of the compare-and-append.
+
+    has_changes : the recorded corrections are not empty
+    """
+    if standing.foreign:
+        return Move.START_OVER
+    return Move.DONE if standing.published or not has_changes else Move.MERGE
+
+
+def has_fence(commits: Iterable[Commit], epoch: int) -> bool:
+    """True if the fence of `epoch` is among `commits`."""
+    return any(c.note and c.note.step == "fence" and c.note.epoch == epoch for c in commits)
 
 
 def stand(commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int) -> Standing:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, case, delete, exc, func, insert, select, update
+from sqlalchemy import Connection, Engine, case, delete, exc, func, insert, select, update
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
@@ -53,6 +53,16 @@ from airflow_mv_provider.metadata.models import (
     SourceBindingRow as Binding,
 )
 from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.rows import (
+    NEVER_REFRESHED,
+    NOBODY,
+    NOT_COMPARED,
+    added,
+    is_owned,
+    new_owner,
+    new_refresh,
+    partition_report,
+)
 
 _MAX_PARTITIONS_IN_HISTORY = 1000
 
@@ -80,7 +90,7 @@ class Store(Reader):
                     times = {"created_ms": self._now(), "updated_ms": self._now()}
                     row = db.execute(insert(Table).values(**new, location=location, **values, **times))
                     assert row.inserted_primary_key is not None
-                    db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **_NEVER_REFRESHED))
+                    db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **NEVER_REFRESHED))
                 elif found.location != location:
                     raise TableConflictError(definition.name, f"it is registered at {found.location}, not {location}.")
                 else:
@@ -115,7 +125,7 @@ class Store(Reader):
         returns : None when somebody else was faster; nothing is written then
         """
         assert refresh.batch is not None
-        owned = _owned(caller, epoch, self._now(), lease_ms)
+        owned = new_owner(caller, epoch, self._now(), lease_ms)
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
@@ -127,7 +137,7 @@ class Store(Reader):
             key = {"table_id": seen.table_id, "upper": refresh.batch.upper}
             if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
                 db.execute(insert(Binding).values(**key, frontier=to_json(refresh.frontier), bound_ms=self._now()))
-            row = _new_refresh(refresh, caller, Outcome.RUNNING, self._now())
+            row = new_refresh(refresh, caller, Outcome.RUNNING, self._now())
             db.execute(insert(Refresh).values(**row, phase=Phase.REFRESHING, epoch=epoch))
             self._attempt(db, refresh.id, epoch, Phase.REFRESHING, caller)
         return Ownership(seen.table_id, refresh.id, epoch)
@@ -139,7 +149,7 @@ class Store(Reader):
         """
         assert seen.refresh_id is not None
         assert epoch > seen.epoch
-        owned = _owned(caller, epoch, self._now(), lease_ms)
+        owned = new_owner(caller, epoch, self._now(), lease_ms)
         believed = (
             State.table_id == seen.table_id,
             State.epoch == seen.epoch,
@@ -162,14 +172,14 @@ class Store(Reader):
     def renew(self, own: Ownership, *, lease_ms: int) -> Renewal:
         """Prolong the lease and learn whether a cancel was requested; never raises for a lost lease."""
         with transaction(self.engine) as db:
-            kept = db.execute(update(State).where(*_is_owned(own)).values(lease_expires_ms=self._now() + lease_ms))
-            cancel = db.scalar(select(State.cancel_requested_ms).where(*_is_owned(own)))
+            kept = db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + lease_ms))
+            cancel = db.scalar(select(State.cancel_requested_ms).where(*is_owned(own)))
         return Renewal(kept.rowcount == 1, cancel is not None)
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
         """Keep the table for the owner's next process without heartbeats; 0 lets anybody take it over."""
         with self._owned(own) as db:
-            db.execute(update(State).where(*_is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
+            db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
 
     def seal(self, own: Ownership, seal: Seal, chunks: Sequence[Chunk], seconds: Mapping[str, float]) -> None:
         """Write the seal and its chunks, and go from REFRESHING to MERGING."""
@@ -177,7 +187,7 @@ class Store(Reader):
         del stored["partitions"]
         chunk_of = {p: chunk.number for chunk in chunks for p in chunk.partitions or ()}
         rows = [
-            _NOT_COMPARED
+            NOT_COMPARED
             | {"refresh_id": own.refresh_id, "partition": p.partition, "chunk": chunk_of.get(p.partition, 0)}
             | {"sealed_rows": p.num_rows, "sealed_digest": p.digest}
             for p in seal.partitions
@@ -216,8 +226,8 @@ class Store(Reader):
                 else:
                     sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
                     db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
-            added = Refresh.bytes_staging + chunk.num_bytes
-            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=added))
+            staged = Refresh.bytes_staging + chunk.num_bytes
+            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
 
     def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
         """Forget all recorded corrections, because main moved; the next round compares again.
@@ -230,10 +240,10 @@ class Store(Reader):
             mine = Progress.refresh_id == own.refresh_id
             db.execute(update(ChunkRow).where(ChunkRow.refresh_id == own.refresh_id).values(**blank))
             db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
-            db.execute(update(Progress).where(mine).values(**_NOT_COMPARED))
+            db.execute(update(Progress).where(mine).values(**NOT_COMPARED))
             values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1}
             if published is not None:
-                values |= _added(published, bytes_main) | {"has_committed": True}
+                values |= added(published, bytes_main) | {"has_committed": True}
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**values))
 
     def published(
@@ -251,7 +261,7 @@ class Store(Reader):
             refresh = db.execute(select(Refresh.upper, Refresh.definition).where(Refresh.id == own.refresh_id)).one()
             db.execute(
                 update(State)
-                .where(*_is_owned(own))
+                .where(*is_owned(own))
                 .values(
                     published_upper=refresh.upper,
                     published_version=main_version,
@@ -260,12 +270,12 @@ class Store(Reader):
                     is_main_trusted=True,
                 )
             )
-            added = _added(counts, bytes_main) | {
+            figures = added(counts, bytes_main) | {
                 "rows_unchanged": counts.unchanged,
                 "main_version": main_version,
             }
             partitions = self._partitions(db, own.refresh_id)
-            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **added)
+            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
@@ -277,16 +287,16 @@ class Store(Reader):
     ) -> None:
         """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released."""
         with self._owned(own) as db:
-            phase = Phase(db.scalars(select(State.phase).where(*_is_owned(own))).one())
+            phase = Phase(db.scalars(select(State.phase).where(*is_owned(own))).one())
             assert Phase.NORMAL in NEXT[phase]
             assert phase is not Phase.CLEANUP
-            db.execute(update(State).where(*_is_owned(own)).values(phase=Phase.NORMAL, **_NOBODY))
+            db.execute(update(State).where(*is_owned(own)).values(phase=Phase.NORMAL, **NOBODY))
             self._end(db, own, seconds, outcome, error)
 
     def record(self, refresh: RefreshRecord, caller: Caller, outcome: Outcome, **values: Any) -> None:
         """Write the history row of a refresh that needs no lease: nothing to do, or read-only and just begun."""
         finished = None if outcome is Outcome.RUNNING else self._now()
-        row = _new_refresh(refresh, caller, outcome, self._now()) | values
+        row = new_refresh(refresh, caller, outcome, self._now()) | values
         with transaction(self.engine) as db:
             db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=finished))
 
@@ -305,7 +315,7 @@ class Store(Reader):
             "rows_updated": counts.updated,
             "rows_deleted": counts.deleted,
             "rows_unchanged": counts.unchanged,
-            "partitions": [_partition(p.partition, p.counts) for p in partitions][:_MAX_PARTITIONS_IN_HISTORY],
+            "partitions": [partition_report(p.partition, p.counts) for p in partitions][:_MAX_PARTITIONS_IN_HISTORY],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
         stored = asdict(error) if error else None
@@ -331,7 +341,7 @@ class Store(Reader):
     @contextmanager
     def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:
         """Open a transaction in which `own` holds; the row stays locked until its end."""
-        believed = (*_is_owned(own), *(() if phase is None else (State.phase == phase,)))
+        believed = (*is_owned(own), *(() if phase is None else (State.phase == phase,)))
         with transaction(self.engine) as db:
             held = db.execute(update(State).where(*believed).values(epoch=own.epoch))
             if held.rowcount != 1:
@@ -343,8 +353,8 @@ class Store(Reader):
         assert new in NEXT[old]
         with self._owned(own, old) as db:
             yield db
-            after: dict[str, Any] = {"phase": new} | (_NOBODY if new is Phase.NORMAL else {})
-            db.execute(update(State).where(*_is_owned(own)).values(**after))
+            after: dict[str, Any] = {"phase": new} | (NOBODY if new is Phase.NORMAL else {})
+            db.execute(update(State).where(*is_owned(own)).values(**after))
 
     def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
         who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}
@@ -380,91 +390,8 @@ class Store(Reader):
         )
         return sorted(
             (
-                _partition(p.partition, Counts(0, p.main_rows, p.rows_inserted, p.rows_updated, p.rows_deleted))
+                partition_report(p.partition, Counts(0, p.main_rows, p.rows_inserted, p.rows_updated, p.rows_deleted))
                 for p in found
             ),
             key=lambda p: str(p["partition"]),
         )
-
-
-_NOBODY: dict[str, Any] = {
-    **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
-    **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
-    "lease_expires_ms": 0,
-}
-_NEVER_REFRESHED: dict[str, Any] = _NOBODY | {
-    "phase": Phase.NORMAL,
-    "epoch": 0,
-    "published_upper": 0,
-    **dict.fromkeys(("published_version", "published_delta_id", "published_hash")),
-    "is_main_trusted": False,
-}
-_NOT_COMPARED: dict[str, Any] = {
-    "is_completed": False,
-    **dict.fromkeys(("position", "checkpoint_version")),
-    **dict.fromkeys(("main_rows", "rows_inserted", "rows_updated", "rows_deleted"), 0),
-}
-
-
-def _is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
-    return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
-
-
-def _owned(caller: Caller, epoch: int, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
-    # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
-    return {
-        "epoch": epoch,
-        "owner_key": caller.key,
-        "owner_process": caller.process,
-        "owned_since_ms": now,
-        "lease_expires_ms": now + lease_ms,
-    }
-
-
-def _partition(name: str, counts: Counts) -> dict[str, Any]:
-    return {
-        "partition": name,
-        "rows_inserted": counts.inserted,
-        "rows_updated": counts.updated,
-        "rows_deleted": counts.deleted,
-        "rows_unchanged": counts.unchanged,
-    }
-
-
-def _added(counts: Counts, bytes_main: int) -> dict[str, Any]:
-    return {
-        "rows_inserted": Refresh.rows_inserted + counts.inserted,
-        "rows_updated": Refresh.rows_updated + counts.updated,
-        "rows_deleted": Refresh.rows_deleted + counts.deleted,
-        "bytes_main": Refresh.bytes_main + bytes_main,
-    }
-
-
-def _new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: ColumnElement[int]) -> dict[str, Any]:
-    zeros = dict.fromkeys(
-        (
-            *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
-            *("bytes_main", "bytes_staging"),
-        ),
-        0,
-    )
-    return zeros | {
-        "id": refresh.id,
-        "table_id": refresh.table_id,
-        "outcome": outcome,
-        "owner_key": caller.key,
-        "trigger": caller.trigger,
-        "user_name": caller.user,
-        "definition": refresh.definition.to_json(),
-        "overrides": list(refresh.overrides),
-        "is_read_only": outcome is Outcome.DIFFERENCES,
-        "lower": refresh.batch.lower if refresh.batch else None,
-        "upper": refresh.batch.upper if refresh.batch else None,
-        "frontier": to_json(refresh.frontier),
-        "has_committed": False,
-        "strategy": refresh.choice.strategy,
-        "reason": refresh.choice.reason,
-        "phase_seconds": {},
-        "partitions": [],
-        "started_ms": now,
-    }

@@ -10,24 +10,23 @@ becomes of the refresh then.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, assert_never
+from typing import assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core import plan, schema
 from airflow_mv_provider.core.fence import (
-    Commit,
-    CommitNote,
+    Move,
     Standing,
     fence_version,
+    has_fence,
     last_epoch,
+    next_move,
     next_txn_version,
-    stand,
 )
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
@@ -45,11 +44,12 @@ from airflow_mv_provider.exceptions import (
     MainUnsupportedError,
     MetadataUnavailableError,
     MvError,
-    TransientError,
 )
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.runner.phase_clock import PhaseClock
+from airflow_mv_provider.runner.publish import Publisher, note_of
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import merge, staging, storage
 from airflow_mv_provider.spark.delta import Main
@@ -59,7 +59,7 @@ from airflow_mv_provider.spark.staging import Layout
 log = logging.getLogger(__name__)
 
 _MAX_ROUNDS = 5
-_MAX_TRIES = 3
+_MAX_FENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +103,15 @@ class Attempt:
         self.lease = lease
         self.main = Main(spark, table.location, table.uuid)
         self.workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
-        self.has_tried_publish = False
+        self.publisher = self._new_publisher(refresh)
+        self._has_tried_before = False
         self._source = source
         self._watch = watch
         self._is_fenced = False
         self._base = 0  # main's version that chunks are compared with; set by the fence
         self._delta_id = ""
-        self._tries = 0
-        self._seconds: dict[str, float] = {}
-        self._began = (time.monotonic(), Phase.NORMAL)
+        self._num_fences = 0
+        self._clock = PhaseClock()
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
         """Do what is left up to phase `until`.
@@ -130,7 +130,7 @@ class Attempt:
                 return
             is_cancellable = phase is not Phase.CLEANUP and not self.has_committed
             self.lease.check(is_cancellable=is_cancellable)
-            self._began = time.monotonic(), phase
+            self._clock.start(phase)
             try:
                 self._run_step(steps[0], phase, recorded, len(chunks))
             except MvError:
@@ -138,7 +138,7 @@ class Attempt:
                 self._check_after_failure(is_cancellable=is_cancellable)
                 raise
             finally:
-                self._count_time()
+                self._clock.stop()
             if isinstance(steps[0], plan.Clean):
                 return
 
@@ -175,31 +175,35 @@ class Attempt:
     def _fence(self) -> None:
         self._prepare_main()
         newest = self.main.log()[0].version
-        note = self._note("fence", fence_version(self.own.epoch))
         try:
             with durable(Write.FENCE):
-                self.main.fence(note)
+                self.main.fence(note_of(self.table, self.refresh, self.own, "fence", fence_version(self.own.epoch)))
         except (FencedError, EngineError, MainMovedError) as error:
             # Failed, or done with its answer lost: the log tells which.
-            self.lease.check()
+            self.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", self.own.epoch, error)
         commits = self.main.log(newest)
         if last_epoch(commits) > self.own.epoch:
             raise FencedError(self.table.name, f"epoch {last_epoch(commits)} owns main; this is {self.own.epoch}.")
-        if not any(c.note and c.note.step == "fence" and c.note.epoch == self.own.epoch for c in commits):
-            self._tries += 1
-            if self._tries < _MAX_TRIES:
-                return
+        self._is_fenced = has_fence(commits, self.own.epoch)
+        self._base = commits[0].version
+        self._num_fences += 1
+        if not self._is_fenced and self._num_fences == _MAX_FENCES:
             raise EpochRegressionError(
                 self.table.name, f"main's log refused epoch {self.own.epoch} although it shows no later one."
             )
-        self._base = commits[0].version
-        self._tries = 0
-        self._is_fenced = True
 
     def _prepare_main(self) -> None:
-        """Create main if it is missing; refuse what cannot be ours."""
+        """Create main if it is missing; refuse what cannot be ours.
+
+        Once sealed, the source is not asked any more: it may be gone.
+        """
         found = self.main.detail()
+        if self.refresh.seal is not None:
+            if found is None:
+                raise MainMovedError(self.table.name, "main was dropped while its refresh was under way.")
+            self._delta_id = found.delta_id
+            return
         rows = self._source_rows()
         columns = schema.columns_of(rows.schema.jsonValue())
         schema.check_source(self.table.name, columns, self.definition.key, self.definition.partition_by)
@@ -216,12 +220,12 @@ class Attempt:
                 f"the definition by {_listed(self.definition.partition_by)}.",
                 hint="Partitions of a table cannot be changed in place: choose another name.",
             )
-        schema.check_same(self.table.name, columns, self._layout().columns)
+        schema.check_same(self.table.name, columns, self._layout.columns)
 
     # -- stage and seal ------------------------------------------------------------------------------------------
 
     def _stage(self) -> None:
-        layout, path, is_copy = self._layout(), self.workspace.staging(self.own.epoch), is_copied(self.definition)
+        layout, path, is_copy = self._layout, self.workspace.staging(self.own.epoch), is_copied(self.definition)
         rows = self._source_rows()
         schema.check_same(self.table.name, schema.columns_of(rows.schema.jsonValue()), layout.columns)
         with durable(Write.STAGING):
@@ -234,12 +238,12 @@ class Attempt:
             is_partitioned=bool(self.definition.partition_by),
         )
         with durable(Write.SEAL):
-            self.store.seal(self.own, seal, chunks, self._spent())
+            self.store.seal(self.own, seal, chunks, self._clock.spent())
 
     # -- merge ---------------------------------------------------------------------------------------------------
 
     def _compare(self, chunk: Chunk) -> None:
-        refresh, layout = self._current(), self._layout()
+        refresh, layout = self._current(), self._layout
         assert refresh.seal is not None
         base = self._base
         difference = merge.compare(self.spark, self.main, layout, refresh.seal, chunk, base)
@@ -272,61 +276,30 @@ class Attempt:
             self.store.record_chunk(self.own, record)
 
     def _publish(self, recorded: tuple[RecordedChunk, ...]) -> None:
-        """Compare-and-append: look at main's log, then do the one thing it asks for; the next look confirms it."""
+        """Take one step of the compare-and-append; the next look at main's log confirms it."""
         counts = total(recorded)
-        commits, standing = self._look(recorded)
-        if standing.is_published or (not counts.changes and not standing.foreign):
-            self._published(standing, counts)
-        elif standing.foreign:
-            self._start_over(standing, counts)
-        else:
-            if not self.has_committed:
-                self._judge(counts)
-            self._merge(recorded, next_txn_version(commits, self.own.epoch))
-
-    def _look(self, recorded: tuple[RecordedChunk, ...]) -> tuple[list[Commit], Standing]:
-        """Read main's log since the oldest version that a recorded chunk was compared with.
-
-        raises : FencedError, when a later epoch has written
-        """
-        base = min(chunk.base_version for chunk in recorded)
-        commits = self.main.log(base)
-        latest = commits[0].version
-        standing = stand(commits, base=base, latest=latest, refresh_id=self.own.refresh_id, epoch=self.own.epoch)
-        if standing.fenced_by is not None:
-            raise FencedError(self.table.name, f"epoch {standing.fenced_by} owns main; this is {self.own.epoch}.")
-        return commits, standing
+        commits, standing = self.publisher.look(recorded)
+        match next_move(standing, has_changes=bool(counts.changes)):
+            case Move.DONE:
+                self._published(standing, counts)
+            case Move.START_OVER:
+                self._start_over(standing, counts)
+            case Move.MERGE:
+                if not self.has_committed:
+                    self._judge(counts)
+                self.publisher.merge(self._layout, recorded, next_txn_version(commits, self.own.epoch))
 
     def fence_and_look(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
         while not self._is_fenced:
             self._fence()
         _, recorded = self.store.chunks(self.own.refresh_id)
-        return self.has_committed or (bool(recorded) and bool(self._look(recorded)[1].published))
+        return self.has_committed or (bool(recorded) and bool(self.publisher.look(recorded)[1].published))
 
     def _judge(self, counts: Counts) -> None:
         refusal = judge(self.definition.guards, counts, self.refresh.overrides)
         if refusal:
             raise GuardRefusedError(self.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
-
-    def _merge(self, recorded: tuple[RecordedChunk, ...], txn_version: int) -> None:
-        self._tries += 1
-        if self._tries > _MAX_TRIES:
-            raise EpochRegressionError(
-                self.table.name, f"Delta dropped the commits of epoch {self.own.epoch} as outdated."
-            )
-        self.lease.check()
-        note = self._note("publish", txn_version, num_chunks=len(recorded))
-        self.has_tried_publish = True
-        try:
-            with durable(Write.PUBLISH):
-                merge.publish(self.spark, self.main, self._layout(), recorded, note)
-        except TransientError as error:
-            # Refused, overtaken, or done with its answer lost: the next look at main's log tells, and decides.
-            log.warning("%s: the commit met %s", self.table.name, error)
-            _, standing = self._look(recorded)
-            if self._tries == _MAX_TRIES and not standing.published and not standing.foreign:
-                raise
 
     def _published(self, standing: Standing, counts: Counts) -> None:
         version = standing.published[-1].version if standing.published else standing.latest
@@ -336,8 +309,8 @@ class Attempt:
                 main_version=version,
                 delta_id=self._delta_id,
                 counts=counts,
-                bytes_main=_bytes_added(standing),
-                seconds=self._spent(),
+                bytes_main=standing.bytes_added,
+                seconds=self._clock.spent(),
             )
 
     def _start_over(self, standing: Standing, counts: Counts) -> None:
@@ -347,9 +320,11 @@ class Attempt:
             raise MainMovedError(self.table.name, f"another writer kept changing main ({who}).")
         log.warning("%s: main was changed by others (%s); comparing again", self.table.name, who)
         done = counts if standing.published else None
-        self._tries = 0
+        with durable(Write.DISCARD):
+            self.store.discard_chunks(self.own, done, standing.bytes_added)
+        self._has_tried_before = True
+        self.publisher = self._new_publisher(self._current())
         self._base = standing.latest
-        self.store.discard_chunks(self.own, done, _bytes_added(standing))
 
     # -- clean up ------------------------------------------------------------------------------------------------
 
@@ -357,7 +332,7 @@ class Attempt:
         with durable(Write.STAGING_DELETE):
             storage.remove(self.spark, self.workspace)
         with durable(Write.NORMAL):
-            self.store.finish(self.own, self._spent())
+            self.store.finish(self.own, self._clock.spent())
 
     # -- what the steps share ------------------------------------------------------------------------------------
 
@@ -366,6 +341,14 @@ class Attempt:
         if state.refresh_id != self.own.refresh_id or state.epoch != self.own.epoch:
             raise LeaseLostError(self.table.name, f"epoch {self.own.epoch} no longer owns the table.")
         return state.phase
+
+    @property
+    def has_tried_publish(self) -> bool:
+        """True if a commit of this epoch may have reached main."""
+        return self._has_tried_before or self.publisher.num_tries > 0
+
+    def _new_publisher(self, refresh: RefreshRecord) -> Publisher:
+        return Publisher(self.spark, self.main, self.table, refresh, self.own, self.lease)
 
     @property
     def has_committed(self) -> bool:
@@ -380,46 +363,14 @@ class Attempt:
     def _source_rows(self) -> DataFrame:
         return self._source.read(self.refresh.frontier)
 
-    def _layout(self) -> Layout:
-        return self._columns_of_main
-
     @cached_property
-    def _columns_of_main(self) -> Layout:
+    def _layout(self) -> Layout:
         with translated(self.table.name):
             found = self.spark.read.format("delta").load(self.table.location).schema
         return Layout(self.definition, schema.columns_of(found.jsonValue()))
 
     def _is_adopting(self) -> bool:
         return self.definition.adopt and self.store.state(self.table.id).published_version is None
-
-    def _count_time(self) -> None:
-        began, phase = self._began
-        now = time.monotonic()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - began
-        self._began = now, phase
-
-    def _spent(self) -> dict[str, float]:
-        self._count_time()
-        spent, self._seconds = self._seconds, {}
-        return spent
-
-    def _note(self, step: Literal["fence", "publish"], txn_version: int, *, num_chunks: int = 0) -> CommitNote:
-        assert self.refresh.batch is not None
-        return CommitNote(
-            table_uuid=self.table.uuid,
-            refresh_id=self.own.refresh_id,
-            epoch=self.own.epoch,
-            step=step,
-            txn_version=txn_version,
-            chunks=num_chunks,
-            upper=self.refresh.batch.upper,
-            definition_hash=self.definition.content_hash,
-            is_final=step == "publish",
-        )
-
-
-def _bytes_added(standing: Standing) -> int:
-    return sum(int(c.metrics.get("numTargetBytesAdded", 0)) for c in standing.published)
 
 
 def _named(chunk: Chunk) -> str:

@@ -21,6 +21,7 @@ class Write(StrEnum):
     """The durable writes of a refresh, in the order of the protocol."""
 
     REGISTER = "register"
+    ADOPT = "adopt"
     ACQUIRE = "acquire"
     HAND_OVER = "hand_over"
     CREATE_MAIN = "create_main"
@@ -29,6 +30,7 @@ class Write(StrEnum):
     SEAL = "seal"
     CHANGES = "changes"
     PROGRESS = "progress"
+    DISCARD = "discard"
     PUBLISH = "publish"
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"

@@ -262,7 +262,8 @@ class Refresher:
         if carried is None and not table.definition.adopt:
             raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
         if carried is None:
-            main.adopt()
+            with durable(Write.ADOPT):
+                main.adopt()
         elif carried != table.uuid:
             self.store.adopt_uuid(table, carried)
             table = replace(table, uuid=carried)

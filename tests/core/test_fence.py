@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
+    Move,
     Standing,
     app_id,
     fence_version,
     is_untouched_since,
     last_epoch,
+    next_move,
     next_txn_version,
     parse_note,
     stand,
@@ -124,21 +126,22 @@ def test_whatever_the_log_says_it_can_be_judged(change):
 
 def test_nothing_since_the_base_leaves_all_to_do():
     assert judged() == Standing(10, None, (), ())
-    assert not judged().is_published
+    assert next_move(judged(), has_changes=True) is Move.MERGE
+    assert next_move(judged(), has_changes=False) is Move.DONE
 
 
 def test_own_publish_alone_is_published():
     standing = judged(fence(11, 3), publish(12, 3))
 
     assert standing == Standing(12, None, (publish(12, 3),), ())
-    assert standing.is_published
+    assert next_move(standing, has_changes=True) is Move.DONE
 
 
 def test_publish_of_an_older_epoch_of_this_refresh_counts():
     standing = judged(publish(11, 2), fence(12, 3))
 
     assert standing == Standing(12, None, (publish(11, 2),), ())
-    assert standing.is_published
+    assert next_move(standing, has_changes=True) is Move.DONE
 
 
 def test_publish_before_the_base_is_history():
@@ -153,7 +156,7 @@ def test_commit_of_anybody_else_needs_another_round(foreign, published):
     standing = judged(foreign, *published)
 
     assert standing == Standing(13 if published == (publish(13, 3),) else 12, None, published, (foreign,))
-    assert not standing.is_published
+    assert next_move(standing, has_changes=True) is next_move(standing, has_changes=False) is Move.START_OVER
 
 
 def test_commits_are_judged_in_any_order():
@@ -167,7 +170,7 @@ def test_commits_are_judged_in_any_order():
 def test_commit_that_keeps_every_row_does_not_matter(operation):
     standing = judged(publish(11, 3), other(12, operation))
 
-    assert standing.is_published
+    assert next_move(standing, has_changes=True) is Move.DONE
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_log_with_a_foreign_change_is_never_clean(commits, epoch):
     standing = judged(*commits, base=base, epoch=epoch)
 
     assert sorted(standing.foreign, key=lambda c: c.version) == sorted(changes, key=lambda c: c.version)
-    assert not (changes and standing.is_published)
+    assert not changes or next_move(standing, has_changes=True) is Move.START_OVER
     assert not (changes and is_untouched_since(commits, base))
 
 

@@ -1,0 +1,102 @@
+"""The values that the store writes into rows, apart from the transactions that write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement
+
+from airflow_mv_provider.core.frontier import to_json
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+
+NOBODY: dict[str, Any] = {
+    **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
+    **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
+    "lease_expires_ms": 0,
+}
+NEVER_REFRESHED: dict[str, Any] = NOBODY | {
+    "phase": Phase.NORMAL,
+    "epoch": 0,
+    "published_upper": 0,
+    **dict.fromkeys(("published_version", "published_delta_id", "published_hash")),
+    "is_main_trusted": False,
+}
+NOT_COMPARED: dict[str, Any] = {
+    "is_completed": False,
+    **dict.fromkeys(("position", "checkpoint_version")),
+    **dict.fromkeys(("main_rows", "rows_inserted", "rows_updated", "rows_deleted"), 0),
+}
+
+
+def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition that a state row is still owned as the caller believes."""
+    return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
+
+
+def new_owner(caller: Caller, epoch: int, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
+    """Return what an acquire or a hand-over writes into the state row."""
+    # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
+    return {
+        "epoch": epoch,
+        "owner_key": caller.key,
+        "owner_process": caller.process,
+        "owned_since_ms": now,
+        "lease_expires_ms": now + lease_ms,
+    }
+
+
+def partition_report(name: str, counts: Counts) -> dict[str, Any]:
+    """Return what the history keeps of one partition."""
+    return {
+        "partition": name,
+        "rows_inserted": counts.inserted,
+        "rows_updated": counts.updated,
+        "rows_deleted": counts.deleted,
+        "rows_unchanged": counts.unchanged,
+    }
+
+
+def added(counts: Counts, bytes_main: int) -> dict[str, Any]:
+    """Return a refresh's figures with these added to them."""
+    return {
+        "rows_inserted": Refresh.rows_inserted + counts.inserted,
+        "rows_updated": Refresh.rows_updated + counts.updated,
+        "rows_deleted": Refresh.rows_deleted + counts.deleted,
+        "bytes_main": Refresh.bytes_main + bytes_main,
+    }
+
+
+def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: ColumnElement[int]) -> dict[str, Any]:
+    """Return the row of a refresh that begins, without its phase and epoch."""
+    zeros = dict.fromkeys(
+        (
+            *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
+            *("bytes_main", "bytes_staging"),
+        ),
+        0,
+    )
+    return zeros | {
+        "id": refresh.id,
+        "table_id": refresh.table_id,
+        "outcome": outcome,
+        "owner_key": caller.key,
+        "trigger": caller.trigger,
+        "user_name": caller.user,
+        "definition": refresh.definition.to_json(),
+        "overrides": list(refresh.overrides),
+        "is_read_only": outcome is Outcome.DIFFERENCES,
+        "lower": refresh.batch.lower if refresh.batch else None,
+        "upper": refresh.batch.upper if refresh.batch else None,
+        "frontier": to_json(refresh.frontier),
+        "has_committed": False,
+        "strategy": refresh.choice.strategy,
+        "reason": refresh.choice.reason,
+        "phase_seconds": {},
+        "partitions": [],
+        "started_ms": now,
+    }
