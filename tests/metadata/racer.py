@@ -1,0 +1,72 @@
+"""What the processes of `test_races` run; importable by a spawned process, and free of pytest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
+from tests.metadata.rows import LEASE_MS, a_caller, a_refresh, registered
+
+
+def race_to_acquire(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
+    """Try to take the table in each round, all at once; say in which epochs it was ours."""
+    engine = open_engine(address)
+    store = Store(engine)
+    table = store.table("orders")
+    won = []
+    for _ in range(rounds):
+        state = store.state(table.id)
+        barrier.wait()
+        own = store.acquire(state, a_refresh(table), a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+        barrier.wait()
+        if own:
+            won.append(own.epoch)
+            store.abandon(own, Outcome.FAILED, None, {})
+        barrier.wait()
+    engine.dispose()
+    answers.put((key, won))
+
+
+def race_to_take_over(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
+    """Try to take a dead owner's refresh in each round, all at once; the winner dies for the next round."""
+    engine = open_engine(address)
+    store = Store(engine)
+    table = store.table("orders")
+    won = []
+    for _ in range(rounds):
+        state = store.state(table.id)
+        barrier.wait()
+        own = store.hand_over(state, a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+        barrier.wait()
+        if own:
+            won.append(own.epoch)
+            store.park(own, until_ms=0)
+        barrier.wait()
+    engine.dispose()
+    answers.put((key, won))
+
+
+def start_and_write(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
+    """Open the database in the same moment as others, bring it up to date, and write as fast as it goes."""
+    problems = []
+    barrier.wait()
+    try:
+        engine = open_engine(address)
+        migrations.migrate(engine)
+        store = Store(engine)
+        table = registered(store, f"t{key}")
+        for _ in range(rounds):
+            state = store.state(table.id)
+            own = store.acquire(state, a_refresh(table), a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+            if own is None or not store.renew(own, lease_ms=LEASE_MS).is_owner:
+                problems.append("lost a table that nobody else wants")
+            else:
+                store.abandon(own, Outcome.FAILED, None, {})
+        engine.dispose()
+    except MvError as error:
+        problems.append(f"{error}: {error.__cause__}")
+    answers.put((key, problems))

@@ -1,0 +1,79 @@
+"""Real processes that race for one database: exactly one wins each time, and nobody is turned away by a lock."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata import migrations
+from tests.metadata import racer
+from tests.metadata.rows import acquired, registered, walk
+
+pytestmark = pytest.mark.slow  # starting an interpreter takes a second
+
+ROUNDS = 60
+PATIENCE_S = 120
+
+
+@pytest.fixture
+def race(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run a function of `racer` in several processes at once and return each one's answer."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    context = multiprocessing.get_context("spawn")
+
+    def run(runner: Callable[..., None], address: str, *keys: str, rounds: int = ROUNDS) -> dict[str, Any]:
+        barrier, answers = context.Barrier(len(keys), timeout=PATIENCE_S), context.Queue()
+        processes = [context.Process(target=runner, args=(address, key, rounds, barrier, answers)) for key in keys]
+        for process in processes:
+            process.start()
+        found = dict(answers.get(timeout=PATIENCE_S) for _ in processes)
+        for process in processes:
+            process.join(PATIENCE_S)
+        assert [process.exitcode for process in processes] == [0] * len(keys)
+        return found
+
+    return run
+
+
+def test_of_two_processes_exactly_one_acquires_each_time(race, address, store):
+    table = registered(store)
+
+    won = race(racer.race_to_acquire, address, "one", "two")
+
+    assert sorted(won["one"] + won["two"]) == list(range(1, ROUNDS + 1))
+    assert store.state(table.id).epoch == ROUNDS
+    assert len(store.history(table.id, limit=2 * ROUNDS)) == ROUNDS
+
+
+def test_of_two_processes_exactly_one_takes_a_dead_refresh_over(race, address, store):
+    table = registered(store)
+    own = acquired(store, table, "dead")
+    walk(store, own, Phase.MERGING)
+    store.park(own, until_ms=0)
+
+    won = race(racer.race_to_take_over, address, "one", "two")
+
+    assert sorted(won["one"] + won["two"]) == list(range(2, ROUNDS + 2))
+    assert store.state(table.id).epoch == ROUNDS + 1
+    assert store.merging_attempts(own.refresh_id) == ROUNDS
+
+
+def test_file_that_several_processes_open_and_write_at_once_is_never_locked(race, tmp_path):
+    problems = race(racer.start_and_write, f"sqlite:///{tmp_path / 'new.db'}", "a", "b", "c", rounds=40)
+
+    assert problems == {"a": [], "b": [], "c": []}
+
+
+def test_server_that_several_processes_migrate_at_once_is_migrated_once(race, postgres):
+    problems = race(racer.start_and_write, postgres.new_database(), "a", "b", "c", rounds=10)
+
+    assert problems == {"a": [], "b": [], "c": []}
+
+
+def test_racers_start_from_a_database_at_this_version(engine):
+    assert migrations.check(engine) == migrations.head()
