@@ -216,14 +216,17 @@ class Worker:
 
 def watch(worker: Worker, store: Store) -> None:
     """Show the table's state, read from the metadata database as `amv status` does, until the run has ended."""
+    has_begun = False
     with on_terminal() if sys.stdout.isatty() else in_lines() as tell:
         while worker.is_busy:
             with contextlib.suppress(TableNotFoundError):  # the first run registers it
-                tell(store.status(store.table(NAME)))
+                status = store.status(store.table(NAME))
+                has_begun = has_begun or status.phase is not Phase.NORMAL
+                tell(status, doing(status, has_begun=has_begun))
             time.sleep(0.2)
 
 
-Tell = Callable[[TableStatus], None]
+Tell = Callable[[TableStatus, str], None]
 
 
 @contextlib.contextmanager
@@ -238,9 +241,9 @@ def on_terminal() -> Iterator[Tell]:
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task(DOES[Phase.NORMAL], total=None, phase=Phase.NORMAL)
 
-        def tell(status: TableStatus) -> None:
+        def tell(status: TableStatus, text: str) -> None:
             total = status.partitions_total or None
-            bar.update(task, phase=status.phase, description=doing(status), total=total)
+            bar.update(task, phase=status.phase, description=text, total=total)
             bar.update(task, completed=status.partitions_completed)
 
         yield tell
@@ -250,8 +253,8 @@ def on_terminal() -> Iterator[Tell]:
 def in_lines() -> Iterator[Tell]:
     began, last = time.monotonic(), [""]
 
-    def tell(status: TableStatus) -> None:
-        line = f"{status.phase:<10} {doing(status)}"
+    def tell(status: TableStatus, text: str) -> None:
+        line = f"{status.phase:<10} {text}"
         if line != last[0]:
             print(f"  {time.monotonic() - began:5.1f} s  {line}", flush=True)
             last[0] = line
@@ -259,7 +262,9 @@ def in_lines() -> Iterator[Tell]:
     yield tell
 
 
-def doing(status: TableStatus) -> str:
+def doing(status: TableStatus, *, has_begun: bool) -> str:
+    if status.phase is Phase.NORMAL and has_begun:
+        return "done; Airflow ends the run"
     if status.phase is not Phase.MERGING:
         return DOES[status.phase]
     if status.partitions_completed == status.partitions_total:
