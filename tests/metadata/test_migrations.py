@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -9,6 +11,7 @@ from sqlalchemy import inspect, text
 
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from tests.metadata.rows import dump, registered
 
@@ -95,3 +98,21 @@ def test_migration_that_fails_half_way_leaves_nothing(empty_engine, monkeypatch)
         migrations.migrate(empty_engine)
 
     assert inspect(empty_engine).get_table_names() == ["refresh_progress"]
+
+
+def test_many_threads_may_migrate_at_once(empty_address):
+    barrier, answers = threading.Barrier(4), []
+
+    def migrate() -> None:
+        engine = open_engine(empty_address)
+        barrier.wait()
+        answers.append(migrations.migrate(engine))
+        engine.dispose()
+
+    threads = [threading.Thread(target=migrate, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert answers == [migrations.head()] * 4

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Engine, func, select
 
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata.database import transaction
@@ -17,12 +18,19 @@ VERSION_TABLE = "mv_alembic_version"  # the database may be shared with Airflow,
 
 
 def migrate(engine: Engine) -> str:
-    """Bring the database to this package's version and return it; nothing happens when it is there already."""
+    """Bring the database to this package's version and return it; nothing happens when it is there already.
+
+    Any number of threads and processes may call it at once: one migrates, the others find it done.
+    """
     config = _config()
-    with transaction(engine) as connection:
-        _refuse_newer(MigrationContext.configure(connection, opts=_OPTIONS).get_current_revision())
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    with _one_thread, transaction(engine) as connection:
+        if engine.dialect.name == "postgresql":  # SQLite's transaction begins as a writer: one at a time as it is
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        current = MigrationContext.configure(connection, opts=_OPTIONS).get_current_revision()
+        _refuse_newer(current)
+        if current != head():
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
     return head()
 
 
@@ -58,6 +66,8 @@ def _refuse_newer(current: str | None) -> None:
 
 
 _OPTIONS = {"version_table": VERSION_TABLE}
+_LOCK = 0x6D76_6D69_6772  # "mvmigr": any number that nobody else takes
+_one_thread = threading.Lock()  # Alembic keeps the context of a migration in a module
 
 
 def _config() -> Config:
