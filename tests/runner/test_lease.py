@@ -1,0 +1,260 @@
+"""The heartbeat: it keeps the lease, brings a cancel or the news that it is lost, and survives a database that is away.
+
+Beats come every few milliseconds here; a test waits for beats by counting them at the database, never for time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, exc, select
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, RefreshCancelledError
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.models import RefreshStateRow
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner import lease as lease_module
+from airflow_mv_provider.runner.lease import Lease
+from tests.metadata.rows import ERROR, LEASE_MS, acquired, handed_over, registered
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def engine(tmp_path: Any) -> Iterator[Engine]:
+    opened = open_engine(f"sqlite:///{tmp_path / 'mv.db'}")
+    migrations.migrate(opened)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine, clock: Any) -> Store:
+    return Store(engine, clock.now)
+
+
+@pytest.fixture
+def own(store):
+    return acquired(store, registered(store))
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beat every five milliseconds."""
+    monkeypatch.setattr(lease_module, "_BEATS_PER_LEASE", LEASE_MS / 5)
+
+
+class Beats:
+    """Counts the transactions that the heartbeat's thread ends, and can make them fail."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._ended = threading.Semaphore(0)
+        self.is_away = False
+        event.listen(engine, "commit", self._end)
+        event.listen(engine, "begin", self._begin)
+
+    def _is_beat(self) -> bool:
+        return threading.current_thread().name.startswith("lease-")
+
+    def _end(self, _connection: object) -> None:
+        if self._is_beat():
+            self._ended.release()
+
+    def _begin(self, _connection: object) -> None:
+        if self.is_away:
+            if self._is_beat():
+                self._ended.release()
+            raise exc.OperationalError("BEGIN", {}, Exception("away"))
+
+    def wait(self, more: int = 2) -> None:
+        """Wait until so many beats have ended; of two, the second began after the call."""
+        while self._ended.acquire(blocking=False):
+            pass
+        for _ in range(more):
+            assert self._ended.acquire(timeout=PATIENCE_S), "the heart has stopped"
+
+
+@pytest.fixture
+def beats(engine: Engine) -> Beats:
+    return Beats(engine)
+
+
+class Stops:
+    """Counts the calls of `on_stop` and says from which thread they came."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self._called = threading.Event()
+
+    def __call__(self) -> None:
+        self.threads.append(threading.current_thread().name)
+        self._called.set()
+
+    def wait(self) -> None:
+        assert self._called.wait(PATIENCE_S), "nobody was told to stop"
+
+
+@pytest.fixture
+def stops() -> Stops:
+    return Stops()
+
+
+def expiry(engine: Engine) -> int:
+    with engine.begin() as db:
+        return db.scalars(select(RefreshStateRow.lease_expires_ms)).one()
+
+
+def hearts() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("lease-")]
+
+
+def test_heartbeat_keeps_the_lease_alive(store, own, often, beats, stops, clock):
+    with Lease(store, own, LEASE_MS, stops):
+        for _ in range(3):
+            clock.pass_ms(LEASE_MS - 5000)
+            beats.wait()
+            assert store.state(own.table_id).is_lease_live
+
+    assert stops.threads == []
+
+
+def test_heart_stops_with_the_work_and_the_lease_runs_out(store, own, often, beats, stops, clock):
+    with Lease(store, own, LEASE_MS, stops):
+        beats.wait()
+        assert len(hearts()) == 1
+
+    assert hearts() == []
+    clock.pass_ms(LEASE_MS + 1)
+    assert not store.state(own.table_id).is_lease_live
+
+
+def test_heart_stops_when_the_work_fails(store, own, often, stops):
+    with pytest.raises(ZeroDivisionError), Lease(store, own, LEASE_MS, stops):
+        raise ZeroDivisionError
+
+    assert hearts() == []
+
+
+def test_heart_that_beats_rarely_is_stopped_at_once(store, own, stops):
+    with Lease(store, own, 10_000_000, stops):
+        pass
+
+    assert hearts() == []
+
+
+def test_cancel_interrupts_the_work_once(store, own, often, beats, stops):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        beats.wait()
+        assert not lease.is_stopping
+        lease.check()
+
+        store.request_cancel(own.table_id, "ann")
+        stops.wait()
+        beats.wait(4)
+
+        assert lease.is_stopping
+        with pytest.raises(RefreshCancelledError, match=f"refresh {own.refresh_id}: it was cancelled on request"):
+            lease.check()
+        lease.check(is_cancellable=False)
+
+    assert stops.threads == [f"lease-{own.refresh_id[:8]}"]
+
+
+def test_lost_lease_interrupts_the_work_once_and_leaves_the_new_owners_alone(store, own, often, beats, stops, engine):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        newer = handed_over(store, own)
+        stops.wait()
+        before = expiry(engine)
+        beats.wait(4)
+
+        assert expiry(engine) == before
+        assert store.state(own.table_id).epoch == newer.epoch
+        for is_cancellable in (True, False):
+            with pytest.raises(LeaseLostError, match=f"epoch {own.epoch} no longer owns the table"):
+                lease.check(is_cancellable=is_cancellable)
+
+    assert len(stops.threads) == 1
+
+
+def test_lost_lease_says_more_than_a_cancel(store, own, often, stops):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        store.request_cancel(own.table_id, "ann")
+        stops.wait()
+        handed_over(store, own)
+
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+    assert len(stops.threads) == 1
+
+
+def test_refresh_that_was_ended_by_somebody_is_lost(store, own, often, stops):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        newer = handed_over(store, own)
+        store.abandon(newer, Outcome.ABANDONED, ERROR, {})
+        acquired(store, store.table("orders"), "two")
+        stops.wait()
+
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+
+@pytest.mark.parametrize(
+    ("disturb", "expected"),
+    [
+        (lambda store, own: store.request_cancel(own.table_id, None), RefreshCancelledError),
+        (handed_over, LeaseLostError),
+    ],
+)
+def test_check_asks_the_database_now_and_not_the_last_beat(store, own, stops, disturb, expected):
+    lease = Lease(store, own, LEASE_MS, stops)
+    lease.check()
+
+    disturb(store, own)
+
+    with pytest.raises(expected):
+        lease.check()
+    assert lease.is_stopping
+
+
+def test_check_renews_as_a_beat_does(store, own, stops, clock):
+    lease = Lease(store, own, LEASE_MS, stops)
+    clock.pass_ms(LEASE_MS + 1)
+    assert not store.state(own.table_id).is_lease_live
+
+    lease.check()
+
+    assert store.state(own.table_id).is_lease_live
+
+
+def test_lease_that_was_lost_stays_lost(store, own, stops):
+    lease = Lease(store, own, LEASE_MS, stops)
+    newer = handed_over(store, own)
+    with pytest.raises(LeaseLostError):
+        lease.check()
+
+    store.abandon(newer, Outcome.ABANDONED, ERROR, {})
+
+    with pytest.raises(LeaseLostError):
+        lease.check()
+
+
+def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, stops, caplog):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        beats.is_away = True
+        beats.wait(3)
+        with pytest.raises(MetadataUnavailableError):
+            lease.check()
+        assert not lease.is_stopping, "a database that is away is no lost lease"
+
+        beats.is_away = False
+        store.request_cancel(own.table_id, "ann")
+        stops.wait()
+
+    assert "Heartbeat failed, trying again" in caplog.text
+    assert lease.is_stopping
