@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from airflow_mv_provider.definition_file import load, parse
@@ -82,15 +80,6 @@ def test_missing_file_is_named(tmp_path):
 def test_directory_is_no_file(tmp_path):
     with pytest.raises(DefinitionError, match="it cannot be read: Is a directory"):
         load(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable_file_is_named(tmp_path):
-    file = tmp_path / "tables.yaml"
-    file.touch(mode=0o000)
-
-    with pytest.raises(DefinitionError, match="Permission denied"):
-        load(file)
 
 
 def test_other_encoding_is_named(tmp_path):
