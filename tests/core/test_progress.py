@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -81,6 +82,9 @@ def test_chunks_cover_every_partition_once_and_keep_their_size(rows, chunk_rows)
     assert [p for c in chunks for p in c.partitions] == sorted(rows_of)
     for chunk in chunks[:-1]:
         assert sum(rows_of[p] for p in chunk.partitions) <= chunk_rows or len(chunk.partitions) == 1
+    for chunk, after in pairwise(chunks[:-1]):
+        filled = sum(rows_of[p] for p in (*chunk.partitions, after.partitions[0]))
+        assert filled > chunk_rows, "the next partition would have fitted: too many chunks"
     assert chunks == plan_chunks(partitions[::-1], chunk_rows=chunk_rows, is_partitioned=True), (
         "a takeover finds others"
     )
