@@ -161,3 +161,57 @@ def test_retry_before_the_seal_reads_the_recorded_pin(table, crash_at):
 
     assert report.outcome is Outcome.PUBLISHED
     assert table.rows("orders") == pinned
+
+
+def test_copied_source_may_vanish_after_the_seal(lake, crash_at):
+    import shutil
+
+    from airflow_mv_provider.core.table import Files
+
+    folder = lake.root / "raw/csv"
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text("id,v\n1,a\n2,b\n")
+    lake.apply(source=Files("raw/csv/*.csv", format="csv", schema="id BIGINT, v STRING"))
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        lake.refresh()
+    shutil.rmtree(folder)
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+
+    ended = lake.refresher().recover(lake.caller())
+
+    assert [report.outcome for report in ended] == [Outcome.PUBLISHED]
+    assert lake.rows("orders") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("point", ["discard.before", "discard.after"])
+def test_crash_between_two_rounds(table, crash_at, at_point, point):
+    change_source(table)
+
+    def disturb() -> None:
+        table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')")
+        crash_at(point)
+
+    at_point("publish.after", disturb)
+    with pytest.raises(Crash):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresher().recover(table.caller())
+
+    check_invariants(table)
+
+
+@pytest.mark.parametrize("point", ["adopt.before", "adopt.after"])
+def test_crash_of_an_adoption(lake, crash_at, point):
+    lake.write(FIRST)
+    lake.write("SELECT id, CAST(0 AS INT) AS p, 'theirs' AS v FROM range(3)")
+    lake.write("SELECT id, CAST(0 AS INT) AS p, 'theirs' AS v FROM range(3)", "orders")
+    lake.apply(adopt=True)
+    crash_at(point)
+    with pytest.raises(Crash):
+        lake.refresh()
+
+    lake.refresh()
+
+    assert lake.rows("orders") == lake.rows("raw/orders")
