@@ -32,6 +32,8 @@ def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, .
     """
     try:
         document = yaml.load(text, Loader=_UniqueKeys)
+    except RecursionError as error:
+        raise DefinitionError(where, "it is nested too deeply.") from error
     except yaml.YAMLError as error:
         line = getattr(error, "problem_mark", None)
         at = f" in line {line.line + 1}" if line else ""

@@ -51,6 +51,11 @@ class Workspace:
         return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
 
 
+def is_table_uuid(text: str) -> bool:
+    """True if `text` can be a table's identity."""
+    return _UUID.match(text) is not None
+
+
 def table_workspaces(warehouse: str, table_uuid: str) -> str:
     """Return the directory that holds the workspaces of one table's refreshes."""
     return f"{warehouse.rstrip('/')}/{MARKER}/{table_uuid}"

@@ -74,10 +74,14 @@ def on_failure(
     will_retry       : the same caller comes back, as an Airflow task with retries left does
     merging_attempts : epochs that have worked on Merging, this one included; a refresh is not resumed for ever
     """
-    if phase is Phase.CLEANUP or has_committed:
-        return Ending.KEEP  # main has it: there is no way back, only forward
-    if not is_transient or code in _USELESS_TO_RESUME:
+    if phase is Phase.CLEANUP:
+        return Ending.KEEP  # main has it
+    if code in _USELESS_TO_RESUME or merging_attempts >= _MAX_MERGING_ATTEMPTS:
+        return Ending.ABANDON  # even after a commit: the next refresh compares main with the source anew
+    if has_committed:
+        return Ending.KEEP  # there is no way back, only forward
+    if not is_transient:
         return Ending.ABANDON
     if phase is Phase.REFRESHING:
         return Ending.KEEP if will_retry else Ending.ABANDON
-    return Ending.KEEP if merging_attempts < _MAX_MERGING_ATTEMPTS else Ending.ABANDON
+    return Ending.KEEP

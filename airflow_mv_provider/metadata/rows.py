@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, literal
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 
@@ -31,6 +32,12 @@ NOT_COMPARED: dict[str, Any] = {
     **dict.fromkeys(("position", "checkpoint_version")),
     **dict.fromkeys(("main_rows", "rows_inserted", "rows_updated", "rows_deleted"), 0),
 }
+
+
+def is_around(location: str) -> ColumnElement[bool]:
+    """Return the condition that another table's main lies inside `location`, or around it."""
+    inside = Table.location.startswith(f"{location}/", autoescape=True)
+    return inside | literal(location).startswith(Table.location.concat("/"))
 
 
 def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:

@@ -31,33 +31,20 @@ from airflow_mv_provider.core.state import (
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import LeaseLostError, TableConflictError
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
-from airflow_mv_provider.metadata.models import (
-    RefreshableTableRow as Table,
-)
-from airflow_mv_provider.metadata.models import (
-    RefreshAttemptRow as Attempt,
-)
-from airflow_mv_provider.metadata.models import (
-    RefreshChunkRow as ChunkRow,
-)
-from airflow_mv_provider.metadata.models import (
-    RefreshProgressRow as Progress,
-)
-from airflow_mv_provider.metadata.models import (
-    RefreshRow as Refresh,
-)
-from airflow_mv_provider.metadata.models import (
-    RefreshStateRow as State,
-)
-from airflow_mv_provider.metadata.models import (
-    SourceBindingRow as Binding,
-)
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
+from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
+from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
+from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.models import SourceBindingRow as Binding
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.rows import (
     NEVER_REFRESHED,
     NOBODY,
     NOT_COMPARED,
     added,
+    is_around,
     is_owned,
     new_owner,
     new_refresh,
@@ -85,6 +72,9 @@ class Store(Reader):
         try:
             with transaction(self.engine) as db:
                 found = db.execute(select(Table.id, Table.location).where(Table.name == definition.name)).one_or_none()
+                around = db.scalar(select(Table.name).where(is_around(location)))
+                if around is not None:
+                    raise TableConflictError(definition.name, f"{location} and main of {around} lie inside each other.")
                 if found is None:
                     new = {"name": definition.name, "uuid": str(uuid.uuid4()), "warehouse": warehouse}
                     times = {"created_ms": self._now(), "updated_ms": self._now()}
@@ -322,10 +312,13 @@ class Store(Reader):
         with transaction(self.engine) as db:
             db.execute(update(Refresh).where(Refresh.id == refresh_id).values(**ended, **found, error=stored))
 
-    def distrust_main(self, table_id: int) -> None:
-        """Note that main may differ from what the last publish left; the next refresh compares everything."""
+    def end_stale_previews(self, table_id: int, *, older_than_ms: int) -> None:
+        """Close the history rows of read-only refreshes that began so long ago that their process must be dead."""
+        is_stale = (Refresh.is_read_only, Refresh.started_ms < self._now() - older_than_ms)
+        running = (Refresh.table_id == table_id, Refresh.outcome == Outcome.RUNNING)
+        ended = {"outcome": Outcome.ABANDONED, "finished_ms": self._now()}
         with transaction(self.engine) as db:
-            db.execute(update(State).where(State.table_id == table_id).values(is_main_trusted=False))
+            db.execute(update(Refresh).where(*running, *is_stale).values(**ended))
 
     def request_cancel(self, table_id: int, user: str | None) -> bool:
         """Ask the refresh under way to stop; False when none is, or when main already has it."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from airflow_mv_provider.core.state import Ownership
-from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, RefreshCancelledError
+from airflow_mv_provider.exceptions import LeaseLostError, RefreshCancelledError
 from airflow_mv_provider.metadata.store import Store
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,10 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the heartbeats; what the row says of the lease from now on is its owner's word."""
         self._done.set()
         self._thread.join()
 
@@ -68,11 +72,10 @@ class Lease:
             was_stopping = self.is_stopping
             try:
                 self._renew()
-            except MetadataUnavailableError as error:
+                if self.is_stopping and not was_stopping:
+                    self._on_stop()
+            except Exception as error:  # whatever it is, the next beat may succeed; a dead thread would lose the lease
                 log.warning("Heartbeat failed, trying again: %s", error)
-                continue
-            if self.is_stopping and not was_stopping:
-                self._on_stop()
 
     def _renew(self) -> None:
         with self._lock:

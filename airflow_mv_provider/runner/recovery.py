@@ -87,6 +87,7 @@ class Recoverer:
 
     def settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
+        attempt.lease.stop()
         if isinstance(error, LeaseLostError | MetadataUnavailableError):
             return  # not ours any more, or nobody to tell: whoever comes next reads the row as it is
         own, table = attempt.own, attempt.table
@@ -105,7 +106,8 @@ class Recoverer:
             elif not attempt.has_tried_publish:
                 self._abandon(table, own, outcome_of(error), error_report(error))
             elif (fresh := self.hand_over(table, state, caller)) is not None:
-                self._give_up(table, fresh, outcome_of(error), error_report(error))
+                is_final = attempt.has_committed  # it was committed, and cannot be brought to its end
+                self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
             log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
 
@@ -114,6 +116,7 @@ class Recoverer:
 
         A workspace whose refresh this database does not know, or whose refresh is under way, is left alone.
         """
+        self.store.end_stale_previews(table.id, older_than_ms=self.handover_ms)
         ended = []
         for refresh_id in sorted(storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)):
             refresh = self.store.refresh(refresh_id)
@@ -122,10 +125,15 @@ class Recoverer:
                 ended.append(refresh_id)
         return tuple(ended)
 
-    def _give_up(self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport) -> None:
-        """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published."""
+    def _give_up(
+        self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_final: bool = False
+    ) -> None:
+        """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published.
+
+        is_final : abandon it even then; main's log makes the next refresh compare everything
+        """
         with self.open_attempt(table, own) as attempt:
-            is_published = attempt.fence_and_look()
+            is_published = attempt.fence_and_look() and not is_final
             if is_published:
                 attempt.run()
         if not is_published:

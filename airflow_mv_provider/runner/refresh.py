@@ -36,7 +36,7 @@ from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch
 from airflow_mv_provider.core.frontier import Frontier, desired_upper
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
-from airflow_mv_provider.core.location import check_apart
+from airflow_mv_provider.core.location import check_apart, is_table_uuid
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import (
@@ -264,6 +264,10 @@ class Refresher:
         if carried is None:
             with durable(Write.ADOPT):
                 main.adopt()
+        elif not is_table_uuid(carried):
+            raise MainNotOursError(
+                table.name, f"its property {UUID_PROPERTY} is no identity of ours.", hint="Unset it."
+            )
         elif carried != table.uuid:
             self.store.adopt_uuid(table, carried)
             table = replace(table, uuid=carried)

@@ -110,10 +110,12 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 
 def first_line(text: str) -> str:
     """Return the first telling line of an error's text, without stack and at most 300 characters long."""
-    lines = [line.strip() for line in text.splitlines()]
+    # Py4J puts a line of its own before Java's.
+    lines = [line.strip() for line in text.splitlines() if not line.startswith("An error occurred while calling")]
     telling = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
     at = _CONDITION.search(telling)
     telling = telling[at.start() :] if at else telling
+    telling = re.sub(r"^: (?:[a-z]\w*\.)+", "", telling)
     telling = re.sub(r"\s*SQLSTATE: \w+", "", telling).rstrip(". ;")
     return telling if len(telling) <= _MAX_TEXT else telling[: _MAX_TEXT - 3] + "..."
 

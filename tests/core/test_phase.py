@@ -53,7 +53,16 @@ FACTS = [
 @pytest.mark.parametrize("code", ["MV-ENGINE", "MV-CANCELLED", "MV-GUARD", *USELESS_TO_RESUME])
 def test_what_main_has_is_never_abandoned(code, facts):
     assert ending(CLEANUP, code, **facts) is Ending.KEEP
-    assert ending(MERGING, code, has_committed=True, **facts) is Ending.KEEP
+
+
+@pytest.mark.parametrize("facts", FACTS, ids=str)
+@pytest.mark.parametrize("code", ["MV-ENGINE", "MV-CANCELLED", "MV-GUARD", *USELESS_TO_RESUME])
+def test_after_a_commit_it_runs_forward_as_long_as_that_can_succeed(code, facts):
+    is_hopeless = code in USELESS_TO_RESUME or facts["merging_attempts"] >= 5
+
+    expected = Ending.ABANDON if is_hopeless else Ending.KEEP
+
+    assert ending(MERGING, code, has_committed=True, **facts) is expected
 
 
 @pytest.mark.parametrize("phase", [REFRESHING, MERGING])

@@ -80,6 +80,25 @@ def test_location_of_another_table_is_refused(store):
     assert dump(store.engine) == before
 
 
+@pytest.mark.parametrize(("first", "second"), [("/wh/gold", "/wh/gold/orders"), ("/wh/gold/orders", "/wh/gold")])
+def test_main_inside_another_main_is_refused(store, first, second):
+    store.register(a_table(name="one"), warehouse="/wh", location=first)
+    before = dump(store.engine)
+
+    with pytest.raises(TableConflictError, match="main of one lie inside each other"):
+        store.register(a_table(name="two"), warehouse="/wh", location=second)
+
+    assert dump(store.engine) == before
+
+
+def test_names_that_begin_alike_are_no_conflict(store):
+    store.register(a_table(name="a_b"), warehouse="/wh", location="/wh/a_b")
+
+    store.register(a_table(name="axb"), warehouse="/wh", location="/wh/axb/c")
+
+    assert [t.name for t in store.tables()] == ["a_b", "axb"]
+
+
 def test_table_does_not_move(store):
     registered(store)
     before = dump(store.engine)

@@ -293,13 +293,3 @@ def test_partition_of_any_name_finds_its_row_again(store, table, own, value):
 
     assert store.chunks(own.refresh_id)[1] == (chunk,)
     assert [p.partition for p in store.status(table).partitions] == [name]
-
-
-def test_main_that_is_distrusted_stays_so_until_the_next_publish(store, table, own):
-    walk(store, own, Phase.NORMAL)
-
-    store.distrust_main(table.id)
-    assert not store.state(table.id).is_main_trusted
-
-    walk(store, acquired(store, table), Phase.NORMAL)
-    assert store.state(table.id).is_main_trusted

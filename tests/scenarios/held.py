@@ -19,7 +19,11 @@ class HeldCommit:
         delta = self._jvm.org.apache.spark.sql.delta
         self._phases = delta.fuzzer.OptimisticTransactionPhases.forName("held")
         self._observer = delta.fuzzer.PhaseLockingTransactionExecutionObserver(self._phases)
+        # Only the MERGE is held: what this thread commits later goes its way.
+        nothing = getattr(getattr(delta, "NoOpTransactionExecutionObserver$"), "MODULE$")
+        self._observer.setNextObserver(nothing, True)
         self._error: BaseException | None = None
+        self._is_released = False
         # The observer belongs to the thread that commits; the point is reached in that thread.
         at_point("publish.before", lambda: delta.TransactionExecutionObserver.setObserver(self._observer))
         self._thread = threading.Thread(target=self._run, name="held-commit", daemon=True)
@@ -27,7 +31,6 @@ class HeldCommit:
     def start(self) -> None:
         for phase in (self._phases.analysisPhase(), self._phases.initialPhase(), self._phases.preparePhase()):
             phase.entryBarrier().unblock()
-            phase.exitBarrier().unblock()
         self._thread.start()
 
     def wait_until_prepared(self) -> None:
@@ -48,9 +51,11 @@ class HeldCommit:
         return self._error
 
     def unblock(self) -> None:
+        if self._is_released:
+            return
+        self._is_released = True
         for phase in (self._phases.commitPhase(), self._phases.backfillPhase(), self._phases.postCommitPhase()):
             phase.entryBarrier().unblock()
-            phase.exitBarrier().unblock()
 
     def _run(self) -> None:
         try:
