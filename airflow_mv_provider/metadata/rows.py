@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, literal
+from sqlalchemy import ColumnElement, func, literal
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
@@ -37,7 +37,8 @@ NOT_COMPARED: dict[str, Any] = {
 def is_around(location: str) -> ColumnElement[bool]:
     """Return the condition that another table's main lies inside `location`, or around it."""
     inside = Table.location.startswith(f"{location}/", autoescape=True)
-    return inside | literal(location).startswith(Table.location.concat("/"))
+    # Not LIKE: an underscore in a column would match anything.
+    return inside | (func.substr(literal(location), 1, func.length(Table.location) + 1) == Table.location.concat("/"))
 
 
 def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
