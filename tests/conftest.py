@@ -37,11 +37,11 @@ def spark() -> Iterator[Any]:
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Tiny tables and many plans: compiling each plan and optimising each method costs more than it gives.
+    # Tiny tables and many plans: compiling each plan costs more than it gives.
     session = local_session(
         "tests",
         driver_memory="2g",
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        java_options="-XX:+UseSerialGC",
         spark_sql_shuffle_partitions="2",
         spark_sql_codegen_wholeStage="false",
         spark_sql_codegen_factoryMode="NO_CODEGEN",
