@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
     DefinitionError,
@@ -34,7 +35,6 @@ SEAL_MISMATCH = "MV-SEAL-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FILE = re.compile(r"(?:reading file|CSV file:|read file|File) (\S+?)\.?(?:\s|$)")
 _FILE_URI = re.compile(r"\b(?:file|hdfs|abfss?|gs|s3a?):/[^\s'\",]+")
 _MOVED = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_MAX_COMMIT_RETRIES")
 _ANALYSIS = (
@@ -133,8 +133,9 @@ def _sql_state(error: BaseException, text: str) -> str:
 
 
 def _file_in(text: str) -> str:
-    found = _FILE_URI.search(text)
-    return re.sub(r"^file:/+", "/", found.group(0)).rstrip(".") if found else "the source"
+    """Return the file that an error is about; what was being written to is not it."""
+    found = (uri.rstrip(".") for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri)
+    return re.sub(r"^file:/+", "/", next(found, "the source"))
 
 
 def _header(text: str) -> str:
@@ -146,10 +147,14 @@ def _header(text: str) -> str:
 
 
 def _record(text: str) -> str:
-    found = re.search(r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)", text) or re.search(
-        r"detected in record parsing: (.*?)\.?\n", text
-    )
-    return repr(found.group(1)[:80]) if found else "see the file"
+    for pattern in (
+        r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)",
+        r"For input string: \"(.*?)\"",
+        r"detected in record parsing: (.*?)\.?\n",
+    ):
+        if found := re.search(pattern, text):
+            return repr(found.group(1)[:80])
+    return "see the file"
 
 
 def _cause(text: str) -> str:

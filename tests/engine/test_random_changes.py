@@ -34,7 +34,7 @@ _FOREIGN = st.sampled_from(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3), is_partitioned=st.booleans())
 def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool) -> None:
     lake = lake_factory()
