@@ -40,7 +40,7 @@ def spark() -> Iterator[Any]:
     # Tiny tables and many plans: compiling each plan costs more than it gives.
     session = local_session(
         "tests",
-        driver_memory="2g",
+        driver_memory="4g",
         java_options="-XX:+UseSerialGC",
         spark_sql_shuffle_partitions="2",
         spark_sql_codegen_wholeStage="false",

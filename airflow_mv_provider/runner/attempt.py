@@ -128,7 +128,8 @@ class Attempt:
             )
             if not steps:
                 return
-            is_cancellable = phase is not Phase.CLEANUP and not self.has_committed
+            # Once a commit was tried it may be there: the log decides, and the publisher asks again before each try.
+            is_cancellable = phase is not Phase.CLEANUP and not self.has_committed and not self.has_tried_publish
             self.lease.check(is_cancellable=is_cancellable)
             self._clock.start(phase)
             try:
@@ -208,6 +209,8 @@ class Attempt:
         columns = schema.columns_of(rows.schema.jsonValue())
         schema.check_source(self.table.name, columns, self.definition.key, self.definition.partition_by)
         if found is None:
+            if storage.has_files(self.spark, self.table.location):
+                raise MainUnsupportedError(self.table.location, "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
                 self.main.create(rows.schema, self.definition.partition_by)
             found = self.main.detail()

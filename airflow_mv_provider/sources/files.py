@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,7 +18,7 @@ from pyspark.sql.types import StringType, StructType
 from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.table import Files
-from airflow_mv_provider.exceptions import SourceChangedError, SourceNotFoundError
+from airflow_mv_provider.exceptions import SourceChangedError, SourceFileError, SourceNotFoundError
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
 
@@ -74,14 +75,17 @@ class FilesReader:
 
     def _list(self, paths: list[str]) -> FilesFrontier:
         try:
-            rows = (
-                self._spark.read.format("binaryFile").load(paths).select("path", "length", "modificationTime").collect()
-            )
+            files = self._spark.read.format("binaryFile").load(paths)
+            names = files.inputFiles()
+            rows = files.select("path", "length", "modificationTime").collect()
         except PySparkException as error:
             if condition_of(error).startswith("PATH_NOT_FOUND"):
                 raise SourceNotFoundError("source", f"{self.location} does not exist.") from error
             with translated("source"):
                 raise
+        # Spark passes over files of no bytes: half an upload would look like rows that are gone.
+        if empty := sorted({_plain(unquote(name)) for name in names} - {_plain(row.path) for row in rows}):
+            raise SourceFileError("source", f"{empty[0]} is empty.")
         return listing([(_plain(row.path), row.length, row.modificationTime) for row in rows])
 
 

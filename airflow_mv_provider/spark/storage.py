@@ -6,7 +6,6 @@ import uuid
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.location import Workspace, refresh_id_of, table_workspaces
@@ -25,22 +24,23 @@ def remove(spark: SparkSession, workspace: Workspace) -> None:
         spark.sql(f"DROP DATABASE {name} CASCADE")
 
 
+def has_files(spark: SparkSession, location: str) -> bool:
+    """True if there is a file at or below `location` that Spark does not take for hidden."""
+    return bool(_files(spark, location))
+
+
 def refreshes_with_files(spark: SparkSession, warehouse: str, table_uuid: str) -> set[str]:
     """Return the refreshes that have left files behind in a table's workspaces."""
-    root = table_workspaces(warehouse, table_uuid)
+    listed = _files(spark, table_workspaces(warehouse, table_uuid))
+    found = (refresh_id_of(path, warehouse, table_uuid) for path in listed)
+    return {refresh_id for refresh_id in found if refresh_id is not None}
+
+
+def _files(spark: SparkSession, location: str) -> list[str]:
     try:
-        listed = (
-            spark.read.format("binaryFile")
-            .option("recursiveFileLookup", "true")
-            .load(root)
-            .select(F.col("path").substr(1, 4096).alias("path"))
-            .distinct()
-            .collect()
-        )
+        return spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(location).inputFiles()
     except PySparkException as error:
         if condition_of(error).startswith("PATH_NOT_FOUND"):
-            return set()
-        with translated(root):
+            return []
+        with translated(location):
             raise
-    found = (refresh_id_of(row.path, warehouse, table_uuid) for row in listed)
-    return {refresh_id for refresh_id in found if refresh_id is not None}
