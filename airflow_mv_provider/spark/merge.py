@@ -218,7 +218,7 @@ def merge_sql(location: str, view: str, layout: Layout, touched: Sequence[str], 
 def _recorded_changes(spark: SparkSession, table: RefreshableTable, chunk: RecordedChunk) -> tuple[DataFrame, bool]:
     """Return a chunk's changes, still what was recorded, and whether one of them is for a row without a key."""
     assert chunk.path is not None
-    changes = delta.read(spark, chunk.path, 0)
+    changes = staging.read_sealed(spark, table.name, chunk.path, 0)
     with translated(table.name):
         has_null = F.coalesce(F.bool_or(_any_null(table.key)), F.lit(False)).alias("has_null")
         found = changes.agg(*_digest(), has_null).collect()[0]
@@ -312,7 +312,7 @@ def _counted(
             F.count(F.lit(1)).alias("n"),
             F.count_if(op.isin("I", "R")).alias("inserted"),
             F.count_if(op == "U").alias("updated"),
-            F.sum(F.when(op.isin("D", "X"), copies).otherwise(0)).alias("deleted"),
+            F.coalesce(F.sum(F.when(op.isin("D", "X"), copies)), F.lit(0)).alias("deleted"),
             F.max(F.struct(*_columns(table.key))).alias("last"),
         )
         .withColumn("position", F.to_json("last", {"ignoreNullFields": "false"}))

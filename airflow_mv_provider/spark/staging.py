@@ -22,8 +22,10 @@ from airflow_mv_provider.core.progress import WHOLE_TABLE, Seal, SealedPartition
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
+    MvError,
     NullKeyError,
     PartitionValueError,
+    SealBrokenError,
 )
 from airflow_mv_provider.spark import delta, diff
 from airflow_mv_provider.spark.errors import translated
@@ -118,7 +120,18 @@ def _measured(rows: DataFrame, table: RefreshableTable) -> tuple[tuple[SealedPar
 
 def desired_keys(spark: SparkSession, seal: Seal, table: RefreshableTable) -> DataFrame:
     """Return what is sealed: (*group_by, _mv_hash)."""
-    return delta.read(spark, seal.path, seal.version).select(*_columns(table.group_by), diff.HASH)
+    return read_sealed(spark, table.name, seal.path, seal.version).select(*_columns(table.group_by), diff.HASH)
+
+
+def read_sealed(spark: SparkSession, where: str, path: str, version: int) -> DataFrame:
+    """Return a table in our workspace as it was recorded.
+
+    raises : SealBrokenError, when it is gone
+    """
+    try:
+        return delta.read(spark, path, version)
+    except MvError as error:
+        raise SealBrokenError(where, f"{path} is gone.") from error
 
 
 def desired_rows(spark: SparkSession, seal: Seal, source: DataFrame | None, layout: Layout) -> DataFrame:
@@ -126,7 +139,7 @@ def desired_rows(spark: SparkSession, seal: Seal, source: DataFrame | None, layo
 
     returns : (*columns, _mv_hash bigint), the hash of what was read now
     """
-    rows = delta.read(spark, seal.path, seal.version) if seal.is_copy else source
+    rows = read_sealed(spark, layout.table.name, seal.path, seal.version) if seal.is_copy else source
     assert rows is not None
     return aligned(rows, layout)
 

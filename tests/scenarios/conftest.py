@@ -87,5 +87,5 @@ def snapshots(lake: Any) -> list[list[tuple[Any, ...]]]:
     found = []
     for version in range(1, lake.versions() + 1):
         rows = read(lake.spark, f"{lake.root}/orders", version)
-        found.append(sorted(tuple(row) for row in rows.select(*sorted(rows.columns)).collect()))
+        found.append(sorted((tuple(row) for row in rows.select(*sorted(rows.columns)).collect()), key=repr))
     return found
