@@ -36,7 +36,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
-from airflow_mv_provider.operators.request import Request, asked, caller, group_of
+from airflow_mv_provider.operators.request import Request, asked, caller, group_of, was_cleared
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -233,9 +233,13 @@ class _PhaseTask(_MvOperator):
         """Go on with the refresh up to the phase that this task ends in."""
         refresh = refresher.store.refresh(self.refresh_id)
         if refresh is not None and refresh.is_ended:
-            report = refresher.store.report(refresh.id)
-            if report.outcome in _NOTHING_TO_PUBLISH:
-                raise AirflowSkipException(summary(report))
+            ended = refresher.store.report(refresh.id)
+            if ended.outcome in _NOTHING_TO_PUBLISH:
+                raise AirflowSkipException(summary(ended))
+            if ended.outcome is Outcome.PUBLISHED and not was_cleared(context, self.retries):
+                # This task died after its last write, or somebody took its refresh over: it is done either way.
+                self.log.info("Done already: %s", summary(ended))
+                return
         report = refresher.resume(self.refresh_id, caller(context, scope=group_of(self)), until=self.until)
         self.log.info("%s", summary(report))
 

@@ -83,6 +83,13 @@ def group_of(operator: BaseOperator) -> str | None:
     return group.group_id if group is not None else None
 
 
+def was_cleared(context: Context, retries: int | None) -> bool:
+    """True if this try is the first after somebody cleared the task: what it has to do was done once already."""
+    ti = context["ti"]
+    is_first_try = ti.try_number <= ti.max_tries - (retries or 0) + 1  # clearing adds the tries made to max_tries
+    return is_first_try and bool(getattr(context["dag_run"], "clear_number", 0))
+
+
 def _flag(params: Mapping[str, Any], name: str) -> Any:
     value = params.get(name)
     return False if value is None else value
