@@ -41,7 +41,13 @@ def spark() -> Iterator[Any]:
     session = local_session(
         "tests",
         driver_memory="4g",
-        java_options="-XX:+UseSerialGC",
+        # One JVM lives through hundreds of tables: it may not keep what it knows of each of them.
+        java_options="-XX:+UseSerialGC -Ddelta.log.cacheSize=20",
+        spark_databricks_delta_delta_log_cacheSize="20",
+        spark_sql_ui_retainedExecutions="5",
+        spark_ui_retainedJobs="5",
+        spark_ui_retainedStages="5",
+        spark_ui_retainedTasks="50",
         spark_sql_shuffle_partitions="2",
         spark_sql_codegen_wholeStage="false",
         spark_sql_codegen_factoryMode="NO_CODEGEN",
