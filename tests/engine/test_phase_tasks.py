@@ -58,3 +58,14 @@ def test_who_does_all_phases_and_finds_nothing_left_reports_what_was_taken_over(
 
     assert (report.outcome, report.rows_inserted) == (Outcome.PUBLISHED, 5)
     assert report.recovered == (begun.own.refresh_id,)
+
+
+def test_a_forced_refresh_of_an_unchanged_table_finds_nothing(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    lake.refresh()
+
+    report = lake.refresh(force=True)
+
+    assert (report.outcome, report.rows_unchanged) == (Outcome.PUBLISHED, 5)
+    assert lake.rows("orders") == lake.rows("raw/orders")
