@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from sqlalchemy import text
 
@@ -24,6 +25,16 @@ from airflow_mv_provider.runner.settings import Settings
 from tests.postgres import postgres
 
 __all__ = ["postgres"]
+
+# The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
+# machine is no failure. In CI the examples are the same each time.
+hypothesis.settings.register_profile(
+    "here",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+hypothesis.settings.load_profile("here")
 
 # Tests may not meet a developer's own settings.
 for _name in [name for name in os.environ if name.startswith("AMV_")]:
