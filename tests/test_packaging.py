@@ -96,8 +96,8 @@ def canonical(requirement: str) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "cache = '/root/.ivy2'",
-        "see /work/main for it",
+        "cache = '/home/me/.ivy2'",
+        "see /work/elsewhere for it",
         "path=/home/someone/x",
         "cd /Users/a/b",
     ],

@@ -103,7 +103,7 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.")
     if condition.startswith(_ANALYSIS):
         return DefinitionError(where, f"Spark does not understand it: {first_line(text)}.")
-    if _sql_state(error, text).startswith("22"):  # data exceptions: overflow, a cast that fails
+    if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
     return None
 
@@ -127,7 +127,7 @@ def _text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _sql_state(error: BaseException, text: str) -> str:
+def _sql_state(text: str) -> str:
     found = re.search(r"SQLSTATE: (\w+)", text)
     return found.group(1) if found else ""
 
