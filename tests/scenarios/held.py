@@ -56,6 +56,8 @@ class HeldCommit:
         self._is_released = True
         for phase in (self._phases.commitPhase(), self._phases.backfillPhase(), self._phases.postCommitPhase()):
             phase.entryBarrier().unblock()
+        # Before it hands its thread to the next observer, this one waits to be let out of its last phase.
+        self._phases.postCommitPhase().exitBarrier().unblock()
 
     def _run(self) -> None:
         try:
