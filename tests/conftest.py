@@ -137,9 +137,12 @@ class Lake:
         return int(self.spark.sql(f"DESCRIBE HISTORY delta.`{self.root / path}` LIMIT 1").collect()[0].version)
 
     def workspaces(self) -> list[str]:
-        """Whatever lies in the staging area, files only."""
+        """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
         area = self.root / "_mv"
-        return sorted(str(p.relative_to(area)) for p in area.rglob("*") if p.is_file()) if area.exists() else []
+        states = (self.store.state(table.id) for table in self.store.tables())
+        kept = [Path(s.published_digests.path) for s in states if s.published_digests]
+        files = (p for p in area.rglob("*") if p.is_file() and not any(k in p.parents for k in kept))
+        return sorted(str(p.relative_to(area)) for p in files)
 
 
 def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
@@ -189,6 +192,10 @@ def prepared(spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path
                     "UPDATE refreshable_table SET warehouse = replace(warehouse, :old, :new), "
                     "location = replace(location, :old, :new)"
                 ),
+                {"old": old, "new": new},
+            )
+            db.execute(
+                text("UPDATE refresh_state SET published_digests = replace(published_digests, :old, :new)"),
                 {"old": old, "new": new},
             )
         return lake

@@ -3,6 +3,7 @@
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
     <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
+    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>     kept until the next publish
 
 Everything here is lexical; symbolic links are resolved where the file system is at hand (`sources`).
 """
@@ -22,13 +23,14 @@ from airflow_mv_provider.exceptions import UnsafeLocationError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 ALLOWED_SCHEMES = frozenset({"file", "hdfs", "abfs", "abfss", "gs", "s3", "s3a"})
 MARKER = "_mv"
+_DIGESTS = "digests"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The directory of one refresh: the only place from which this package ever deletes files."""
+    """The two directories of one refresh: the only places from which this package ever deletes files."""
 
     warehouse: str
     table_uuid: str
@@ -41,6 +43,14 @@ class Workspace:
     @property
     def root(self) -> str:
         return f"{table_workspaces(self.warehouse, self.table_uuid)}/{self.refresh_id}"
+
+    @property
+    def digests_root(self) -> str:
+        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_DIGESTS}/{self.refresh_id}"
+
+    def digests(self, epoch: int) -> str:
+        """Return where the attempt `epoch` sums up what it read, by buckets of keys."""
+        return f"{self.digests_root}/{epoch}"
 
     def staging(self, epoch: int) -> str:
         """Return where the attempt `epoch` stages."""
@@ -64,8 +74,13 @@ def table_workspaces(warehouse: str, table_uuid: str) -> str:
 def refresh_id_of(path: str, warehouse: str, table_uuid: str) -> str | None:
     """Return the refresh whose workspace holds `path`, or None if it lies in none."""
     _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/")
-    first = rest.split("/", 1)[0]
+    first = rest.removeprefix(f"{_DIGESTS}/").split("/", 1)[0]
     return first if found and _REFRESH_ID.match(first) else None
+
+
+def is_digest(path: str, warehouse: str, table_uuid: str) -> bool:
+    """True if `path` lies among the digests of a table's refreshes."""
+    return f"/{MARKER}/{table_uuid}/{_DIGESTS}/" in path
 
 
 def main_location(warehouse: str, name: str) -> str:

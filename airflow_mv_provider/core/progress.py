@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
 
 from airflow_mv_provider.core.guard import Counts
 
 WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
 _MAX_PARTITIONS = 500
+_ROWS_PER_BUCKET = 16
+_MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 22
 _DELTA_NULL = "__HIVE_DEFAULT_PARTITION__"
 _MAX_DIRECTORY_BYTES = 255
 
@@ -46,21 +50,42 @@ class SealedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Staging, complete, measured and frozen.
+    """What Merging will bring into main: complete, measured and frozen.
 
-    path     : the staging table; `version` is its only version
-    is_copy  : it holds whole rows; otherwise keys and hashes, and the source is read again at its pin
+    rows        : the staged copy of whole rows; None when the source is read again at its pin
+    digests     : the table of what was read, summed up by buckets of keys
+    num_buckets : buckets of keys in each partition, a power of two
     """
 
-    path: str
-    version: int
-    is_copy: bool
+    rows: str | None
+    digests: str
+    num_buckets: int
     num_bytes: int
     partitions: tuple[SealedPartition, ...]
 
     @property
     def num_rows(self) -> int:
         return sum(p.num_rows for p in self.partitions)
+
+    @property
+    def digest(self) -> int:
+        """The xor of all rows' hashes."""
+        return reduce(xor, (p.digest for p in self.partitions), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDigests:
+    """The digests that a publish left behind: main, summed up by buckets of keys, as long as nobody else writes to it.
+
+    refresh_id       : the refresh that published; its workspace holds them
+    num_rows, digest : what they must sum up to, or they are not believed
+    """
+
+    refresh_id: str
+    path: str
+    num_buckets: int
+    num_rows: int
+    digest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +143,22 @@ def plan_chunks(partitions: Iterable[SealedPartition], *, chunk_rows: int, is_pa
         runs[-1].append(each.partition)
         rows += each.num_rows
     return (*(Chunk(number, tuple(run)) for number, run in enumerate(runs)), Chunk(REST, ()))
+
+
+def bucket_count(most_rows: int) -> int:
+    """Return how many buckets the keys of each partition are put into: a power of two, eight to sixteen rows each.
+
+    most_rows : rows of the largest partition. More buckets find fewer rows to compare, and cost more to sum up.
+    """
+    return max(_MIN_BUCKETS, min(_MAX_BUCKETS, 1 << (most_rows // _ROWS_PER_BUCKET).bit_length()))
+
+
+def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
+    """Return the digests that the next refresh may compare with, or None when it should count buckets anew."""
+    ideal = bucket_count(max((p.num_rows for p in seal.partitions), default=0))
+    if not ideal // 4 <= seal.num_buckets <= ideal * 4:
+        return None
+    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, seal.num_rows, seal.digest)
 
 
 def total(recorded: Iterable[RecordedChunk]) -> Counts:

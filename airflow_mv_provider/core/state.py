@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.fence import Commit, is_untouched_since
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import RefreshableTable
 
@@ -48,7 +50,26 @@ class RefreshState:
     published_version: int | None
     published_delta_id: str | None
     published_hash: str | None
+    published_digests: PublishedDigests | None
     is_main_trusted: bool
+
+
+def is_main_as_published(state: RefreshState, delta_id: str | None, commits: Sequence[Commit]) -> bool:
+    """True if main provably is what the last publish left.
+
+    delta_id : main's own id, None if it is not there
+    commits  : main's log, newest first
+    """
+    version = state.published_version
+    if not state.is_main_trusted or delta_id is None or version is None:
+        return False
+    is_log_long_enough = commits[-1].version <= version + 1
+    return (
+        delta_id == state.published_delta_id
+        and is_log_long_enough
+        and commits[0].version >= version
+        and is_untouched_since(commits, version)
+    )
 
 
 class Admission(StrEnum):
@@ -110,6 +131,7 @@ class RefreshRecord:
     merge_round: int = 0
     has_committed: bool = False
     is_ended: bool = False
+    outdated_digests_of: str | None = None  # the refresh whose digests this one has replaced
 
 
 @dataclass(frozen=True, slots=True)

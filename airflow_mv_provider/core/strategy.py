@@ -36,7 +36,7 @@ def compare_reason(
 
 
 def is_copied(table: RefreshableTable) -> bool:
-    """True if staging holds whole rows; False if it holds keys and hashes and the source is read again at its pin.
+    """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
 
     Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
     the seal must not matter, and parsing text twice costs more than the copy.

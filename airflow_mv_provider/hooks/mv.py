@@ -28,7 +28,7 @@ from airflow_mv_provider.metadata.reader import Reader
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
-    from airflow_mv_provider.runner.attempt import Watcher
+    from airflow_mv_provider.runner.progress import Watcher
     from airflow_mv_provider.runner.refresh import Refresher
     from airflow_mv_provider.runner.settings import Settings
 

@@ -50,6 +50,7 @@ class RefreshStateRow(Base):
     published_version: Mapped[int | None]
     published_delta_id: Mapped[str | None]
     published_hash: Mapped[str | None] = mapped_column(String(16))
+    published_digests: Mapped[dict[str, Any] | None]
     is_main_trusted: Mapped[bool]
 
 
@@ -87,6 +88,7 @@ class RefreshRow(Base):
     strategy: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None]
     seal: Mapped[dict[str, Any] | None]
+    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # to be removed, now that this is published
     merge_round: Mapped[int]
     has_committed: Mapped[bool]  # main holds a commit of it: from then on it only runs forward
     rows_inserted: Mapped[int]

@@ -19,6 +19,7 @@ from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
     Chunk,
     PartitionCounts,
+    PublishedDigests,
     RecordedChunk,
     Seal,
     SealedPartition,
@@ -125,6 +126,7 @@ class Reader:
             published_version=row.published_version,
             published_delta_id=row.published_delta_id,
             published_hash=row.published_hash,
+            published_digests=PublishedDigests(**row.published_digests) if row.published_digests else None,
             is_main_trusted=row.is_main_trusted,
         )
 
@@ -164,11 +166,12 @@ class Reader:
             merge_round=row.merge_round,
             has_committed=row.has_committed,
             is_ended=row.outcome != Outcome.RUNNING,
+            outdated_digests_of=row.outdated_digests_of,
         )
         if row.seal is None:
             return record
         sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
-        stored = {name: row.seal[name] for name in ("path", "version", "is_copy", "num_bytes")}
+        stored = {name: row.seal[name] for name in ("rows", "digests", "num_buckets", "num_bytes")}
         return replace(record, seal=Seal(**stored, partitions=sealed))
 
     def chunks(self, refresh_id: str) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:

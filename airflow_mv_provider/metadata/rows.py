@@ -24,7 +24,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "phase": Phase.NORMAL,
     "epoch": 0,
     "published_upper": 0,
-    **dict.fromkeys(("published_version", "published_delta_id", "published_hash")),
+    **dict.fromkeys(("published_version", "published_delta_id", "published_hash", "published_digests")),
     "is_main_trusted": False,
 }
 NOT_COMPARED: dict[str, Any] = {

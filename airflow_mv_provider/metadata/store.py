@@ -19,7 +19,7 @@ from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import NEXT, Phase
-from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PartitionCounts, RecordedChunk, Seal
+from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PartitionCounts, PublishedDigests, RecordedChunk, Seal
 from airflow_mv_provider.core.state import (
     Caller,
     Ownership,
@@ -243,12 +243,14 @@ class Store(Reader):
         main_version: int,
         delta_id: str,
         counts: Counts,
+        digests: PublishedDigests | None,
         bytes_main: int,
         seconds: Mapping[str, float],
     ) -> None:
         """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late."""
         with self._step(own, Phase.MERGING, Phase.CLEANUP) as db:
             refresh = db.execute(select(Refresh.upper, Refresh.definition).where(Refresh.id == own.refresh_id)).one()
+            outdated = db.scalars(select(State.published_digests).where(*is_owned(own))).one()
             db.execute(
                 update(State)
                 .where(*is_owned(own))
@@ -257,12 +259,14 @@ class Store(Reader):
                     published_version=main_version,
                     published_delta_id=delta_id,
                     published_hash=RefreshableTable.model_validate(refresh.definition).content_hash,
+                    published_digests=asdict(digests) if digests else None,
                     is_main_trusted=True,
                 )
             )
             figures = added(counts, bytes_main) | {
                 "rows_unchanged": counts.unchanged,
                 "main_version": main_version,
+                "outdated_digests_of": outdated["refresh_id"] if outdated else None,
             }
             partitions = self._partitions(db, own.refresh_id)
             self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)

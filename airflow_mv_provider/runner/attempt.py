@@ -10,9 +10,8 @@ becomes of the refresh then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import assert_never
 
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core import plan, schema
 from airflow_mv_provider.core.fence import (
+    Commit,
     Move,
     Standing,
     fence_version,
@@ -31,8 +31,16 @@ from airflow_mv_provider.core.fence import (
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Chunk, RecordedChunk, plan_chunks, total
-from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
+from airflow_mv_provider.core.progress import (
+    Chunk,
+    PublishedDigests,
+    RecordedChunk,
+    Seal,
+    digests_to_keep,
+    plan_chunks,
+    total,
+)
+from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord, is_main_as_published
 from airflow_mv_provider.core.strategy import is_copied
 from airflow_mv_provider.exceptions import (
     EngineError,
@@ -46,35 +54,23 @@ from airflow_mv_provider.exceptions import (
     MvError,
 )
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.phase_clock import PhaseClock
+from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.publish import Publisher, note_of
 from airflow_mv_provider.sources.reader import SourceReader
-from airflow_mv_provider.spark import merge, staging, storage
+from airflow_mv_provider.spark import staging, storage
 from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.staging import Layout
+from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
 
 _MAX_ROUNDS = 5
 _MAX_FENCES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a watcher is told before each step: how many of the refresh's chunks are compared."""
-
-    table: str
-    refresh_id: str
-    phase: Phase
-    message: str
-    done: int = 0
-    total: int = 0
-
-
-Watcher = Callable[[Progress], None]
 
 
 class Attempt:
@@ -109,6 +105,8 @@ class Attempt:
         self._watch = watch
         self._is_fenced = False
         self._base = 0  # main's version that chunks are compared with; set by the fence
+        self._commits: list[Commit] = []  # main's log up to the base, at least since the last publish
+        self._comparison: Comparison | None = None  # of the seal with main at the base
         self._delta_id = ""
         self._num_fences = 0
         self._clock = PhaseClock()
@@ -143,6 +141,12 @@ class Attempt:
             if isinstance(steps[0], plan.Clean):
                 return
 
+    def close(self) -> None:
+        """Let Spark forget what it keeps for this attempt."""
+        if self._comparison is not None:
+            self._comparison.close()
+            self._comparison = None
+
     def _check_after_failure(self, *, is_cancellable: bool) -> None:
         with suppress(MetadataUnavailableError):
             self.lease.check(is_cancellable=is_cancellable)
@@ -175,6 +179,7 @@ class Attempt:
 
     def _fence(self) -> None:
         self._prepare_main()
+        published = self.store.state(self.table.id).published_version
         newest = self.main.log()[0].version
         try:
             with durable(Write.FENCE):
@@ -183,11 +188,12 @@ class Attempt:
             # Failed, or done with its answer lost: the log tells which.
             self.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", self.own.epoch, error)
-        commits = self.main.log(newest)
+        commits = self.main.log(newest if published is None else min(newest, published))
         if last_epoch(commits) > self.own.epoch:
             raise FencedError(self.table.name, f"epoch {last_epoch(commits)} owns main; this is {self.own.epoch}.")
         self._is_fenced = has_fence(commits, self.own.epoch)
         self._base = commits[0].version
+        self._commits = commits
         self._num_fences += 1
         if not self._is_fenced and self._num_fences == _MAX_FENCES:
             raise EpochRegressionError(
@@ -228,13 +234,15 @@ class Attempt:
     # -- stage and seal ------------------------------------------------------------------------------------------
 
     def _stage(self) -> None:
-        layout, path, is_copy = self._layout, self.workspace.staging(self.own.epoch), is_copied(self.definition)
+        layout, published = self._layout, self._published_digests()
+        copy = self.workspace.staging(self.own.epoch) if is_copied(self.definition) else None
         rows = self._source_rows()
         schema.check_same(self.table.name, schema.columns_of(rows.schema.jsonValue()), layout.columns)
         with durable(Write.STAGING):
-            staging.load(rows, layout, path, is_copy=is_copy)
+            staged = staging.load(rows, layout, (copy, self.workspace.digests(self.own.epoch)), published)
         self._source.verify(self.refresh.frontier)
-        seal = staging.seal(self.spark, layout, path, is_copy=is_copy)
+        seal, buckets = staging.seal(self.spark, staged, rows, layout, published)
+        self._comparison = self._new_comparison(seal, buckets)
         chunks = plan_chunks(
             seal.partitions,
             chunk_rows=self.definition.chunk_rows,
@@ -246,37 +254,34 @@ class Attempt:
     # -- merge ---------------------------------------------------------------------------------------------------
 
     def _compare(self, chunk: Chunk) -> None:
-        refresh, layout = self._current(), self._layout
+        refresh = self._current()
         assert refresh.seal is not None
-        base = self._base
-        difference = merge.compare(self.spark, self.main, layout, refresh.seal, chunk, base)
-        path: str | None = None
-        num_rows = digest = num_bytes = 0
-        try:
-            if self._is_adopting():
-                merge.check_adoptable(difference, self.definition)
-            if difference.num_rows:
-                path = self.workspace.changes(self.own.epoch, refresh.merge_round, chunk.number)
-                source = None if refresh.seal.is_copy else self._source_rows()
-                with durable(Write.CHANGES):
-                    num_rows, digest, num_bytes = merge.write_changes(
-                        self.spark, layout, refresh.seal, source, difference, path
-                    )
-        finally:
-            difference.release()
-        record = RecordedChunk(
-            number=chunk.number,
-            epoch=self.own.epoch,
-            merge_round=refresh.merge_round,
-            base_version=base,
-            path=path,
-            num_rows=num_rows,
-            digest=digest,
-            num_bytes=num_bytes,
-            partitions=difference.partitions,
-        )
+        if self._comparison is None:
+            self._comparison = self._new_comparison(refresh.seal)
+        record = self._comparison.compare(chunk, refresh.merge_round)
         with durable(Write.PROGRESS):
             self.store.record_chunk(self.own, record)
+
+    def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
+        return Comparison(
+            self.main,
+            self._layout,
+            seal,
+            self._source_rows,
+            self.workspace,
+            self.own.epoch,
+            self._base,
+            self._published_digests(),
+            is_adopting=self.definition.adopt and self.store.state(self.table.id).published_version is None,
+            buckets=buckets,
+        )
+
+    def _published_digests(self) -> PublishedDigests | None:
+        """Return the digests of the last publish, if main at the base provably still is what they say."""
+        state = self.store.state(self.table.id)
+        if state.published_hash != self.definition.content_hash or self._base != self._commits[0].version:
+            return None
+        return state.published_digests if is_main_as_published(state, self._delta_id, self._commits) else None
 
     def _publish(self, recorded: tuple[RecordedChunk, ...]) -> None:
         """Take one step of the compare-and-append; the next look at main's log confirms it."""
@@ -306,12 +311,15 @@ class Attempt:
 
     def _published(self, standing: Standing, counts: Counts) -> None:
         version = standing.published[-1].version if standing.published else standing.latest
+        seal = self._current().seal
+        assert seal is not None
         with durable(Write.PUBLISHED):
             self.store.published(
                 self.own,
                 main_version=version,
                 delta_id=self._delta_id,
                 counts=counts,
+                digests=digests_to_keep(seal, self.own.refresh_id),
                 bytes_main=standing.bytes_added,
                 seconds=self._clock.spent(),
             )
@@ -328,12 +336,18 @@ class Attempt:
         self._has_tried_before = True
         self.publisher = self._new_publisher(self._current())
         self._base = standing.latest
+        self.close()
 
     # -- clean up ------------------------------------------------------------------------------------------------
 
     def _clean(self) -> None:
+        outdated, kept = self._current().outdated_digests_of, self.store.state(self.table.id).published_digests
         with durable(Write.STAGING_DELETE):
             storage.remove(self.spark, self.workspace)
+            if outdated is not None:
+                storage.remove_digests(self.spark, replace(self.workspace, refresh_id=outdated))
+            if kept is None:
+                storage.remove_digests(self.spark, self.workspace)
         with durable(Write.NORMAL):
             self.store.finish(self.own, self._clock.spent())
 
@@ -371,9 +385,6 @@ class Attempt:
         with translated(self.table.name):
             found = self.spark.read.format("delta").load(self.table.location).schema
         return Layout(self.definition, schema.columns_of(found.jsonValue()))
-
-    def _is_adopting(self) -> bool:
-        return self.definition.adopt and self.store.state(self.table.id).published_version is None
 
 
 def _named(chunk: Chunk) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.guard import Counts, judge
@@ -18,9 +21,10 @@ from airflow_mv_provider.core.progress import PartitionCounts, Seal, plan_chunks
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
-from airflow_mv_provider.spark import merge, staging, storage
+from airflow_mv_provider.runner.comparison import Comparison
+from airflow_mv_provider.spark import staging, storage
 from airflow_mv_provider.spark.delta import Main
-from airflow_mv_provider.spark.staging import Layout
+from airflow_mv_provider.spark.layout import Layout
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -54,6 +58,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, overrides: Se
         raise
     finally:
         storage.remove(runner.spark, workspace)
+        storage.remove_digests(runner.spark, workspace)
     return runner.store.report(refresh.id)
 
 
@@ -70,24 +75,22 @@ def _differences(
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
         schema.check_same(table.name, columns, existing)
         columns = existing
-    layout, path, is_copy = Layout(table.definition, columns), workspace.staging(0), is_copied(table.definition)
-    staging.load(rows, layout, path, is_copy=is_copy)
+    layout, copy = Layout(table.definition, columns), workspace.staging(0) if is_copied(table.definition) else None
+    staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     source.verify(refresh.frontier)
-    seal = staging.seal(runner.spark, layout, path, is_copy=is_copy)
+    seal, _ = staging.seal(runner.spark, staged, rows, layout, None)
     if not exists:
         return tuple(
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
-    return _compared(runner, main, layout, seal)
+    return _compared(main, layout, seal, rows, workspace)
 
 
-def _compared(runner: Refresher, main: Main, layout: Layout, seal: Seal) -> tuple[PartitionCounts, ...]:
+def _compared(
+    main: Main, layout: Layout, seal: Seal, rows: DataFrame, workspace: Workspace
+) -> tuple[PartitionCounts, ...]:
     base = main.log()[0].version
     table = layout.table
     chunks = plan_chunks(seal.partitions, chunk_rows=table.chunk_rows, is_partitioned=bool(table.partition_by))
-    found: list[PartitionCounts] = []
-    for chunk in chunks:
-        difference = merge.compare(runner.spark, main, layout, seal, chunk, base)
-        difference.release()
-        found.extend(difference.partitions)
-    return tuple(found)
+    with closing(Comparison(main, layout, seal, lambda: rows, workspace, 0, base, None)) as comparison:
+        return tuple(part for chunk in chunks for part in comparison.compare(chunk).partitions)

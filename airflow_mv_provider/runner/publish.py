@@ -23,7 +23,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.spark import merge
 from airflow_mv_provider.spark.delta import Main
-from airflow_mv_provider.spark.staging import Layout
+from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
 

@@ -118,10 +118,20 @@ class Recoverer:
         """
         self.store.end_stale_previews(table.id, older_than_ms=self.handover_ms)
         ended = []
-        for refresh_id in sorted(storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)):
+        workspaces, digests = storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)
+        for refresh_id in sorted(workspaces | digests):
+            workspace = Workspace(table.warehouse, table.uuid, refresh_id)
             refresh = self.store.refresh(refresh_id)
-            if refresh is not None and refresh.is_ended:
-                storage.remove(self.spark, Workspace(table.warehouse, table.uuid, refresh_id))
+            if refresh is None or not refresh.is_ended:
+                continue
+            # Asked after the refresh has ended: from then on it can only lose them, never get them.
+            kept = self.store.state(table.id).published_digests
+            is_garbage = refresh_id in digests and not (kept and kept.refresh_id == refresh_id)
+            if refresh_id in workspaces:
+                storage.remove(self.spark, workspace)
+            if is_garbage:
+                storage.remove_digests(self.spark, workspace)
+            if refresh_id in workspaces or is_garbage:
                 ended.append(refresh_id)
         return tuple(ended)
 
@@ -144,7 +154,9 @@ class Recoverer:
         with durable(Write.NORMAL):
             self.store.abandon(own, outcome, error, {})
         with durable(Write.STAGING_DELETE):
-            storage.remove(self.spark, Workspace(table.warehouse, table.uuid, own.refresh_id))
+            workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
+            storage.remove(self.spark, workspace)
+            storage.remove_digests(self.spark, workspace)
 
 
 def _reset(table: TableRecord) -> ErrorReport:

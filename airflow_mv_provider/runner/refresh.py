@@ -27,13 +27,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.batch import mint
-from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch
+from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier, desired_upper
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.location import check_apart, is_table_uuid
@@ -47,6 +47,7 @@ from airflow_mv_provider.core.state import (
     RefreshState,
     TableRecord,
     admit,
+    is_main_as_published,
     next_epoch,
 )
 from airflow_mv_provider.core.strategy import Choice, compare_reason
@@ -60,10 +61,11 @@ from airflow_mv_provider.exceptions import (
     RefreshInProgressError,
 )
 from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.runner.attempt import Attempt, Progress, Watcher
+from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.preview import preview
+from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
@@ -282,7 +284,10 @@ class Refresher:
         try:
             with Lease(self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag)) as lease:
                 source = self.source_of(table, refresh.definition)
-                yield Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)
+                with closing(
+                    Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)
+                ) as attempt:
+                    yield attempt
         finally:
             self.spark.removeTag(tag)
 
@@ -320,7 +325,7 @@ class Refresher:
             is_first=state.published_version is None,
             is_forced=force,
             same_definition=state.published_hash == definition.content_hash,
-            is_trusted=_is_trusted(state, found, commits),
+            is_trusted=is_main_as_published(state, found.delta_id if found else None, commits),
             is_deterministic=definition.source.is_deterministic,
         )
         newest = self.store.newest_binding(table.id)
@@ -348,20 +353,6 @@ def _is_reached(until: Phase, phase: Phase) -> bool:
     """True if a refresh in `phase` has come as far as `until`; NORMAL is the end of it."""
     order = tuple(Phase)
     return until is not Phase.NORMAL and order.index(phase) >= order.index(until)
-
-
-def _is_trusted(state: RefreshState, found: Detail | None, commits: Sequence[Commit]) -> bool:
-    """True if main provably is what the last publish left."""
-    version = state.published_version
-    if not state.is_main_trusted or found is None or version is None:
-        return False
-    is_log_long_enough = commits[-1].version <= version + 1
-    return (
-        found.delta_id == state.published_delta_id
-        and is_log_long_enough
-        and commits[0].version >= version
-        and is_untouched_since(commits, version)
-    )
 
 
 def _choice(reason: str | None, frontier: Frontier) -> Choice:

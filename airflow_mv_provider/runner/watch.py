@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.runner.attempt import Progress, Watcher
+    from airflow_mv_provider.runner.progress import Progress, Watcher
 
 _AROUND_CHUNKS = 3  # stage, publish and clean stand beside the chunks in the bar
 

@@ -1,7 +1,7 @@
 """The only place where rows are compared.
 
     desired ─┐  one row a key (the seal checked it)
-             ├─▶ suspects: buckets of keys whose checksums differ ─▶ corrections: key by key inside those buckets
+             ├─▶ digests by buckets of keys: which differ? ─▶ corrections: key by key inside those buckets
     main  ───┘  any rows at all, duplicates and NULL keys included
 
 A row is compared by one 64-bit hash over all its columns. Spark's xxhash64 skips NULLs and does not tell where an
@@ -9,7 +9,8 @@ array ends, so `row_hash` feeds it a marker before every value that may be NULL 
 equal input means equal rows, down to the hash's own collisions (2⁻⁶⁴ for a changed row). NaN equals NaN, and -0.0
 equals 0.0, as in SQL.
 
-Rows that exist twice in main, or have no key, are differences too. Corrections, one a row, by `_mv_op`:
+Rows that exist twice in main, or have no key, are differences too. Corrections, one a row, by `_mv_op`
+(`_mv_copies` counts the rows that main has of a key):
 
     I  insert                     in desired, not in main
     U  update                     in both, different
@@ -21,17 +22,29 @@ Rows that exist twice in main, or have no key, are differences too. Corrections,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.spark.layout import Layout
 
 HASH, OLD_HASH, NEW_HASH, OP, COPIES = "_mv_hash", "_mv_old_hash", "_mv_new_hash", "_mv_op", "_mv_copies"
-_BUCKET = "_mv_bucket"
-_ROWS_PER_BUCKET = 8
-_MAX_BUCKETS = 1 << 20
+BUCKET, ROWS, DIGEST, _MIXED, NULL_KEYS = "_mv_bucket", "_mv_rows", "_mv_digest", "_mv_mixed", "_mv_null_keys"
+_KEYS, _MAIN_KEYS = "_mv_keys", "_mv_main_keys"
+MAIN_ROWS, MAIN_DIGEST, _MAIN_MIXED = "_mv_main_rows", "_mv_main_digest", "_mv_main_mixed"
+DIFFERS, KEYS_DIFFER = "_mv_differs", "_mv_keys_differ"
+CHANGE_COLUMNS = (
+    schema.Column(OP, "string"),
+    *(schema.Column(name, "long") for name in (OLD_HASH, NEW_HASH, COPIES)),
+)
+DIGEST_COLUMNS = (
+    schema.Column(BUCKET, "integer"),
+    *(schema.Column(name, "long") for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)),
+)
 
 
 def row_hash(columns: Sequence[schema.Column], alias: str | None = None) -> str:
@@ -45,77 +58,117 @@ def row_hash(columns: Sequence[schema.Column], alias: str | None = None) -> str:
     return f"xxhash64({', '.join(parts)})"
 
 
-def suspects(desired: DataFrame, main: DataFrame, group_by: Sequence[str], num_rows: int) -> DataFrame:
-    """Return the buckets of keys in which the two sides differ.
+def aligned(source: DataFrame, layout: Layout) -> DataFrame:
+    """Return the source's rows as main's: its columns in main's order, and their hash.
 
-    desired, main : (*group_by, _mv_hash bigint)
-    num_rows      : about how many rows desired has; decides the number of buckets
-    returns       : (_mv_bucket int)
-    cost          : one scan of both sides; only the buckets are shuffled, for they are summed up before
+    returns : (*columns, _mv_hash bigint)
     """
-    num_buckets = bucket_count(num_rows)
-    sides = [
-        side.select(_bucket(group_by, num_buckets), F.lit(sign).alias("side"), F.col(HASH))
-        for side, sign in ((desired, 1), (main, -1))
-    ]
-    # Equal multisets have equal counts, sums and xors. Two sums over independently mixed hashes are compared because a
-    # xor alone forgets rows that are there twice.
-    checked = (
-        sides[0]
-        .unionAll(sides[1])
-        .groupBy(_BUCKET)
-        .agg(
-            F.sum("side").alias("rows"),
-            F.bit_xor(HASH).alias("xor"),
-            F.sum(F.col("side") * F.shiftright(F.xxhash64(HASH), 24)).alias("mixed"),
-        )
+    return source.select(
+        *_quoted(layout.names),
+        F.expr(row_hash(layout.columns)).alias(HASH),
     )
-    return checked.where("rows <> 0 OR xor <> 0 OR mixed <> 0").select(_BUCKET)
 
 
-def within(side: DataFrame, buckets: DataFrame, group_by: Sequence[str], num_rows: int) -> DataFrame:
-    """Return the rows of one side that lie in `buckets`.
+def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Sum up rows by buckets of keys: equal digests mean equal multisets of rows.
 
-    num_rows : as given to `suspects`
+    rows    : (*group_by, _mv_hash bigint)
+    returns : (*partition_by, *DIGEST_COLUMNS), one row a bucket that has any
+    cost    : one scan; only the buckets are shuffled
     """
-    bucketed = side.withColumn(_BUCKET, _bucket(group_by, bucket_count(num_rows)))
-    return bucketed.join(F.broadcast(buckets), _BUCKET, "left_semi").drop(_BUCKET)
+    has_null_key = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
+    bucket = _bucket(table, num_buckets).alias(BUCKET)
+    # Two sums over independently mixed hashes, because a xor alone forgets rows that are there twice. The summands have
+    # 32 bits, so that a bucket may hold four billion rows before their sum overflows.
+    return rows.groupBy(*_quoted(table.partition_by), bucket).agg(
+        F.count(F.lit(1)).alias(ROWS),
+        F.bit_xor(HASH).alias(DIGEST),
+        F.sum(F.shiftright(F.xxhash64(HASH), 32)).alias(_MIXED),
+        F.bit_xor(F.xxhash64(*_quoted(table.group_by))).alias(_KEYS),
+        F.count_if(has_null_key).alias(NULL_KEYS),
+    )
 
 
-def corrections(desired: DataFrame, main: DataFrame, group_by: Sequence[str]) -> DataFrame:
-    """Return what turns `main` into `desired`, without the values.
+def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Put the digests of both sides beside each other.
 
-    desired, main : (*group_by, _mv_hash bigint); desired has each key once
-    returns       : (*group_by, _mv_op, _mv_old_hash, _mv_new_hash, _mv_copies), where copies counts main's rows
-    cost          : one shuffle of both sides on group_by; lazy, runs no action
-    source        : "corrections", Materialize `src/compute/src/sink/materialized_view.rs`
+    desired, main : as `digested` returns them, with the same number of buckets
+    returns       : (*partition_by, *DIGEST_COLUMNS, _mv_main_rows, _mv_main_digest, _mv_differs, _mv_keys_differ);
+                    as many rows with the same xor of keys have the same keys, if main has each once
     """
     null = F.lit(None).cast("bigint")
-    sides = desired.select(*_quoted(group_by), F.col(HASH).alias(NEW_HASH), null.alias(OLD_HASH)).unionAll(
-        main.select(*_quoted(group_by), null.alias(NEW_HASH), F.col(HASH).alias(OLD_HASH))
+    mine = {name: F.col(name) for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)}
+    pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
+    theirs = {main_name: F.col(name) for name, main_name in pairs.items()}
+    names = [*mine, *theirs]
+    place = [*_quoted(table.partition_by), F.col(BUCKET)]
+    sides = (
+        side.select(*place, *(facts.get(name, null).alias(name) for name in names))
+        for side, facts in ((desired, mine), (main, theirs))
     )
-    keys = sides.groupBy(*_quoted(group_by)).agg(
-        F.max(NEW_HASH).alias(NEW_HASH), F.max(OLD_HASH).alias(OLD_HASH), F.count(OLD_HASH).alias(COPIES)
+    beside = reduce(DataFrame.unionAll, sides).groupBy(*place).agg(*(F.max(name).alias(name) for name in names))
+    same = {name: F.col(name).eqNullSafe(F.col(main_name)) for name, main_name in pairs.items()}
+    differs = ~(same[ROWS] & same[DIGEST] & same[_MIXED])
+    return beside.withColumns({DIFFERS: differs, KEYS_DIFFER: ~(same[ROWS] & same[_KEYS])})
+
+
+def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Return the rows of one side that lie in `buckets`.
+
+    side, buckets : (*group_by, ...), (*partition_by, _mv_bucket int)
+    """
+    s, b = side.withColumn(BUCKET, _bucket(table, num_buckets)).alias("s"), F.broadcast(buckets.alias("b"))
+    on = [F.col(f"s.{BUCKET}") == F.col(f"b.{BUCKET}")]
+    on += [F.col(f"s.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
+    return s.join(b, reduce(Column.__and__, on), "left_semi").drop(BUCKET)
+
+
+def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+    """Return what turns `main` into `desired`.
+
+    desired : (*columns, _mv_hash bigint), each key once
+    main    : (*group_by, _mv_hash bigint), any rows at all
+    returns : (*CHANGE_COLUMNS, *columns); of rows to delete only the key and the partition columns are there
+    cost    : one shuffle of both sides on the key; lazy, runs no action
+    source  : "corrections", Materialize `src/compute/src/sink/materialized_view.rs`
+    """
+    table = layout.table
+    counted = main.groupBy(*_quoted(table.group_by)).agg(
+        F.max(HASH).alias(OLD_HASH), F.count(F.lit(1)).cast("bigint").alias(COPIES)
     )
-    is_wanted, copies = F.col(NEW_HASH).isNotNull(), F.col(COPIES)
+    d, m = desired.withColumnRenamed(HASH, NEW_HASH).alias("d"), counted.alias("m")
+    # Desired keys are never NULL, so a plain `=` pairs all that can be paired; a partition column may be NULL.
+    on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
+    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key]
+    both = d.join(m, reduce(Column.__and__, on), "full_outer")
+    is_wanted, copies = F.col(NEW_HASH).isNotNull(), F.coalesce(COPIES, F.lit(0))
     ops = (
         F.when(copies > 1, F.when(is_wanted, F.array(F.lit("X"), F.lit("R"))).otherwise(F.array(F.lit("X"))))
         .when(copies == 0, F.array(F.lit("I")))
         .when(~is_wanted, F.array(F.lit("D")))
-        .when(F.col(NEW_HASH) != F.col(OLD_HASH), F.array(F.lit("U")))
-        .otherwise(F.array().cast("array<string>"))
+        .otherwise(F.array(F.lit("U")))
     )
-    differing = keys.where((copies != 1) | ~F.col(NEW_HASH).eqNullSafe(F.col(OLD_HASH)))
-    return differing.select(*_quoted(group_by), F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, COPIES)
+    differing = both.where((copies != 1) | ~F.col(NEW_HASH).eqNullSafe(F.col(OLD_HASH)))
+    columns = (
+        F.coalesce(f"d.{quoted(name)}", f"m.{quoted(name)}").alias(name)
+        if name in table.group_by
+        else F.col(f"d.{quoted(name)}")
+        for name in layout.names
+    )
+    return differing.select(F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *columns)
 
 
-def bucket_count(num_rows: int) -> int:
-    """Return how many buckets the keys of `num_rows` rows are put into: a power of two, about eight rows each."""
-    return max(64, min(_MAX_BUCKETS, 1 << (num_rows // _ROWS_PER_BUCKET).bit_length()))
+def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
+    """Return what `corrections` does when main has no rows: nothing is shuffled.
+
+    desired : (*columns, _mv_hash bigint)
+    """
+    null, none = F.lit(None).cast("bigint").alias(OLD_HASH), F.lit(0).cast("bigint").alias(COPIES)
+    return desired.select(F.lit("I").alias(OP), null, F.col(HASH).alias(NEW_HASH), none, *_quoted(layout.names))
 
 
-def _bucket(group_by: Sequence[str], num_buckets: int) -> Column:
-    return (F.xxhash64(*_quoted(group_by)).bitwiseAND(F.lit(num_buckets - 1))).cast("int").alias(_BUCKET)
+def _bucket(table: RefreshableTable, num_buckets: int) -> Column:
+    return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
 
 
 def _quoted(names: Sequence[str]) -> list[Column]:

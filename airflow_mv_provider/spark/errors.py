@@ -23,7 +23,6 @@ from airflow_mv_provider.exceptions import (
     MainMovedError,
     MvError,
     SchemaMismatchError,
-    SealBrokenError,
     SourceChangedError,
     SourceFileError,
     SourceNotFoundError,
@@ -31,7 +30,6 @@ from airflow_mv_provider.exceptions import (
 
 # Text that our own SQL raises with raise_error, and the class it stands for.
 ROW_MISMATCH = "MV-ROW-MISMATCH"
-SEAL_MISMATCH = "MV-SEAL-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -77,8 +75,6 @@ def translate(error: BaseException, where: str) -> MvError:
     condition = condition_of(error)
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main is not what the differences were computed against.")
-    if SEAL_MISMATCH in text:
-        return SealBrokenError(where, "a row of the pinned source no longer reads as it was sealed.")
     if BAD_ENCODING in text:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
     if "DELTA_CONCURRENT_TRANSACTION" in text:

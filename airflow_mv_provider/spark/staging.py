@@ -1,15 +1,16 @@
 """Load the source once, validate it, and measure what becomes the seal.
 
-    source ──▶ (*group_by, _mv_hash)           when the source can be read again at its pin
-               (*columns, _mv_hash)            otherwise: a copy
-           ──▶ one Delta commit at staging-<epoch> ──▶ counts and digests per partition
+    source ──▶ rows     a copy (*columns, _mv_hash), unless the source can be read again at its pin
+           ──▶ digests  the rows summed up by buckets of keys ──▶ counts and digests per partition
 
-The staging table has one version and a path that nobody else writes, so what was measured is what Merging reads.
+Each lies at a path that nobody else writes, so what was measured is what Merging reads. Keys are looked
+at only where they are not those of the last publish: in all other buckets main has the same keys, each of them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -18,130 +19,135 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.progress import WHOLE_TABLE, Seal, SealedPartition, partition_name, unstorable
+from airflow_mv_provider.core.progress import PublishedDigests, Seal, unstorable
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
     MvError,
     NullKeyError,
     PartitionValueError,
-    SealBrokenError,
 )
-from airflow_mv_provider.spark import delta, diff
+from airflow_mv_provider.spark import diff, digests, storage
+from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+
+log = logging.getLogger(__name__)
 
 _NUM_SAMPLES = 10
+_HASHED = schema.Column(diff.HASH, "long")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How rows of one table are named: the definition, and main's columns in main's order."""
+class Staged:
+    """What one attempt has written: the copy, if there is one, and the digests."""
 
-    table: RefreshableTable
-    columns: tuple[schema.Column, ...]
-
-    @property
-    def names(self) -> list[str]:
-        return [c.name for c in self.columns]
+    rows: str | None
+    digests: str
+    num_buckets: int
 
 
-def aligned(source: DataFrame, layout: Layout) -> DataFrame:
-    """Return the source's rows as main's: its columns in main's order, and their hash.
+def load(
+    source: DataFrame,
+    layout: Layout,
+    places: tuple[str | None, str],
+    published: PublishedDigests | None,
+) -> Staged:
+    """Read the source once and commit what will be sealed.
 
-    returns : (*columns, _mv_hash bigint)
+    source    : all of main's columns, in any order
+    places    : where the copy goes, None for no copy; and the digests
+    published : digests that these will be compared with
     """
-    return source.select(
-        *(F.col(quoted(name)) for name in layout.names),
-        F.expr(diff.row_hash(layout.columns)).alias(diff.HASH),
-    )
+    table, (copy, path) = layout.table, places
+    rows = diff.aligned(source, layout)
+    if copy is not None:
+        with translated(table.name):
+            storage.write(_copied(rows, layout), copy)
+            rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, _HASHED])
+    keys = rows.select(*_columns(table.group_by), diff.HASH)
+    return Staged(copy, path, digests.write(keys, table, path, published))
 
 
-def load(source: DataFrame, layout: Layout, path: str, *, is_copy: bool) -> None:
-    """Read the source once and commit it as the staging table at `path`.
+def seal(
+    spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout, published: PublishedDigests | None
+) -> tuple[Seal, Buckets | None]:
+    """Validate the keys of what is staged, and measure each partition.
 
-    source : all of main's columns, in any order
+    source    : to be read again where nothing was copied
+    published : main's digests, of which it is certain that main still is what they say
+    returns   : the seal, and the comparison with `published` if there is one; the caller closes it
+    cost      : a scan of the digests; a scan of the keys in buckets with new ones, or of all when nothing is published
+    raises    : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
     """
-    rows = aligned(source, layout)
-    if not is_copy:
-        rows = rows.select(*_columns(layout.table.group_by), diff.HASH)
-    elif layout.table.partition_by:
-        # Delta keeps statistics of the first 32 columns: with the partition columns among them a chunk skips files.
-        others = [name for name in layout.names if name not in layout.table.partition_by]
-        rows = rows.select(*_columns([*layout.table.partition_by, *others]), diff.HASH)
-    if layout.table.partition_by:
-        rows = rows.hint("rebalance", *_columns(layout.table.partition_by))
-    with translated(layout.table.name):
-        rows.write.format("delta").mode("errorifexists").save(path)
+    mine = digests.read(spark, layout, staged.digests)
+    buckets = compared(spark, mine, published, layout) if published else None
+    try:
+        found = _validated(spark, staged, mine, source, layout, buckets)
+    except BaseException:
+        if buckets is not None:
+            buckets.close()
+        raise
+    return found, buckets
 
 
-def seal(spark: SparkSession, layout: Layout, path: str, *, is_copy: bool) -> Seal:
-    """Validate the keys of the staging table, and measure each partition.
-
-    cost   : two scans of the key and hash columns, and a shuffle of one 64-bit hash a row
-    raises : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
-    """
+def _validated(
+    spark: SparkSession,
+    staged: Staged,
+    mine: DataFrame,
+    source: DataFrame,
+    layout: Layout,
+    buckets: Buckets | None,
+) -> Seal:
     table = layout.table
     with translated(table.name):
-        staged = spark.read.format("delta").load(path)
-        measured, num_null_keys = _measured(staged, table)
-        if num_null_keys:
-            raise _null_key(staged, table, num_null_keys)
-        _check_duplicates(staged, table)
-    for part in measured:
+        parts, null_keys = (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table)
+        num_bytes = sum(storage.num_bytes(spark, path) for path in (staged.rows, staged.digests) if path)
+        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts)
+        if null_keys:
+            raise _null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
+        if buckets is None or buckets.num_new_keys:
+            keys = desired_rows(spark, found, lambda: source, layout).select(*_columns(table.group_by))
+            # A key may be new in one partition and old in another: then all buckets are looked at.
+            is_local = set(table.partition_by) <= set(table.key)
+            if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
+                keys = diff.within(keys, buckets.new_keys, table, staged.num_buckets)
+            _check_duplicates(keys, table)
+    for part in parts:
         if problem := unstorable(part.partition, table.partition_by):
             raise PartitionValueError(table.name, problem)
-    written = delta.history(spark, path, 1)[0]
-    return Seal(path, written.version, is_copy, int(written.operationMetrics["numOutputBytes"]), measured)
+    return found
 
 
-def measure(rows: DataFrame, table: RefreshableTable) -> tuple[SealedPartition, ...]:
-    """Count and digest `rows` per partition; a table without partitions has one, however empty.
-
-    rows : (*partition_by, _mv_hash bigint), and anything else
-    """
-    return _measured(rows, table)[0]
-
-
-def _measured(rows: DataFrame, table: RefreshableTable) -> tuple[tuple[SealedPartition, ...], int]:
-    """Return what `measure` does, and the number of rows without a key."""
-    names = [F.col(quoted(name)).cast("string") for name in table.partition_by]
-    has_null = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
-    counted = (
-        rows.groupBy(*names)
-        .agg(F.count(F.lit(1)).alias("n"), F.bit_xor(diff.HASH).alias("digest"), F.count_if(has_null).alias("nulls"))
-        .collect()
-    )
-    num_null_keys = sum(row.nulls for row in counted)
-    if not names:
-        return (SealedPartition(WHOLE_TABLE, counted[0].n, counted[0].digest or 0),), num_null_keys
-    found = (SealedPartition(partition_name(list(row)[: len(names)]), row.n, row.digest) for row in counted)
-    return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys
-
-
-def desired_keys(spark: SparkSession, seal: Seal, table: RefreshableTable) -> DataFrame:
-    """Return what is sealed: (*group_by, _mv_hash)."""
-    return read_sealed(spark, table.name, seal.path, seal.version).select(*_columns(table.group_by), diff.HASH)
-
-
-def read_sealed(spark: SparkSession, where: str, path: str, version: int) -> DataFrame:
-    """Return a table in our workspace as it was recorded.
-
-    raises : SealBrokenError, when it is gone
-    """
+def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
+    """Compare with the digests of the last publish; None when they are gone or are not what was recorded."""
+    table = layout.table
     try:
-        return delta.read(spark, path, version)
+        theirs = digests.read(spark, layout, published.path)
+        found = digests.compared(mine, theirs, table, published.num_buckets)
     except MvError as error:
-        raise SealBrokenError(where, f"{path} is gone.") from error
+        log.warning("%s: the digests of the last publish cannot be read (%s); main is read instead", table.name, error)
+        return None
+    if (found.main_rows, found.main_digest) == (published.num_rows, published.digest):
+        return found
+    log.warning("%s: the digests of the last publish are not what was recorded; main is read instead", table.name)
+    found.close()
+    return None
 
 
-def desired_rows(spark: SparkSession, seal: Seal, source: DataFrame | None, layout: Layout) -> DataFrame:
-    """Return whole rows to merge from: the staged copy, or the source read again at its pin.
+def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], DataFrame], layout: Layout) -> DataFrame:
+    """Return the rows to merge: the staged copy, or the source read again at its pin; not aligned, not hashed."""
+    return read_source() if seal.rows is None else storage.read(spark, layout.table.name, seal.rows, layout.columns)
 
-    returns : (*columns, _mv_hash bigint), the hash of what was read now
-    """
-    rows = read_sealed(spark, layout.table.name, seal.path, seal.version) if seal.is_copy else source
-    assert rows is not None
-    return aligned(rows, layout)
+
+def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
+    """Return what is written of a copy: whole partitions in a file, and the columns that files are skipped by first."""
+    partition_by = layout.table.partition_by
+    if not partition_by:
+        return rows
+    # Delta keeps statistics of the first 32 columns: with the partition columns among them a chunk skips files.
+    others = [name for name in layout.names if name not in partition_by]
+    return rows.select(*_columns([*partition_by, *others]), diff.HASH).hint("rebalance", *_columns(partition_by))
 
 
 def sample_keys(rows: DataFrame, key: Sequence[str]) -> list[str]:

@@ -1,15 +1,53 @@
-"""Directories, through SQL alone, so that a Connect client that sees no file can list and remove them too."""
+"""What lies in our workspaces: Parquet files, written once and read as they were recorded; and their removal.
+
+Not Delta: a table of one version, at a path that nobody else writes, needs no log, and the log would cost more than the
+rows of most refreshes. Whoever reads them compares counts and digests with what was recorded, so files that are missing
+or changed are seen. Everything goes through Spark, so that a Connect client that sees no file can do it too.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.identifier import literal, quoted
-from airflow_mv_provider.core.location import Workspace, refresh_id_of, table_workspaces
+from airflow_mv_provider.core.location import Workspace, is_digest, refresh_id_of, table_workspaces
+from airflow_mv_provider.core.schema import Column
+from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, translated
+
+
+def write(rows: DataFrame, path: str) -> None:
+    """Write rows to a directory that does not exist yet."""
+    rows.write.mode("errorifexists").parquet(path)
+
+
+def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:
+    """Return what was written at `path`; lazy.
+
+    columns : as they were written
+    raises  : SealBrokenError, when it is gone
+    """
+    kind = _nullable({"type": "struct", "fields": [{"name": c.name, "type": c.type} for c in columns]})
+    try:
+        return spark.read.schema(StructType.fromJson(kind)).parquet(path)
+    except PySparkException as error:
+        with translated(where):
+            if condition_of(error).startswith("PATH_NOT_FOUND"):
+                raise SealBrokenError(where, f"{path} is gone.") from error
+            raise
+
+
+def num_bytes(spark: SparkSession, path: str) -> int:
+    """Return the size of the files at `path`."""
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(path)
+    return int(files.agg(F.coalesce(F.sum("length"), F.lit(0))).collect()[0][0])
 
 
 def remove(spark: SparkSession, workspace: Workspace) -> None:
@@ -18,9 +56,28 @@ def remove(spark: SparkSession, workspace: Workspace) -> None:
     A database created at a location owns the directory, and dropping it removes the tree, on any file system that
     Spark reaches. Only a `Workspace` can be removed: its path is computed and carries our marker.
     """
+    _remove(spark, workspace.root)
+
+
+def remove_digests(spark: SparkSession, workspace: Workspace) -> None:
+    """Remove the digests that a refresh wrote; nothing happens if they are gone."""
+    _remove(spark, workspace.digests_root)
+
+
+def _nullable(kind: Any) -> Any:
+    """Return a type as Spark's JSON has it, nullable everywhere: whoever reads a file may not promise more."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [{**f, "type": _nullable(f["type"]), "nullable": True, "metadata": {}} for f in kind["fields"]]
+        return {"type": "struct", "fields": fields}
+    return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}
+
+
+def _remove(spark: SparkSession, path: str) -> None:
     name = quoted(f"mv_sweep_{uuid.uuid4().hex}")
-    with translated(workspace.root):
-        spark.sql(f"CREATE DATABASE {name} LOCATION {literal(workspace.root)}")
+    with translated(path):
+        spark.sql(f"CREATE DATABASE {name} LOCATION {literal(path)}")
         spark.sql(f"DROP DATABASE {name} CASCADE")
 
 
@@ -29,11 +86,14 @@ def has_files(spark: SparkSession, location: str) -> bool:
     return bool(_files(spark, location))
 
 
-def refreshes_with_files(spark: SparkSession, warehouse: str, table_uuid: str) -> set[str]:
-    """Return the refreshes that have left files behind in a table's workspaces."""
-    listed = _files(spark, table_workspaces(warehouse, table_uuid))
-    found = (refresh_id_of(path, warehouse, table_uuid) for path in listed)
-    return {refresh_id for refresh_id in found if refresh_id is not None}
+def refreshes_with_files(spark: SparkSession, warehouse: str, table_uuid: str) -> tuple[set[str], set[str]]:
+    """Return the refreshes that have left staging or changes behind, and those that have left digests."""
+    workspaces: set[str] = set()
+    digests: set[str] = set()
+    for path in _files(spark, table_workspaces(warehouse, table_uuid)):
+        if found := refresh_id_of(path, warehouse, table_uuid):
+            (digests if is_digest(path, warehouse, table_uuid) else workspaces).add(found)
+    return workspaces, digests
 
 
 def _files(spark: SparkSession, location: str) -> list[str]:

@@ -10,6 +10,7 @@ from airflow_mv_provider.core.location import (
     Workspace,
     absolute_root,
     check_apart,
+    is_digest,
     is_inside,
     main_location,
     refresh_id_of,
@@ -254,6 +255,8 @@ def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh
     [
         (f"/wh/_mv/{UUID}/{REFRESH}/staging-1/part-0.parquet", REFRESH),
         (f"file:/wh/_mv/{UUID}/{REFRESH}", REFRESH),
+        (f"/wh/_mv/{UUID}/digests/{REFRESH}/3/part-0.parquet", REFRESH),
+        (f"/wh/_mv/{UUID}/digests/other/3", None),
         (f"/wh/_mv/{UUID}/other/x", None),
         (f"/wh/_mv/{UUID}", None),
         (f"/wh/_mv/{UUID.replace('6', '7')}/{REFRESH}/x", None),
@@ -262,6 +265,16 @@ def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh
 )
 def test_file_is_known_by_the_refresh_it_belongs_to(path, expected):
     assert refresh_id_of(path, "/wh", UUID) == expected
+
+
+def test_digests_lie_apart_from_the_workspace_that_is_removed_after_the_publish():
+    workspace = Workspace("/wh", UUID, REFRESH)
+
+    assert workspace.digests(3) == f"/wh/_mv/{UUID}/digests/{REFRESH}/3"
+    assert is_inside(workspace.digests(3), workspace.digests_root)
+    assert not is_inside(workspace.digests(3), workspace.root)
+    assert is_digest(workspace.digests(3), "/wh", UUID)
+    assert not is_digest(workspace.staging(3), "/wh", UUID)
 
 
 @pytest.mark.parametrize(

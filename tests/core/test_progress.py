@@ -15,9 +15,12 @@ from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
     Chunk,
     PartitionCounts,
+    PublishedDigests,
     RecordedChunk,
     Seal,
     SealedPartition,
+    bucket_count,
+    digests_to_keep,
     partition_name,
     partition_values,
     plan_chunks,
@@ -164,5 +167,37 @@ def test_total_sums_all_partitions_of_all_chunks():
 
 
 def test_seal_counts_its_rows():
-    assert Seal("s", 0, True, 10, tuple(sealed(3, 4))).num_rows == 7
-    assert Seal("s", 0, True, 10, ()).num_rows == 0
+    assert Seal("s", "d", 64, 10, tuple(sealed(3, 4))).num_rows == 7
+    assert Seal("s", "d", 64, 10, ()).num_rows == 0
+
+
+@given(st.integers(0, 2**40))
+def test_bucket_holds_eight_to_sixteen_rows(rows):
+    buckets = bucket_count(rows)
+
+    assert buckets & (buckets - 1) == 0
+    assert 64 <= buckets <= 2**22
+    if 64 < buckets < 2**22:
+        assert 8 <= rows / buckets <= 16
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=5))
+def test_seal_digest_is_the_xor_of_its_partitions(digests):
+    seal = Seal("s", "d", 64, 10, tuple(SealedPartition(str(n), 1, d) for n, d in enumerate(digests)))
+
+    found = 0
+    for digest in digests:
+        found ^= digest
+    assert seal.digest == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_buckets", "is_kept"),
+    [(1000, 64, True), (1000, 256, True), (10_000, 64, False), (1000, 1024, False), (0, 64, True)],
+)
+def test_digests_are_kept_while_their_buckets_have_about_the_right_size(rows, num_buckets, is_kept):
+    seal = Seal("s", "d", num_buckets, 10, (SealedPartition("[]", rows, 5),))
+
+    kept = digests_to_keep(seal, "r")
+
+    assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5) if is_kept else None)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.plan import Clean, Compare, Fence, Publish, Stage, remaining
 from airflow_mv_provider.core.progress import REST, Chunk
-from airflow_mv_provider.core.state import Admission, RefreshState, admit, next_epoch
+from airflow_mv_provider.core.state import Admission, RefreshState, admit, is_main_as_published, next_epoch
 
 STATE = RefreshState(
     table_id=1,
@@ -27,6 +28,7 @@ STATE = RefreshState(
     published_version=None,
     published_delta_id=None,
     published_hash=None,
+    published_digests=None,
     is_main_trusted=False,
 )
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
@@ -110,3 +112,33 @@ def test_whoever_may_write_main_fences_it_first(phase):
     steps = remaining(phase, is_fenced=False, chunks=CHUNKS, recorded=())
 
     assert steps[0] == Fence()
+
+
+AS_PUBLISHED = replace(STATE, phase=Phase.NORMAL, published_version=5, published_delta_id="delta", is_main_trusted=True)
+PUBLISH = Commit(5, "MERGE", 4, CommitNote("u", "r", 1, "publish", 1))
+FENCE = Commit(6, "WRITE", 5, CommitNote("u", "s", 2, "fence", 2))
+FOREIGN = Commit(7, "WRITE", 6, None)
+OPTIMIZE = Commit(7, "OPTIMIZE", 6, None)
+
+
+@pytest.mark.parametrize(
+    ("commits", "is_as_published"),
+    [
+        ([PUBLISH], True),
+        ([FENCE, PUBLISH], True),
+        ([OPTIMIZE, FENCE, PUBLISH], True),
+        ([FOREIGN, FENCE, PUBLISH], False),
+        ([replace(PUBLISH, version=6), PUBLISH], False),  # ours, but the database does not know of it
+        ([replace(FOREIGN, version=9)], False),  # the log is too short to tell
+        ([replace(PUBLISH, version=3)], False),  # main is older than what was published
+    ],
+)
+def test_main_is_as_published_while_nobody_changed_its_rows(commits, is_as_published):
+    assert is_main_as_published(AS_PUBLISHED, "delta", commits) is is_as_published
+
+
+def test_main_that_is_gone_replaced_or_not_trusted_is_not_as_published():
+    assert not is_main_as_published(AS_PUBLISHED, None, [PUBLISH])
+    assert not is_main_as_published(AS_PUBLISHED, "another", [PUBLISH])
+    assert not is_main_as_published(replace(AS_PUBLISHED, is_main_trusted=False), "delta", [PUBLISH])
+    assert not is_main_as_published(replace(AS_PUBLISHED, published_version=None), "delta", [PUBLISH])

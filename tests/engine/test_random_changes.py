@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.spark import digests, merge
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +38,25 @@ _FOREIGN = st.sampled_from(
 )
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3), is_partitioned=st.booleans())
-def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool) -> None:
-    lake = lake_factory()
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3),
+    is_partitioned=st.booleans(),
+    is_large=st.booleans(),
+)
+def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool) -> None:
+    with as_if_large() if is_large else nullcontext():
+        follow(lake_factory(), histories, is_partitioned)
+
+
+@contextmanager
+def as_if_large() -> Iterator[None]:
+    """Take the ways that pay for large tables only: rows chosen by their bucket, a bitmap in the MERGE."""
+    with patch.object(digests, "MIN_ROWS_TO_CHOOSE", 0), patch.object(merge, "MIN_ROWS_FOR_BITMAP", 0):
+        yield
+
+
+def follow(lake: Any, histories: Any, is_partitioned: bool) -> None:
     partition_by = ["p"] if is_partitioned else []
     lake.apply(partition_by=partition_by, chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     for number, (source, foreign) in enumerate(histories):

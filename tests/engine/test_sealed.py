@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from airflow_mv_provider.exceptions import MvError, SealBrokenError
+from airflow_mv_provider.core.table import Files
+from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
+from airflow_mv_provider.spark import digests
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -29,11 +34,10 @@ def stop_at(table, crash_at, point):
     return table.store.state(table.store.table("orders").id).refresh_id
 
 
-def test_staging_that_lost_rows_is_not_merged(table, crash_at):
+def test_digests_that_lost_rows_are_not_merged(table, crash_at):
     before = table.rows("orders")
-    stop_at(table, crash_at, "seal.after")
-    staging = next((table.root / "_mv").glob("*/*/staging-*"))
-    _truncate_data(table, staging)
+    refresh_id = stop_at(table, crash_at, "seal.after")
+    _truncate_data(next((table.root / "_mv").glob(f"*/digests/{refresh_id}/*")))
 
     with pytest.raises(SealBrokenError):
         table.refresh()
@@ -43,11 +47,85 @@ def test_staging_that_lost_rows_is_not_merged(table, crash_at):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
+    place = lake.root / "raw/orders"
+    place.mkdir(parents=True)
+    (place / "a.csv").write_text("id,v\n1,a\n2,b\n3,c\n")
+    source = Files("raw/orders/*.csv", format="csv", schema="id INT, v STRING", options={"header": "true"})
+    lake.apply(source=source)
+    stop_at(lake, crash_at, "seal.after")
+    _truncate_data(next((lake.root / "_mv").glob("*/*/staging-*")))
+
+    with pytest.raises(SealBrokenError):
+        lake.refresh()
+
+    assert (lake.rows("orders"), lake.phase()) == ([], "NORMAL")
+    lake.refresh()
+    assert lake.rows("orders") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_published_digests_that_are_gone_or_damaged_are_not_believed(table, caplog):
+    def published():
+        found = table.store.state(table.store.table("orders").id).published_digests
+        assert found is not None
+        return Path(found.path)
+
+    shutil.rmtree(published())
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
+    assert "cannot be read" in caplog.text
+
+    _truncate_data(published())
+    table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
+    assert "are not what was recorded" in caplog.text
+
+
+def test_only_the_newest_digests_are_kept(table):
+    table.refresh()
+    table.sql("UPDATE {t} SET v = 'c' WHERE id = 7", path="raw/orders")
+    report = table.refresh()
+
+    kept = {p.parts[-2] for p in (table.root / "_mv").glob("*/digests/*/*")}
+    assert kept == {report.refresh_id}
+
+
+def test_duplicate_in_another_partition_is_found(lake):
+    """The old row lies in a bucket of the old partition, which is as it was."""
+    lake.write("SELECT id, CAST(id % 2 AS INT) AS p FROM range(10)")
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.sql("INSERT INTO {t} VALUES (3, 0)", path="raw/orders")
+
+    with pytest.raises(DuplicateKeyError):
+        lake.refresh()
+
+
+def test_duplicate_in_another_partition_is_found_in_a_large_table(lake, monkeypatch):
+    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
+    test_duplicate_in_another_partition_is_found(lake)
+
+
+@pytest.mark.parametrize("rows", ["(7, 'twice')", "(7, 'a')", "(7, 'a'), (7, 'a')"])
+def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table, rows, monkeypatch):
+    """Only keys in buckets that differ are looked at: a new duplicate makes its bucket differ."""
+    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
+    table.refresh()
+    before = table.rows("orders")
+    table.sql(f"INSERT INTO {{t}} VALUES {rows}", path="raw/orders")
+
+    with pytest.raises(DuplicateKeyError):
+        table.refresh()
+
+    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
+
+
 def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
     before = table.rows("orders")
     stop_at(table, crash_at, "progress.after")
     changes = next((table.root / "_mv").glob("*/*/changes-*"))
-    _truncate_data(table, changes)
+    _truncate_data(changes)
 
     with pytest.raises(SealBrokenError):
         table.refresh()
@@ -56,8 +134,6 @@ def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
 
 
 def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
-    import shutil
-
     before = table.rows("orders")
     stop_at(table, crash_at, "seal.after")
     shutil.rmtree(table.root / "_mv")
@@ -68,8 +144,8 @@ def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
-def _truncate_data(table, place):
-    """Replace the data file by a valid one that lacks its first row, under the same name and the log's old size."""
+def _truncate_data(place):
+    """Replace the data file by a valid one that lacks its first row, under the same name."""
     import pyarrow.parquet as pq
 
     file = next(place.glob("*.parquet"))

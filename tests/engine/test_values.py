@@ -8,6 +8,10 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.spark import diff
+from airflow_mv_provider.spark.bitmap import bitmap_of, may_match_sql
+from airflow_mv_provider.spark.digests import compared
+from airflow_mv_provider.spark.layout import Layout
+from tests.conftest import a_table
 
 pytestmark = pytest.mark.slow
 
@@ -188,3 +192,36 @@ def test_large_table_takes_the_checksum_way(lake):
 
     assert (report.rows_updated, report.rows_deleted, report.rows_inserted) == (250, 252, 1)
     assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+KEYS = "SELECT id, CASE WHEN id % 7 = 0 THEN NULL ELSE concat('k', id) END AS name FROM range({})"
+
+
+def test_bitmap_lets_every_key_through_and_few_others(spark):
+    changed = spark.sql(KEYS.format("0, 100000, 50"))
+    condition = may_match_sql("t", ["id", "name"], bitmap_of(changed, ["id", "name"]))
+    spark.sql(KEYS.format("100000")).createOrReplaceTempView("t")
+
+    passed = {row.id for row in spark.sql(f"SELECT id FROM t WHERE {condition}").collect()}
+
+    assert passed >= set(range(0, 100_000, 50))
+    assert len(passed) < 2_000 + 1_000
+
+
+def test_buckets_differ_where_rows_do(spark):
+    """One changed, one missing, one more, one twice: their buckets differ, and no other."""
+    table = a_table()
+    layout = Layout(table, (schema.Column("id", "long"), schema.Column("v", "string")))
+    main = spark.sql("SELECT id, 'a' AS v FROM range(1000) UNION ALL SELECT 500, 'a'")
+    desired = spark.sql("SELECT id, IF(id = 7, 'b', 'a') AS v FROM range(1001) WHERE id <> 8")
+    sides = [diff.digested(diff.aligned(side, layout), table, 1024) for side in (desired, main)]
+
+    found = compared(*sides, table, 1024)
+
+    buckets = {row[0] for row in found.differing.collect()}
+    ids = spark.createDataFrame([(i,) for i in (7, 8, 500, 1000)], "id BIGINT")
+    found_ids = diff.within(spark.range(1001), found.differing, table, 1024).collect()
+    found.close()
+    assert {row.id for row in found_ids} >= {row.id for row in ids.collect()}
+    assert len(buckets) <= 4
+    assert (found.main_rows, found.sealed[0].num_rows) == (1001, 1000)

@@ -19,6 +19,7 @@ from airflow_mv_provider.core.progress import (
     RecordedChunk,
     Seal,
     SealedPartition,
+    digests_to_keep,
     partition_name,
 )
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, TableRecord
@@ -32,9 +33,9 @@ ERROR = ErrorReport("MV-ENGINE", "orders: it failed.", "Look.", True)
 
 P1, P2, P3, GONE = (partition_name([p]) for p in ("1", "2", "3", "gone"))
 SEAL = Seal(
-    path="/wh/_mv/x/y/staging-1",
-    version=0,
-    is_copy=True,
+    rows="/wh/_mv/x/y/staging-1",
+    digests="/wh/_mv/x/digests/y/1",
+    num_buckets=64,
     num_bytes=1000,
     partitions=(SealedPartition(P1, 10, -(2**63)), SealedPartition(P2, 20, 2**63 - 1), SealedPartition(P3, 30, 0)),
 )
@@ -112,7 +113,13 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
 
 def publish(store: Store, own: Ownership, main_version: int = 6) -> None:
     store.published(
-        own, main_version=main_version, delta_id="delta", counts=TOTAL, bytes_main=500, seconds={"MERGING": 2.0}
+        own,
+        main_version=main_version,
+        delta_id="delta",
+        counts=TOTAL,
+        digests=digests_to_keep(SEAL, own.refresh_id),
+        bytes_main=500,
+        seconds={"MERGING": 2.0},
     )
 
 

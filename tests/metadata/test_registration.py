@@ -40,6 +40,7 @@ def test_new_table_has_its_definition_and_was_never_refreshed(store):
         published_version=None,
         published_delta_id=None,
         published_hash=None,
+        published_digests=None,
         is_main_trusted=False,
     )
 

@@ -198,6 +198,19 @@ def test_published_main_is_what_the_next_refresh_starts_from(store, table, own):
     assert state.is_lease_live
 
 
+def test_published_digests_replace_those_of_the_publish_before(store, table, own):
+    walk(store, own, Phase.NORMAL)
+    first = store.state(table.id).published_digests
+    second = acquired(store, table)
+    walk(store, second, Phase.NORMAL)
+
+    now = store.state(table.id).published_digests
+    assert (first.refresh_id, first.num_rows, first.digest) == (own.refresh_id, 60, SEAL.digest)
+    assert now.refresh_id == second.refresh_id
+    assert store.refresh(own.refresh_id).outdated_digests_of is None
+    assert store.refresh(second.refresh_id).outdated_digests_of == own.refresh_id
+
+
 def test_published_hash_is_of_the_definition_the_refresh_began_with(store, table, own):
     registered(store, key=["other"])
 
@@ -265,7 +278,7 @@ def test_status_during_a_refresh_shows_who_and_since_when(store, table, own):
 def test_history_keeps_the_changed_partitions_of_a_table_with_very_many(store, table, own):
     names = [partition_name([f"{i:05}"]) for i in range(1500)]
     parts = tuple(SealedPartition(name, 1, i) for i, name in enumerate(names))
-    store.seal(own, Seal("/s", 0, True, 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
+    store.seal(own, Seal("/s", "/d", 64, 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
     counts = [Counts(1, 1, 0, int(i >= 1400), 0) for i in range(1500)]
     store.record_chunk(
         own,

@@ -9,7 +9,7 @@ import sys
 
 TELL = """
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.runner.attempt import Progress
+from airflow_mv_provider.runner.progress import Progress
 from airflow_mv_provider.runner.watch import watcher
 import time
 with watcher() as tell:

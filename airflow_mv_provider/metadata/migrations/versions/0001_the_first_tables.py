@@ -46,6 +46,7 @@ def upgrade() -> None:
         sa.Column("strategy", sa.String(length=16), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("seal", sa.JSON(), nullable=True),
+        sa.Column("outdated_digests_of", sa.String(length=32), nullable=True),
         sa.Column("merge_round", sa.BigInteger(), nullable=False),
         sa.Column("has_committed", sa.Boolean(), nullable=False),
         sa.Column("rows_inserted", sa.BigInteger(), nullable=False),
@@ -83,6 +84,7 @@ def upgrade() -> None:
         sa.Column("published_version", sa.BigInteger(), nullable=True),
         sa.Column("published_delta_id", sa.Text(), nullable=True),
         sa.Column("published_hash", sa.String(length=16), nullable=True),
+        sa.Column("published_digests", sa.JSON(), nullable=True),
         sa.Column("is_main_trusted", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["table_id"],

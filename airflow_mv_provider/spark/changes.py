@@ -1,0 +1,239 @@
+"""Work out what main lacks, chunk by chunk, and write it once.
+
+    digests of the seal ──┐
+                          ├─▶ buckets that differ ──▶ desired and main's rows in them ──▶ changes-<epoch>-…
+    digests of main ──────┘
+
+Changes are whole rows to insert and update, and keys to delete, each with main's old hash. What is recorded of them is
+what reads back from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.progress import (
+    WHOLE_TABLE,
+    Chunk,
+    PartitionCounts,
+    PublishedDigests,
+    RecordedChunk,
+    Seal,
+    SealedPartition,
+    partition_name,
+)
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
+from airflow_mv_provider.spark import delta, diff, digests, staging, storage
+from airflow_mv_provider.spark.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
+from airflow_mv_provider.spark.digests import BucketCounts, Buckets
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import is_member
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one chunk's comparison found. `path` is None when the chunk needs no correction."""
+
+    path: str | None
+    num_rows: int
+    digest: int
+    num_bytes: int
+    partitions: tuple[PartitionCounts, ...]
+
+
+def differing_buckets(
+    main: delta.Main, layout: Layout, seal: Seal, published: PublishedDigests | None, base_version: int
+) -> Buckets:
+    """Return where the seal and main at `base_version` differ.
+
+    published : main's digests, of which it is certain that main still is what they say
+    cost      : a scan of the digests; one of main when nothing is published, or it has another number of buckets
+    """
+    table = layout.table
+    mine = digests.read(main.spark, layout, seal.digests)
+    if published and published.num_buckets != seal.num_buckets:
+        published = None
+    if published and (found := staging.compared(main.spark, mine, published, layout)):
+        return found
+    with translated(table.name):
+        existing = diff.aligned(delta.read(main.spark, main.location, base_version), layout)
+        theirs = diff.digested(existing.select(*_columns(table.group_by), HASH), table, seal.num_buckets).persist()
+        return digests.compared(mine, theirs, table, seal.num_buckets)
+
+
+def compare(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    chunk: Chunk,
+    buckets: Buckets,
+    base_version: int,
+    path: str,
+) -> Changes:
+    """Compare one chunk of what is sealed with main at `base_version`, and write what differs at `path`.
+
+    read_source : called where nothing was copied and something differs
+    buckets : where the two differ
+    cost    : nothing when no bucket differs; otherwise a scan of both, and a shuffle of the rows in buckets that differ
+    raises  : SealBrokenError, when the rows read now are not those that were sealed
+    """
+    table = layout.table
+    sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
+    members = [p for name in buckets.members(chunk) if (p := buckets.partitions.get(name)) and p.differing]
+    if not members:
+        return Changes(None, 0, 0, 0, tuple(_unchanged(p) for p in sealed))
+    names = [p.sealed.partition for p in members]
+    only = None if len(members) == len(buckets.partitions) else names
+    is_chosen = buckets.is_worth_choosing(members)
+    rows = staging.desired_rows(main.spark, seal, read_source, layout)
+    wanted = _wanted(members, is_chosen=is_chosen)
+    seen = Observation()
+    with translated(table.name):
+        # Rows are chosen before they are hashed: hashing is most of what a scan costs.
+        desired = _restricted(rows, table, only)
+        if is_chosen:
+            desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
+        desired = diff.aligned(desired, layout)
+        # Where no row is wanted none is read: there would be nothing to check it by.
+        desired = desired.observe(seen, *_measure()) if wanted[0] else desired.where(F.lit(False))
+        if any(p.main_rows for p in members):
+            actual = _restricted(delta.read(main.spark, main.location, base_version), table, only)
+            if is_chosen:
+                actual = diff.within(actual, buckets.differing, table, buckets.num_buckets)
+            actual = diff.aligned(actual, layout).select(*_columns(table.group_by), HASH)
+            found = diff.corrections(desired, actual, layout)
+        else:
+            found = diff.insertions(desired, layout)
+        storage.write(found, path)
+    if wanted[0]:
+        _check_read(table, seen, wanted)
+    return _read_back(main.spark, layout, path, sealed)
+
+
+def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
+    """Refuse to adopt a main that has a key twice or a NULL in one.
+
+    raises : AdoptionError
+    """
+    if found.path is None:
+        return
+    table = layout.table
+    with translated(table.name):
+        bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | _any_null(table.key))
+        if samples := staging.sample_keys(bad, table.key):
+            raise AdoptionError(table.name, f"main has a key twice or NULL: {', '.join(samples)}.", samples=samples)
+
+
+def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> tuple[DataFrame, bool]:
+    """Return the changes of all chunks, still what was recorded, and whether one of them is for a row without a key.
+
+    raises : SealBrokenError, when a chunk no longer reads as it was recorded
+    """
+    table = layout.table
+    written = [chunk for chunk in chunks if chunk.path]
+    read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
+    numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
+    has_null = F.coalesce(F.bool_or(_any_null(table.key)), F.lit(False))
+    with translated(table.name):
+        found = reduce(DataFrame.unionAll, numbered).groupBy("_mv_chunk").agg(*_digest(), has_null).collect()
+    facts = {number: (rows, digest) for number, rows, digest, _ in found}
+    for chunk in written:
+        if facts.get(chunk.number) != (chunk.num_rows, chunk.digest):
+            raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
+    return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
+
+
+def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
+    return storage.read(spark, layout.table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+
+
+def _read_back(spark: SparkSession, layout: Layout, path: str, sealed: Sequence[SealedPartition]) -> Changes:
+    """Count what was written, per partition; rows that are the same on both sides follow from what was sealed."""
+    table = layout.table
+    values = [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
+    op = F.col(OP)
+    last = F.to_json(F.max(F.struct(*_columns(table.key))), {"ignoreNullFields": "false"})
+    counts = (
+        *_digest(),
+        F.count_if(op.isin("I", "R")),
+        F.count_if(op == "U"),
+        F.coalesce(F.sum(F.when(op.isin("D", "X"), F.col(COPIES))), F.lit(0)),
+        last,
+    )
+    with translated(table.name):
+        rows = _read(spark, layout, path).groupBy(*values).agg(*counts).collect()
+    desired = {p.partition: p.num_rows for p in sealed}
+    by_name = {p.partition: _unchanged(p) for p in sealed}
+    num_rows = digest = 0
+    for row in rows:
+        name = partition_name(list(row)[: len(values)]) if values else WHOLE_TABLE
+        n, part_digest, inserted, updated, deleted, position = row[len(values) :]
+        want = desired.get(name, 0)
+        if n:
+            found = Counts(want, want - inserted + deleted, inserted, updated, deleted)
+            by_name[name] = PartitionCounts(name, found, position)
+        num_rows += n
+        digest ^= part_digest
+    parts = tuple(by_name[name] for name in sorted(by_name))
+    if not num_rows:
+        return Changes(None, 0, 0, 0, parts)
+    return Changes(path, num_rows, digest, storage.num_bytes(spark, path), parts)
+
+
+def _digest() -> tuple[Column, Column]:
+    """Count rows, and sum up what each of them does."""
+    hashed = F.xxhash64(OP, F.coalesce(OLD_HASH, F.lit(0)), F.coalesce(NEW_HASH, F.lit(0)))
+    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(hashed), F.lit(0)).alias("digest")
+
+
+def _measure() -> tuple[Column, Column]:
+    """Count rows and xor their hashes."""
+    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(HASH), F.lit(0)).alias("digest")
+
+
+def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, int]:
+    """Return the number and the xor of the desired rows that are to be read."""
+    if is_chosen:
+        wanted = [(p.differing_rows, p.differing_digest) for p in members]
+    else:
+        wanted = [(p.sealed.num_rows, p.sealed.digest) for p in members]
+    return sum(n for n, _ in wanted), reduce(xor, (d for _, d in wanted), 0)
+
+
+def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
+    """Confirm that the rows just read are those that were sealed."""
+    try:
+        found = (seen.get["num_rows"], seen.get["digest"])
+    except (Py4JError, PySparkException, KeyError):
+        found = (0, 0)  # Spark saw that there was no row, and left out whoever would have counted them
+    if found != wanted:
+        raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
+
+
+def _unchanged(part: SealedPartition) -> PartitionCounts:
+    return PartitionCounts(part.partition, Counts(desired=part.num_rows, main=part.num_rows))
+
+
+def _restricted(rows: DataFrame, table: RefreshableTable, members: Sequence[str] | None) -> DataFrame:
+    return rows if members is None else rows.where(is_member(rows, table, members))
+
+
+def _any_null(key: Sequence[str]) -> Column:
+    return reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in key))
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in names]

@@ -1,0 +1,203 @@
+"""Digest tables: a side of the comparison, summed up by buckets of keys, so that what is equal is never looked at.
+
+    source ──▶ digests/<refresh>/<epoch> ──┐
+                                           ├─▶ buckets that differ, counted per partition
+    main ────▶ digests of its last publish ┘    (summed up anew when they cannot be believed)
+
+A refresh writes the digests of what it read. When it is published they are main's, and the next refresh compares with
+them instead of reading main.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.progress import (
+    WHOLE_TABLE,
+    Chunk,
+    PublishedDigests,
+    Seal,
+    SealedPartition,
+    bucket_count,
+    partition_name,
+)
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.spark import diff, storage
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+
+MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
+_MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
+    """One partition on both sides; `differing_*` of the desired rows that lie in buckets which differ."""
+
+    sealed: SealedPartition
+    main_rows: int
+    buckets: int
+    differing: int
+    differing_rows: int
+    differing_digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Where two sides differ.
+
+    differing : (*partition_by, _mv_bucket)
+    new_keys  : those of them in which the desired keys are not main's
+    num_new_keys : how many these are
+    kept      : what Spark keeps in memory, or on disk, until `close`
+    """
+
+    differing: DataFrame
+    new_keys: DataFrame
+    num_new_keys: int
+    kept: tuple[DataFrame, ...]
+    num_buckets: int
+    null_keys: int
+    main_rows: int
+    main_digest: int
+    partitions: Mapping[str, BucketCounts]
+
+    @property
+    def sealed(self) -> tuple[SealedPartition, ...]:
+        """The partitions that the desired side has."""
+        return tuple(
+            p.sealed for name, p in sorted(self.partitions.items()) if p.sealed.num_rows or name == WHOLE_TABLE
+        )
+
+    def members(self, chunk: Chunk) -> tuple[str, ...]:
+        """Return the partitions of a chunk; those of the rest are what main has and the seal has not."""
+        if chunk.partitions is None:
+            return tuple(sorted(self.partitions))
+        if chunk.is_rest:
+            return tuple(sorted(name for name, p in self.partitions.items() if not p.sealed.num_rows))
+        return chunk.partitions
+
+    @staticmethod
+    def is_worth_choosing(members: Iterable[BucketCounts]) -> bool:
+        """True if these partitions are large enough, and few enough of their buckets differ, to look at those alone."""
+        num_rows = num_buckets = num_differing = 0
+        for part in members:
+            num_rows += part.sealed.num_rows + part.main_rows
+            num_buckets += part.buckets
+            num_differing += part.differing
+        return num_rows >= MIN_ROWS_TO_CHOOSE and num_differing <= _MAX_DIFFERING * num_buckets
+
+    def check_sealed(self, where: str, seal: Seal) -> None:
+        """Confirm that the desired side still is what was sealed.
+
+        raises : SealBrokenError
+        """
+        for part in seal.partitions:
+            found = self.partitions.get(part.partition)
+            if (found.sealed if found else SealedPartition(part.partition, 0, 0)) != part:
+                raise SealBrokenError(where, f"partition {part.partition} no longer has the rows that were sealed.")
+
+    def close(self) -> None:
+        """Let Spark forget the buckets."""
+        for each in self.kept:
+            each.unpersist()
+
+
+def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
+    """Sum up `rows` by buckets of keys and commit them at `path`.
+
+    rows      : (*group_by, _mv_hash bigint)
+    published : digests to be compared with later, which settle the number of buckets
+    returns   : the number of buckets
+    cost      : one scan of the rows; one more of the partition columns when nothing is published yet
+    """
+    with translated(table.name):
+        num_buckets = published.num_buckets if published else bucket_count(_most_rows(rows, table))
+        storage.write(diff.digested(rows, table, num_buckets), path)
+    return num_buckets
+
+
+def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
+    """Return digests as they were written.
+
+    raises : SealBrokenError, when they are gone
+    """
+    table = layout.table
+    partition_by = [layout.column(name) for name in table.partition_by]
+    return storage.read(spark, table.name, path, [*partition_by, *diff.DIGEST_COLUMNS])
+
+
+def measured(digests: DataFrame, table: RefreshableTable) -> tuple[tuple[SealedPartition, ...], int]:
+    """Return the partitions of one side, the one of a table without any included, and its number of NULL keys."""
+    names = _partition_names(table)
+    sums = (F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS))
+    found, num_null_keys = [], 0
+    for row in digests.groupBy(*names).agg(*sums).collect():
+        rows, digest, null_keys = (value or 0 for value in row[len(names) :])
+        found.append(SealedPartition(_name(row, len(names)), rows, digest))
+        num_null_keys += null_keys
+    return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys
+
+
+def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
+    """Compare the digests of both sides.
+
+    cost : one scan of both digest tables
+    """
+    names = _partition_names(table)
+    beside = diff.bucketwise(desired, main, table).persist()
+    differs = F.col(diff.DIFFERS)
+    sums = (
+        *(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS)),
+        *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
+        *(F.count(F.lit(1)), F.count_if(differs), F.count_if(diff.KEYS_DIFFER)),
+        *(F.sum(F.when(differs, F.col(diff.ROWS))), F.bit_xor(F.when(differs, F.col(diff.DIGEST)))),
+    )
+    with translated(table.name):
+        found = beside.groupBy(*names).agg(*sums).collect()
+    parts: dict[str, BucketCounts] = {}
+    num_null_keys = num_new_keys = num_main_rows = whole_main_digest = 0
+    for row in found:
+        whole, counted = row[len(names) :][:5], row[len(names) :][5:]
+        rows, digest, null_keys, main_rows, main_digest = (value or 0 for value in whole)
+        buckets, differing, new_keys, differing_rows, differing_digest = (value or 0 for value in counted)
+        sealed = SealedPartition(_name(row, len(names)), rows, digest)
+        parts[sealed.partition] = BucketCounts(sealed, main_rows, buckets, differing, differing_rows, differing_digest)
+        num_null_keys += null_keys
+        num_new_keys += new_keys
+        num_main_rows += main_rows
+        whole_main_digest ^= main_digest
+    place = [*(F.col(quoted(p)) for p in table.partition_by), F.col(diff.BUCKET)]
+    return Buckets(
+        differing=beside.where(differs).select(*place),
+        new_keys=beside.where(diff.KEYS_DIFFER).select(*place),
+        num_new_keys=num_new_keys,
+        kept=(beside, main),
+        num_buckets=num_buckets,
+        null_keys=num_null_keys,
+        main_rows=num_main_rows,
+        main_digest=whole_main_digest,
+        partitions=parts,
+    )
+
+
+def _most_rows(rows: DataFrame, table: RefreshableTable) -> int:
+    """Return the rows of the largest partition; Delta and Parquet answer from their statistics where they can."""
+    if not table.partition_by:
+        return rows.count()
+    counted = rows.groupBy(*(F.col(quoted(p)) for p in table.partition_by)).count()
+    return counted.agg(F.coalesce(F.max("count"), F.lit(0)).alias("most")).collect()[0].most  # type: ignore[no-any-return]
+
+
+def _partition_names(table: RefreshableTable) -> list[Column]:
+    return [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
+
+
+def _name(row: Row, num_values: int) -> str:
+    return partition_name(list(row)[:num_values]) if num_values else WHOLE_TABLE
