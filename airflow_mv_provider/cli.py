@@ -38,6 +38,7 @@ from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshEr
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.report_text import error_text, history_text, refresh_text, status_text, statuses_text, table
 from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
+from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
@@ -194,7 +195,7 @@ def cancel(settings: Settings, name: str) -> Answer:
 def recover(settings: Settings) -> Answer:
     """End every refresh whose process died. Also removes the files that ended refreshes left."""
     with _refresher(settings) as refresher:
-        reports = refresher.recover(command_line_caller())
+        reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller()))
     # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
     code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY
     text = "\n".join(map(refresh_text, reports)) or "Nothing to recover."

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import exc, make_url
 
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, failed
-from airflow_mv_provider.core.state import Caller, Ownership
+from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,16 +39,14 @@ def refresh_answer(
 ) -> RefreshReport:
     """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`."""
     try:
-        return refresher.refresh(name, caller, read_only=read_only, overrides=overrides, force=force)
+        return interruptibly(
+            refresher,
+            lambda: refresher.refresh(name, caller, read_only=read_only, overrides=overrides, force=force),
+        )
     except MvError as error:
         return failure(refresher.store, name, caller, error)
-    except KeyboardInterrupt:
-        interrupted = InterruptedRefreshError(name, "it was interrupted.")
-        try:
-            release(refresher.store, name, caller)
-        except MvError as error:  # then the lease runs out by itself
-            return failure(refresher.store, name, caller, error)
-        return failure(refresher.store, name, caller, interrupted)
+    except KeyboardInterrupt:  # the second one
+        return failure(refresher.store, name, caller, InterruptedRefreshError(name, "it was interrupted."))
 
 
 def failure(store: Store, name: str, caller: Caller, error: MvError) -> RefreshReport:
@@ -61,14 +60,6 @@ def failure(store: Store, name: str, caller: Caller, error: MvError) -> RefreshR
     except MvError:  # the database itself is what failed
         report = RefreshReport(table=name)
     return report if report.outcome is Outcome.PUBLISHED else failed(report, error)
-
-
-def release(store: Store, name: str, caller: Caller) -> None:
-    """Give up the lease of a caller that stops half-way, so that whoever comes next need not wait for its end."""
-    table = store.table(name)
-    state = store.state(table.id)
-    if state.owner_key == caller.key and state.refresh_id is not None:
-        store.park(Ownership(table.id, state.refresh_id, state.epoch), until_ms=0)
 
 
 def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from airflow_mv_provider.core.state import Ownership
-from airflow_mv_provider.exceptions import LeaseLostError, RefreshCancelledError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, LeaseLostError, RefreshCancelledError
 from airflow_mv_provider.metadata.store import Store
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,23 @@ _BEATS_PER_LEASE = 4
 class Lease:
     """Heartbeats in a thread of their own, from `with` to its end.
 
-    on_stop : called once, from that thread, when the work under way had better be interrupted
+    on_stop     : called once, from that thread, when the work under way had better be interrupted
+    interrupted : set when this process was asked to stop
     """
 
-    def __init__(self, store: Store, own: Ownership, lease_ms: int, on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        own: Ownership,
+        lease_ms: int,
+        on_stop: Callable[[], None],
+        interrupted: threading.Event | None = None,
+    ) -> None:
         self.own = own
         self._store = store
         self._lease_ms = lease_ms
         self._on_stop = on_stop
+        self._interrupted = interrupted or threading.Event()
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._is_lost = False
@@ -54,13 +63,15 @@ class Lease:
     def check(self, *, is_cancellable: bool = True) -> None:
         """Ask the database now, before a step is begun or a commit made.
 
-        raises : LeaseLostError, RefreshCancelledError, MetadataUnavailableError
+        raises : LeaseLostError, RefreshCancelledError, InterruptedRefreshError, MetadataUnavailableError
         """
         self._renew()
         if self._is_lost:
             raise LeaseLostError(f"refresh {self.own.refresh_id}", f"epoch {self.own.epoch} no longer owns the table.")
         if self._is_cancelled and is_cancellable:
             raise RefreshCancelledError(f"refresh {self.own.refresh_id}", "it was cancelled on request.")
+        if self._interrupted.is_set():
+            raise InterruptedRefreshError(f"refresh {self.own.refresh_id}", "it was interrupted.")
 
     @property
     def is_stopping(self) -> bool:

@@ -25,6 +25,7 @@ the order of writes and where tests kill in `crash_points`.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -54,6 +55,7 @@ from airflow_mv_provider.core.strategy import Choice, compare_reason
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     DefinitionError,
+    InterruptedRefreshError,
     LeaseLostError,
     MainNotOursError,
     MvError,
@@ -106,6 +108,7 @@ class Refresher:
         self._watch = watch
         self._start = session
         self._session: SparkSession | None = None
+        self._interrupted = threading.Event()
 
     # -- what callers ask for ------------------------------------------------------------------------------------
 
@@ -200,10 +203,11 @@ class Refresher:
         return self.store.report(refresh_id)
 
     def interrupt(self) -> None:
-        """Interrupt the Spark work under way, from another thread than the one that waits for it.
+        """Stop for good, asked from another thread than the one that works: what Spark runs is interrupted.
 
-        Whoever waits gets a TransientError; what is durable then is a valid state, as after every other failure.
+        The work raises a TransientError; what is durable then is a valid state, as after every other failure.
         """
+        self._interrupted.set()
         if self._session is not None:
             self._session.interruptAll()
 
@@ -219,6 +223,8 @@ class Refresher:
             if admit(state, caller.key) is Admission.TAKE_OVER:
                 try:
                     report = self._recoverer.take_over(table, state, caller)
+                except InterruptedRefreshError:
+                    raise
                 except MvError as error:
                     log.warning("%s: %s", table.name, error)
                     report = self.store.report(state.refresh_id or "")
@@ -282,7 +288,9 @@ class Refresher:
         tag = f"mv-{own.refresh_id}"
         self.spark.addTag(tag)
         try:
-            with Lease(self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag)) as lease:
+            with Lease(
+                self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag), self._interrupted
+            ) as lease:
                 source = self.source_of(table, refresh.definition)
                 with closing(
                     Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)

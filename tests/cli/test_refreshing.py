@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -115,18 +116,27 @@ def test_ctrl_c_frees_the_table_and_the_next_refresh_goes_on(amv, orders, interr
 
 
 @pytest.fixture
-def interrupt_at(crash_at, monkeypatch):
-    """Have Ctrl-C pressed at a durable write: the crash of these tests, as Python's own exception."""
+def interrupt_at(monkeypatch):
+    """Have Ctrl-C pressed at a durable write, and the work go on from there once it was told."""
     from airflow_mv_provider.runner import crash_points
+    from airflow_mv_provider.runner.refresh import Refresher
+
+    was_told, interrupt = threading.Event(), Refresher.interrupt
+
+    def told(refresher):
+        interrupt(refresher)
+        was_told.set()
 
     def arm(point):
         def reach(reached):
             if reached == point:
                 crash_points.arm(None)
-                raise KeyboardInterrupt
+                os.kill(os.getpid(), signal.SIGINT)
+                assert was_told.wait(30)
 
         crash_points.arm(reach)
 
+    monkeypatch.setattr(Refresher, "interrupt", told)
     yield arm
     crash_points.arm(None)
 

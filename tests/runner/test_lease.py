@@ -13,7 +13,12 @@ import pytest
 from sqlalchemy import Engine, event, exc, select
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, RefreshCancelledError
+from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
+    LeaseLostError,
+    MetadataUnavailableError,
+    RefreshCancelledError,
+)
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import RefreshStateRow
@@ -258,3 +263,12 @@ def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, sto
 
     assert "Heartbeat failed, trying again" in caplog.text
     assert lease.is_stopping
+
+
+def test_an_interrupted_process_begins_no_further_step(store, own, stops):
+    interrupted = threading.Event()
+    with Lease(store, own, LEASE_MS, stops, interrupted) as lease:
+        lease.check()
+        interrupted.set()
+        with pytest.raises(InterruptedRefreshError):
+            lease.check()
