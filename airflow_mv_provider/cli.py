@@ -33,6 +33,7 @@ from airflow_mv_provider.core.outcome import (
     exit_code,
 )
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.request import parse_request
 from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata import migrations
@@ -40,6 +41,7 @@ from airflow_mv_provider.report_text import error_text, history_text, refresh_te
 from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
+from airflow_mv_provider.runner.options import scope_options
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
 from airflow_mv_provider.runner.watch import watcher
@@ -143,13 +145,13 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
+@scope_options
 @functools.partial(_answering, is_refresh=True)
-def refresh(settings: Settings, name: str, read_only: bool, overrides: tuple[str, ...], force: bool) -> Answer:
-    """Bring a table up to date with its source."""
+def refresh(settings: Settings, name: str, **asked: Any) -> Answer:
+    """Bring a table up to date with its source, or only some of its partitions."""
+    request = parse_request(asked)
     with _refresher(settings) as refresher:
-        report = refresh_answer(
-            refresher, name, command_line_caller(), read_only=read_only, overrides=overrides, force=force
-        )
+        report = refresh_answer(refresher, name, command_line_caller(), request)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
 
 

@@ -32,6 +32,8 @@
         ├── DuplicateKeyError          two rows of the source share a key
         ├── NullKeyError               a key is NULL
         ├── PartitionValueError        a partition value cannot be stored
+        ├── KeyMovedError              a row changed its partition where only whole partitions are brought into main
+        ├── FrozenPartitionError       a partition older than `frozen_before` was asked for
         ├── GuardRefusedError          a guard refused the exact difference
         ├── RefreshCancelledError      somebody asked for it to stop
         ├── RefreshFinishedError       the refresh this task belongs to has ended
@@ -224,6 +226,16 @@ class NullKeyError(TerminalError):
 class PartitionValueError(TerminalError):
     code = "MV-PARTITION-VALUE"
     hint = "Map the value to a storable one in `select`."
+
+
+class KeyMovedError(TerminalError):
+    code = "MV-KEY-MOVED"
+    hint = "Refresh the whole table with `publish: atomic`, or add the partition columns to `key`."
+
+
+class FrozenPartitionError(TerminalError):
+    code = "MV-FROZEN"
+    hint = "Ask for later partitions, or change `frozen_before` in the definition."
 
 
 class GuardRefusedError(TerminalError):

@@ -20,6 +20,11 @@ def refresh_text(report: RefreshReport) -> str:
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
     if report.reason:
         lines.append(f"  reason    {shown(report.reason)}")
+    if report.frozen:
+        names = ", ".join(partition_text(name) for name in report.frozen[:5])
+        lines.append(
+            f"  frozen    {names}{', ...' if len(report.frozen) > 5 else ''}: not what the source has, and left"
+        )
     if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES):
         lines.append(f"  rows      {_rows(report)}")
     if report.outcome is Outcome.PUBLISHED:

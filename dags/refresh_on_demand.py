@@ -31,6 +31,31 @@ with DAG(
             title="Table",
             description="The name of a registered table.",
         ),
+        "partitions": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Only these partitions",
+            description="One value a line, such as 2026-01-01. Nothing outside is changed.",
+        ),
+        "from": Param(
+            None,
+            type=["null", "string"],
+            title="Only partitions from",
+            description="The first one, by the first partition column.",
+        ),
+        "until": Param(
+            None,
+            type=["null", "string"],
+            title="Only partitions until",
+            description="The first one that is left out.",
+        ),
+        "stale": Param(
+            False,
+            type="boolean",
+            title="Only what is stale",
+            description="Leave out partitions that were refreshed by themselves since the source last changed.",
+        ),
         "read_only": Param(
             False,
             type="boolean",

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 from sqlalchemy import text
 
+from airflow_mv_provider.core.request import parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
 from airflow_mv_provider.metadata import migrations
@@ -60,6 +61,7 @@ def spark() -> Iterator[Any]:
         spark_ui_retainedStages="5",
         spark_ui_retainedTasks="50",
         spark_sql_shuffle_partitions="2",
+        spark_databricks_delta_writeChecksumFile_enabled="false",  # its file costs more than the commit
         spark_sql_codegen_wholeStage="false",
         spark_sql_codegen_factoryMode="NO_CODEGEN",
     )
@@ -113,7 +115,7 @@ class Lake:
 
     def refresh(self, name: str = "orders", **more: Any) -> Any:
         caller = more.pop("caller", None) or self.caller()
-        return self.refresher().refresh(name, caller, **more)
+        return self.refresher().refresh(name, caller, parse_request(more))
 
     def write(self, sql_or_frame: Any, path: str = "raw/orders", *, mode: str = "overwrite") -> None:
         """Write a Delta source: a SELECT or a DataFrame."""

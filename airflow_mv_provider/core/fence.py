@@ -55,6 +55,7 @@ class CommitNote:
     upper: int = 0
     definition_hash: str = ""
     is_final: bool = False
+    part: int = 0  # of a progressive refresh, from 1; 0 is everything
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""
@@ -75,7 +76,7 @@ def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
 def _is_sound(fields: Mapping[str, object]) -> bool:
     """True if every fact has its type and sign: whoever may write to main may write anything into its log."""
     texts = (fields["refresh_id"], fields["definition_hash"])
-    counts = (fields[name] for name in ("epoch", "txn_version", "merge_round", "chunks", "upper"))
+    counts = (fields[name] for name in ("epoch", "txn_version", "merge_round", "chunks", "part", "upper"))
     return (
         all(type(text) is str for text in texts)
         and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
@@ -146,17 +147,22 @@ def has_fence(commits: Iterable[Commit], epoch: int) -> bool:
     return any(c.note and c.note.step == "fence" and c.note.epoch == epoch for c in commits)
 
 
-def stand(commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int) -> Standing:
+def stand(
+    commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int, part: int | None = None
+) -> Standing:
     """Judge main's commits after `base`, the version that the differences were computed against.
 
     A later epoch fences us wherever it stands in `commits`: a base that lies after its fence hides nothing.
     A publish that Delta rebased over somebody's commit counts as foreign company: the commit in between is in
     `commits` too, and it is what makes a further round of corrections necessary.
+
+    part : of a progressive refresh, whose commits `published` is to hold; its other parts are no foreign company
     """
     after = sorted((c for c in commits if c.version > base), key=lambda c: c.version)
     newest = max(last_epoch(commits), epoch)
-    published = tuple(c for c in after if c.note and c.note.step == "publish" and c.note.refresh_id == refresh_id)
-    foreign = tuple(c for c in after if not c.keeps_data and c not in published)
+    ours = tuple(c for c in after if c.note and c.note.step == "publish" and c.note.refresh_id == refresh_id)
+    foreign = tuple(c for c in after if not c.keeps_data and c not in ours)
+    published = tuple(c for c in ours if part is None or (c.note and c.note.part == part))
     return Standing(latest, newest if newest > epoch else None, published, foreign)
 
 

@@ -46,12 +46,20 @@ class Refusal:
     problem: str
 
 
-def judge(guards: Guards, counts: Counts, overrides: Collection[str] = ()) -> Refusal | None:
+def judge(
+    guards: Guards, counts: Counts, overrides: Collection[str] = (), *, is_everything: bool = True
+) -> Refusal | None:
     """Return the first guard that refuses, or None when the difference may be published.
 
-    overrides : names of guards a person has set aside for this one refresh
+    overrides     : names of guards a person has set aside for this one refresh
+    is_everything : all of the table was looked at; a part of it may be empty on both sides
     """
-    if counts.desired == 0 and not guards.allow_empty and "allow_empty" not in overrides:
+    if (
+        counts.desired == 0
+        and (counts.main or is_everything)
+        and not guards.allow_empty
+        and "allow_empty" not in overrides
+    ):
         return Refusal("allow_empty", f"the source has no rows; main has {counts.main:,}.")
     deleted = counts.deleted / counts.main if counts.main else 0.0
     if deleted > guards.max_deleted_fraction and "max_deleted_fraction" not in overrides:

@@ -49,7 +49,11 @@ class ErrorReport:
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase."""
+    """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase.
+
+    scope  : which partitions it covered; None is all of them
+    frozen : the first partitions that differ and were left, because they are frozen
+    """
 
     table: str
     refresh_id: str | None = None
@@ -63,6 +67,8 @@ class RefreshReport:
     lower: int | None = None
     upper: int | None = None
     source: str | None = None
+    scope: str | None = None
+    frozen: tuple[str, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

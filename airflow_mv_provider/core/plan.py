@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Chunk
+from airflow_mv_provider.core.progress import Chunk, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,15 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishPart:
+    """Compare-and-append chunks that hold whole partitions between them, of a progressive refresh."""
+
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
-    """Judge the whole difference, then compare-and-append it to main."""
+    """Judge the whole difference and compare-and-append it to main; or see that every part is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,25 @@ class Clean:
     """Remove what this refresh staged and go back to NORMAL."""
 
 
-Step = Fence | Stage | Compare | Publish | Clean
+Step = Fence | Stage | Compare | PublishPart | Publish | Clean
 
 
-def remaining(phase: Phase, *, is_fenced: bool, chunks: Sequence[Chunk], recorded: Collection[int]) -> tuple[Step, ...]:
+def remaining(
+    phase: Phase,
+    *,
+    is_fenced: bool,
+    chunks: Sequence[Chunk],
+    recorded: Collection[int],
+    committed: Collection[int] = (),
+    is_progressive: bool = False,
+) -> tuple[Step, ...]:
     """Return the steps from `phase` to the end of the refresh.
 
     is_fenced : this epoch's fence is in main's log
     chunks    : as planned at the seal; empty before it
     recorded  : numbers of the chunks whose corrections are recorded against a base that still holds
+    committed : numbers of the recorded chunks that main has, or that need no correction
+    is_progressive : chunks are committed as they are ready, and not all at the end
     """
     fence: tuple[Step, ...] = () if is_fenced else (Fence(),)
     match phase:
@@ -57,7 +74,11 @@ def remaining(phase: Phase, *, is_fenced: bool, chunks: Sequence[Chunk], recorde
         case Phase.REFRESHING:
             return (*fence, Stage())
         case Phase.MERGING:
-            compare = (Compare(chunk) for chunk in chunks if chunk.number not in recorded)
-            return (*fence, *compare, Publish())
+            steps: list[Step] = []
+            for part in parts(chunks) if is_progressive else (tuple(chunks),):
+                steps += [Compare(chunk) for chunk in part if chunk.number not in recorded]
+                if is_progressive and not all(chunk.number in committed for chunk in part):
+                    steps.append(PublishPart(part))
+            return (*fence, *steps, Publish())
         case Phase.CLEANUP:
             return (Clean(),)

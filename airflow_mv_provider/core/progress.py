@@ -18,6 +18,7 @@ from airflow_mv_provider.core.guard import Counts
 WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
 _MAX_PARTITIONS = 500
+_MAX_SLICES = 64  # of a partition: each of them scans all of it
 _ROWS_PER_BUCKET = 16
 _MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 22
 _DELTA_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -25,14 +26,28 @@ _MAX_DIRECTORY_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """One of `count` equal parts of a partition's buckets of keys, from 0."""
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"a slice needs 0 <= index < count, got {self.index} of {self.count}")
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A part of the table that is compared in one step.
 
     partitions : the members; None means the whole table, members of main that the seal lacks included
+    slice      : of its only partition, where that is larger than a chunk; None for all of it
     """
 
     number: int
     partitions: tuple[str, ...] | None
+    slice: Slice | None = None
 
     @property
     def is_rest(self) -> bool:
@@ -102,6 +117,7 @@ class RecordedChunk:
     """Corrections that are written, measured and recorded: main at `base_version` lacks exactly these.
 
     path : None when the chunk needs no correction
+    committed_version : of main, with these corrections; only a progressive refresh commits chunk by chunk
     """
 
     number: int
@@ -113,6 +129,12 @@ class RecordedChunk:
     digest: int
     num_bytes: int
     partitions: tuple[PartitionCounts, ...] = field(default=())
+    committed_version: int | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """True if main is known to have it: there was nothing to do, or its own commit was recorded."""
+        return self.path is None or self.committed_version is not None
 
 
 def partition_name(values: Sequence[str | None]) -> str:
@@ -125,32 +147,68 @@ def partition_values(name: str) -> tuple[str | None, ...]:
     return tuple(json.loads(name))
 
 
-def plan_chunks(partitions: Iterable[SealedPartition], *, chunk_rows: int, is_partitioned: bool) -> tuple[Chunk, ...]:
-    """Cut the sealed partitions into chunks of about `chunk_rows` rows; a partition is never cut.
+def plan_chunks(
+    partitions: Iterable[SealedPartition], *, chunk_rows: int, is_partitioned: bool, is_sliceable: bool = True
+) -> tuple[Chunk, ...]:
+    """Cut the sealed partitions into chunks of about `chunk_rows` rows; one that is larger is cut into slices.
 
-    returns : one chunk for the whole table when it all fits; otherwise runs of partitions in their order by name, and
-              the rest last
+    is_sliceable : False for hash partitions, of which a table can simply have more
+    returns      : one chunk for the whole table when it all fits; otherwise runs of partitions in their order by name,
+                   the slices of one partition side by side, and the rest last
     """
     ordered = sorted(partitions, key=lambda p: p.partition)
     if not is_partitioned or (sum(p.num_rows for p in ordered) <= chunk_rows and len(ordered) <= _MAX_PARTITIONS):
         return (Chunk(0, None),)
-    runs: list[list[str]] = [[]]
+    runs: list[tuple[list[str], int]] = []  # partitions, and how many slices
     rows = 0
     for each in ordered:
-        if runs[-1] and (rows + each.num_rows > chunk_rows or len(runs[-1]) == _MAX_PARTITIONS):
-            runs.append([])
+        num_slices = min(-(-each.num_rows // chunk_rows), _MAX_SLICES) if is_sliceable else 1
+        is_full = (
+            not runs or runs[-1][1] > 1 or rows + each.num_rows > chunk_rows or len(runs[-1][0]) == _MAX_PARTITIONS
+        )
+        if is_full or num_slices > 1:
+            runs.append(([], max(1, num_slices)))
             rows = 0
-        runs[-1].append(each.partition)
+        runs[-1][0].append(each.partition)
         rows += each.num_rows
-    return (*(Chunk(number, tuple(run)) for number, run in enumerate(runs)), Chunk(REST, ()))
+    cut = ((tuple(run), Slice(index, count) if count > 1 else None) for run, count in runs for index in range(count))
+    return (*(Chunk(number, run, slice_) for number, (run, slice_) in enumerate(cut)), Chunk(REST, ()))
 
 
-def bucket_count(most_rows: int) -> int:
+def parts(chunks: Sequence[Chunk]) -> tuple[tuple[Chunk, ...], ...]:
+    """Return what a progressive refresh commits at once: the chunks that hold whole partitions between them."""
+    found: list[list[Chunk]] = []
+    for chunk in chunks:
+        if chunk.slice is not None and chunk.slice.index:
+            found[-1].append(chunk)
+        else:
+            found.append([chunk])
+    return tuple(tuple(part) for part in found)
+
+
+def part_number(numbers: Sequence[int]) -> int:
+    """Return the number that a commit of these chunks carries in its note: from 1; 0 is a commit of everything."""
+    return min(numbers) - REST + 1
+
+
+def hash_partition_name(index: int) -> str:
+    """Return the name of a hash partition, from 0."""
+    return partition_name([f"hash {index}"])
+
+
+def hash_partition_index(name: str) -> int:
+    """Return the index in a hash partition's name."""
+    return int((partition_values(name)[0] or "").removeprefix("hash "))
+
+
+def bucket_count(most_rows: int, at_least: int = 1) -> int:
     """Return how many buckets the keys of each partition are put into: a power of two, eight to sixteen rows each.
 
     most_rows : rows of the largest partition. More buckets find fewer rows to compare, and cost more to sum up.
+    at_least  : hash partitions, which are runs of buckets
     """
-    return max(_MIN_BUCKETS, min(_MAX_BUCKETS, 1 << (most_rows // _ROWS_PER_BUCKET).bit_length()))
+    fewest = max(_MIN_BUCKETS, 1 << (at_least - 1).bit_length())
+    return max(fewest, min(_MAX_BUCKETS, 1 << (most_rows // _ROWS_PER_BUCKET).bit_length()))
 
 
 def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:

@@ -11,6 +11,7 @@ from airflow_mv_provider.core.fence import Commit, is_untouched_since
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.core.scope import EVERYTHING, Covered, Scope
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import RefreshableTable
 
@@ -35,7 +36,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class RefreshState:
-    """One table's `refresh_state` row, as read at one moment of the database's clock."""
+    """One table's `refresh_state` row, as read at one moment of the database's clock.
+
+    covered : the scopes of refreshes since the last one of the whole table; empty when main has one state of the source
+    """
 
     table_id: int
     phase: Phase
@@ -51,6 +55,7 @@ class RefreshState:
     published_delta_id: str | None
     published_hash: str | None
     published_digests: PublishedDigests | None
+    covered: tuple[Covered, ...]
     is_main_trusted: bool
 
 
@@ -127,6 +132,7 @@ class RefreshRecord:
     batch: BatchDescription | None  # None in the history of a refresh that minted nothing
     frontier: Frontier
     choice: Choice
+    scope: Scope = EVERYTHING
     seal: Seal | None = None
     merge_round: int = 0
     has_committed: bool = False

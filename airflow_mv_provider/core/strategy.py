@@ -19,7 +19,13 @@ class Choice:
 
 
 def compare_reason(
-    *, is_first: bool, is_forced: bool, same_definition: bool, is_trusted: bool, is_deterministic: bool
+    *,
+    is_first: bool,
+    is_forced: bool,
+    same_definition: bool,
+    is_trusted: bool,
+    is_deterministic: bool,
+    is_partial: bool = False,
 ) -> str | None:
     """Say why main must be compared although the source may be unchanged, or None when its token may be believed."""
     if is_first:
@@ -32,6 +38,8 @@ def compare_reason(
         return "main may have been changed by others"
     if not is_deterministic:
         return "the projection is not deterministic"
+    if is_partial:
+        return "refreshes before this one covered only some partitions"
     return None
 
 

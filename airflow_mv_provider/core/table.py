@@ -120,17 +120,46 @@ class Guards(_Model):
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 
+def _says_its_partitions(schema: dict[str, Any]) -> None:
+    """Require partition_by of what makes no sense without it."""
+    partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
+    schema["allOf"] = [
+        {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}
+        for name, value in (("publish", {"const": "progressive"}), ("frozen_before", {"type": "string"}))
+    ]
+    unpartitioned = {"properties": {"partition_by": {"maxItems": 0}}}
+    hashed = {"required": ["hash_partitions"], "properties": {"hash_partitions": {"type": "integer"}}}
+    schema["allOf"].append({"if": hashed, "then": unpartitioned})
+
+
 class RefreshableTable(_Model):
     """A Delta table kept equal to what a source holds."""
+
+    model_config = ConfigDict(json_schema_extra=_says_its_partitions)
 
     name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
     source: Annotated[DeltaSource | Files, Field(discriminator="type")]
     key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
     partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of main.")
-    publish: Literal["atomic"] = "atomic"
+    hash_partitions: int | None = Field(
+        default=None,
+        ge=2,
+        le=1024,
+        strict=True,
+        description="For a table without partition_by: parts by a hash of the key, in staging and progress only.",
+    )
+    publish: Literal["atomic", "progressive"] = Field(
+        default="atomic",
+        description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
+    )
     on_conflict: Literal["fail"] = "fail"
     concurrency: Literal["reject"] = "reject"
     schema_policy: Literal["fail"] = "fail"
+    frozen_before: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Partitions whose first column is older stay as they are; differences there are only reported.",
+    )
     guards: Guards = Guards()
     chunk_rows: int = Field(
         default=5_000_000, ge=1, strict=True, description="Rows of the source compared in one step."
@@ -160,6 +189,26 @@ class RefreshableTable(_Model):
             raise ValueError("a column is named twice")
         return columns
 
+    @model_validator(mode="after")
+    def _parts_are_partitions(self) -> Self:
+        if self.publish == "progressive" and not self.partition_by:
+            raise ValueError("a progressive table needs partition_by: each of its commits brings whole partitions")
+        if self.hash_partitions is not None and self.partition_by:
+            raise ValueError("hash_partitions are for tables without partition_by")
+        if self.frozen_before is not None and not self.partition_by:
+            raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
+        return self
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True if a refresh works through parts of the table, natural or by a hash of the key."""
+        return bool(self.partition_by) or self.hash_partitions is not None
+
+    @property
+    def may_move(self) -> bool:
+        """True if a row could change its partition and keep its key."""
+        return not set(self.partition_by) <= set(self.key)
+
     @property
     def group_by(self) -> tuple[str, ...]:
         """The columns that tell main's rows apart when compared: the key, then the partition columns outside it."""
@@ -169,6 +218,8 @@ class RefreshableTable(_Model):
     def content_hash(self) -> str:
         """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
+        if self.frozen_before is not None:
+            content["frozen_before"] = self.frozen_before
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:

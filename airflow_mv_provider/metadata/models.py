@@ -51,6 +51,7 @@ class RefreshStateRow(Base):
     published_delta_id: Mapped[str | None]
     published_hash: Mapped[str | None] = mapped_column(String(16))
     published_digests: Mapped[dict[str, Any] | None]
+    covered: Mapped[list[Any]]
     is_main_trusted: Mapped[bool]
 
 
@@ -81,6 +82,8 @@ class RefreshRow(Base):
     user_name: Mapped[str | None]
     definition: Mapped[dict[str, Any]]
     overrides: Mapped[list[Any]]
+    scope: Mapped[dict[str, Any] | None]
+    frozen: Mapped[list[Any]]
     is_read_only: Mapped[bool]
     lower: Mapped[int | None]
     upper: Mapped[int | None]
@@ -147,6 +150,8 @@ class RefreshChunkRow(Base):
     refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     is_whole_table: Mapped[bool]
+    slice_index: Mapped[int | None] = mapped_column(Integer)  # of a partition that is larger than a chunk
+    slice_count: Mapped[int | None] = mapped_column(Integer)
     epoch: Mapped[int | None]
     merge_round: Mapped[int | None]
     base_version: Mapped[int | None]
@@ -154,3 +159,4 @@ class RefreshChunkRow(Base):
     num_rows: Mapped[int | None]
     digest: Mapped[int | None]
     num_bytes: Mapped[int | None]
+    committed_version: Mapped[int | None]

@@ -23,7 +23,10 @@ from airflow_mv_provider.core.progress import (
     RecordedChunk,
     Seal,
     SealedPartition,
+    Slice,
 )
+from airflow_mv_provider.core.scope import covered_from_json
+from airflow_mv_provider.core.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import RefreshableTable
@@ -127,6 +130,7 @@ class Reader:
             published_delta_id=row.published_delta_id,
             published_hash=row.published_hash,
             published_digests=PublishedDigests(**row.published_digests) if row.published_digests else None,
+            covered=tuple(covered_from_json(each) for each in row.covered),
             is_main_trusted=row.is_main_trusted,
         )
 
@@ -160,6 +164,7 @@ class Reader:
             table_id=row.table_id,
             definition=RefreshableTable.model_validate(row.definition),
             overrides=tuple(row.overrides),
+            scope=scope_from_json(row.scope),
             batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
             frontier=from_json(row.frontier),
             choice=Choice(row.strategy, row.reason),
@@ -188,7 +193,7 @@ class Reader:
         members: dict[int, list[Row[Any]]] = {}
         for row in rows:
             members.setdefault(row.chunk, []).append(row)
-        chunks = tuple(_chunk(row, members.get(row.number, [])) for row in chunk_rows)
+        chunks = tuple(_chunk(row, members.get(row.number - (row.slice_index or 0), [])) for row in chunk_rows)
         recorded = tuple(
             _recorded(row, members.get(row.number, [])) for row in chunk_rows if row.base_version is not None
         )
@@ -281,7 +286,8 @@ def _table(row: Row[Any]) -> TableRecord:
 
 def _chunk(row: Row[Any], members: Sequence[Row[Any]]) -> Chunk:
     sealed = sorted(m.partition for m in members if m.sealed_rows or row.number >= 0)
-    return Chunk(row.number, None if row.is_whole_table else tuple(sealed))
+    part = None if row.slice_index is None else Slice(row.slice_index, row.slice_count)
+    return Chunk(row.number, None if row.is_whole_table else tuple(sealed), part)
 
 
 def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
@@ -303,6 +309,7 @@ def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
         digest=row.digest,
         num_bytes=row.num_bytes,
         partitions=parts,
+        committed_version=row.committed_version,
     )
 
 
@@ -320,6 +327,8 @@ def _report(row: Row[Any]) -> RefreshReport:
         lower=row.lower,
         upper=row.upper,
         source=None if row.frontier is None else from_json(row.frontier).describe(),
+        scope=None if row.scope is None else scope_from_json(row.scope).describe(),
+        frozen=tuple(row.frozen),
         rows_inserted=row.rows_inserted,
         rows_updated=row.rows_updated,
         rows_deleted=row.rows_deleted,

@@ -15,6 +15,7 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 
+MAX_PARTITIONS_IN_HISTORY = 1000
 NOBODY: dict[str, Any] = {
     **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
     **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
@@ -25,6 +26,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "epoch": 0,
     "published_upper": 0,
     **dict.fromkeys(("published_version", "published_delta_id", "published_hash", "published_digests")),
+    "covered": [],
     "is_main_trusted": False,
 }
 NOT_COMPARED: dict[str, Any] = {
@@ -97,6 +99,8 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "user_name": caller.user,
         "definition": refresh.definition.to_json(),
         "overrides": list(refresh.overrides),
+        "scope": None if refresh.scope.is_everything else refresh.scope.to_json(),
+        "frozen": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
         "lower": refresh.batch.lower if refresh.batch else None,
         "upper": refresh.batch.upper if refresh.batch else None,

@@ -8,18 +8,17 @@ Each method is one transaction. Each state change is one `UPDATE ... WHERE <what
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Engine, case, delete, exc, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, exc, func, insert, select, update
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import NEXT, Phase
-from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PartitionCounts, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.core.progress import PartitionCounts
 from airflow_mv_provider.core.state import (
     Caller,
     Ownership,
@@ -29,8 +28,9 @@ from airflow_mv_provider.core.state import (
     TableRecord,
 )
 from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.exceptions import LeaseLostError, TableConflictError
+from airflow_mv_provider.exceptions import TableConflictError
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.merging import MergingStore
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
@@ -38,12 +38,10 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import SourceBindingRow as Binding
-from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.rows import (
+    MAX_PARTITIONS_IN_HISTORY,
     NEVER_REFRESHED,
     NOBODY,
-    NOT_COMPARED,
-    added,
     is_around,
     is_owned,
     new_owner,
@@ -51,10 +49,8 @@ from airflow_mv_provider.metadata.rows import (
     partition_report,
 )
 
-_MAX_PARTITIONS_IN_HISTORY = 1000
 
-
-class Store(Reader):
+class Store(MergingStore):
     """Everything that changes the database.
 
     now : the clock that judges leases; the database's own unless a test passes another
@@ -171,106 +167,6 @@ class Store(Reader):
         with self._owned(own) as db:
             db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
 
-    def seal(self, own: Ownership, seal: Seal, chunks: Sequence[Chunk], seconds: Mapping[str, float]) -> None:
-        """Write the seal and its chunks, and go from REFRESHING to MERGING."""
-        stored = asdict(seal) | {"num_rows": seal.num_rows}
-        del stored["partitions"]
-        chunk_of = {p: chunk.number for chunk in chunks for p in chunk.partitions or ()}
-        rows = [
-            NOT_COMPARED
-            | {"refresh_id": own.refresh_id, "partition": p.partition, "chunk": chunk_of.get(p.partition, 0)}
-            | {"sealed_rows": p.num_rows, "sealed_digest": p.digest}
-            for p in seal.partitions
-        ]
-        planned = [
-            {"refresh_id": own.refresh_id, "number": c.number, "is_whole_table": c.partitions is None} for c in chunks
-        ]
-        with self._step(own, Phase.REFRESHING, Phase.MERGING) as db:
-            self._update_refresh(db, own, seconds, phase=Phase.MERGING, seal=stored, bytes_staging=seal.num_bytes)
-            if rows:
-                db.execute(insert(Progress), rows)
-            db.execute(insert(ChunkRow), planned)
-
-    def record_chunk(self, own: Ownership, chunk: RecordedChunk) -> None:
-        """Record that a chunk's corrections are written, and what they change in each partition."""
-        written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
-        with self._owned(own, Phase.MERGING) as db:
-            is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
-            db.execute(update(ChunkRow).where(*is_this).values(**written))
-            known = set(db.scalars(select(Progress.partition).where(Progress.refresh_id == own.refresh_id)))
-            for part in chunk.partitions:
-                counts = {
-                    "main_rows": part.counts.main,
-                    "rows_inserted": part.counts.inserted,
-                    "rows_updated": part.counts.updated,
-                    "rows_deleted": part.counts.deleted,
-                }
-                done = {
-                    "is_completed": True,
-                    "position": part.position,
-                    "checkpoint_version": chunk.base_version,
-                }
-                key = {"refresh_id": own.refresh_id, "partition": part.partition}
-                if part.partition in known:
-                    db.execute(update(Progress).filter_by(**key).values(**done, **counts))
-                else:
-                    sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
-                    db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
-            staged = Refresh.bytes_staging + chunk.num_bytes
-            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
-
-    def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
-        """Forget all recorded corrections, because main moved; the next round compares again.
-
-        published : what this round put into main before main was seen to have moved, None if nothing; added to the
-                    refresh's counts, and from then on it can only run forward
-        """
-        blank = dict.fromkeys(("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes"))
-        with self._owned(own, Phase.MERGING) as db:
-            mine = Progress.refresh_id == own.refresh_id
-            db.execute(update(ChunkRow).where(ChunkRow.refresh_id == own.refresh_id).values(**blank))
-            db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
-            db.execute(update(Progress).where(mine).values(**NOT_COMPARED))
-            values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1}
-            if published is not None:
-                values |= added(published, bytes_main) | {"has_committed": True}
-            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**values))
-
-    def published(
-        self,
-        own: Ownership,
-        *,
-        main_version: int,
-        delta_id: str,
-        counts: Counts,
-        digests: PublishedDigests | None,
-        bytes_main: int,
-        seconds: Mapping[str, float],
-    ) -> None:
-        """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late."""
-        with self._step(own, Phase.MERGING, Phase.CLEANUP) as db:
-            refresh = db.execute(select(Refresh.upper, Refresh.definition).where(Refresh.id == own.refresh_id)).one()
-            outdated = db.scalars(select(State.published_digests).where(*is_owned(own))).one()
-            db.execute(
-                update(State)
-                .where(*is_owned(own))
-                .values(
-                    published_upper=refresh.upper,
-                    published_version=main_version,
-                    published_delta_id=delta_id,
-                    published_hash=RefreshableTable.model_validate(refresh.definition).content_hash,
-                    published_digests=asdict(digests) if digests else None,
-                    is_main_trusted=True,
-                )
-            )
-            figures = added(counts, bytes_main) | {
-                "rows_unchanged": counts.unchanged,
-                "main_version": main_version,
-                "outdated_digests_of": outdated["refresh_id"] if outdated else None,
-            }
-            partitions = self._partitions(db, own.refresh_id)
-            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
-
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
         with self._step(own, Phase.CLEANUP, Phase.NORMAL) as db:
@@ -309,7 +205,7 @@ class Store(Reader):
             "rows_updated": counts.updated,
             "rows_deleted": counts.deleted,
             "rows_unchanged": counts.unchanged,
-            "partitions": [partition_report(p.partition, p.counts) for p in partitions][:_MAX_PARTITIONS_IN_HISTORY],
+            "partitions": [partition_report(p.partition, p.counts) for p in partitions][:MAX_PARTITIONS_IN_HISTORY],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
         stored = asdict(error) if error else None
@@ -335,34 +231,9 @@ class Store(Reader):
             asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
         return asked.rowcount == 1
 
-    @contextmanager
-    def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:
-        """Open a transaction in which `own` holds; the row stays locked until its end."""
-        believed = (*is_owned(own), *(() if phase is None else (State.phase == phase,)))
-        with transaction(self.engine) as db:
-            held = db.execute(update(State).where(*believed).values(epoch=own.epoch))
-            if held.rowcount != 1:
-                raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
-            yield db
-
-    @contextmanager
-    def _step(self, own: Ownership, old: Phase, new: Phase) -> Iterator[Connection]:
-        assert new in NEXT[old]
-        with self._owned(own, old) as db:
-            yield db
-            after: dict[str, Any] = {"phase": new} | (NOBODY if new is Phase.NORMAL else {})
-            db.execute(update(State).where(*is_owned(own)).values(**after))
-
     def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
         who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}
         db.execute(insert(Attempt).values(refresh_id=refresh_id, epoch=epoch, phase=phase, **who))
-
-    def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
-        is_this = Refresh.id == own.refresh_id
-        spent = dict(db.scalars(select(Refresh.phase_seconds).where(is_this)).one())
-        for phase, more in seconds.items():
-            spent[phase] = round(spent.get(phase, 0.0) + more, 3)
-        db.execute(update(Refresh).where(is_this).values(phase_seconds=spent, **values))
 
     def _end(
         self,
@@ -376,19 +247,3 @@ class Store(Reader):
             db.execute(delete(gone).where(gone.refresh_id == own.refresh_id))
         ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now()}
         self._update_refresh(db, own, seconds, **ended, error=asdict(error) if error else None)
-
-    def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
-        changes = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
-        found = db.execute(
-            select(Progress.__table__)
-            .where(Progress.refresh_id == refresh_id)
-            .order_by(case((changes > 0, 0), else_=1), Progress.partition)
-            .limit(_MAX_PARTITIONS_IN_HISTORY)
-        )
-        return sorted(
-            (
-                partition_report(p.partition, Counts(0, p.main_rows, p.rows_inserted, p.rows_updated, p.rows_deleted))
-                for p in found
-            ),
-            key=lambda p: str(p["partition"]),
-        )

@@ -25,6 +25,10 @@ def refresh_table_group(
     read_only: bool = False,
     overrides: Sequence[str] = (),
     force: bool = False,
+    partitions: Sequence[object] = (),
+    partition_from: str | None = None,
+    partition_until: str | None = None,
+    stale_only: bool = False,
     queue_timeout: timedelta | float | None = None,
     mv_conn_id: str | None = None,
     database_url: str | None = None,
@@ -54,6 +58,10 @@ def refresh_table_group(
             read_only=read_only,
             overrides=overrides,
             force=force,
+            partitions=partitions,
+            partition_from=partition_from,
+            partition_until=partition_until,
+            stale_only=stale_only,
             **shared,
         )
         stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **shared)

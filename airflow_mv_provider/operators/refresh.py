@@ -33,10 +33,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.request import Request, combined, parse_request
+from airflow_mv_provider.core.scope import asked_scope
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
-from airflow_mv_provider.operators.request import Request, asked, caller, group_of, was_cleared
+from airflow_mv_provider.operators.request import caller, group_of, was_cleared
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -125,11 +127,16 @@ class _FirstTask(_MvOperator):
     read_only       : compute and report the differences, write nothing to main
     overrides       : guards set aside
     force           : compare even if the source says that nothing is new
+    partitions      : refresh only these: each a value, or the list of all partition columns' values
+    partition_from, partition_until : refresh only this half-open range of the first partition column, such as
+                      "{{ data_interval_start | ds }}" and "{{ data_interval_end | ds }}"
+    stale_only      : leave out what refreshes of some partitions have brought to the source's state already
 
-    A run's params `read_only`, `overrides` and `force` are added to the arguments of these names.
+    A run's params `read_only`, `overrides`, `force`, `partitions`, `from`, `until` and `stale` are added to the
+    arguments; a scope that was written cannot be changed by a run.
     """
 
-    template_fields: Sequence[str] = ("table",)
+    template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")
 
     def __init__(
         self,
@@ -139,20 +146,35 @@ class _FirstTask(_MvOperator):
         read_only: bool = False,
         overrides: Sequence[str] = (),
         force: bool = False,
+        partitions: Sequence[object] = (),
+        partition_from: str | None = None,
+        partition_until: str | None = None,
+        stale_only: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table.name if isinstance(table, RefreshableTable) else table
         self.definition = table if isinstance(table, RefreshableTable) else None
         self.definition_file = definition_file
-        self.request = Request(read_only, tuple(overrides), force)
+        Request(read_only, tuple(overrides), force, is_stale_only=stale_only)  # a mistake shows when the DAG is parsed
+        self.read_only, self.overrides, self.force, self.stale_only = read_only, overrides, force, stale_only
+        self.partitions = partitions
+        self.partition_from = partition_from
+        self.partition_until = partition_until
 
     def begin(self, refresher: Refresher, context: Context) -> tuple[str, Request]:
         """Register the definition if this task has one; return the table's name and what is asked for.
 
         raises : DefinitionError and what `Refresher.apply` raises
         """
-        request = asked(self.request, context["params"])
+        written = Request(
+            self.read_only,
+            tuple(self.overrides),
+            self.force,
+            asked_scope(self.partitions, self.partition_from, self.partition_until),
+            self.stale_only,
+        )
+        request = combined(written, parse_request(context["params"]))
         definition = self.definition or self._from_file()
         if definition is not None:
             refresher.apply(definition)
@@ -186,10 +208,10 @@ class BeginRefreshOperator(_FirstTask):
         name, request = self.begin(refresher, context)
         who = caller(context, scope=group_of(self))
         if request.read_only:
-            report = refresher.refresh(name, who, read_only=True, overrides=request.overrides)
+            report = refresher.refresh(name, who, request)
             self.log.info("%s", summary(report))
             return report.refresh_id
-        begun = refresher.begin(name, who, overrides=request.overrides, force=request.force)
+        begun = refresher.begin(name, who, request)
         for refresh_id in begun.recovered:
             self.log.info("Ended for a dead owner: %s", summary(refresher.store.report(refresh_id)))
         if isinstance(begun, RefreshReport):
@@ -205,13 +227,7 @@ class RefreshTableOperator(_FirstTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher, context)
-        report = refresher.refresh(
-            name,
-            caller(context, scope=self.task_id),
-            read_only=request.read_only,
-            overrides=request.overrides,
-            force=request.force,
-        )
+        report = refresher.refresh(name, caller(context, scope=self.task_id), request)
         self.log.info("%s", summary(report))
         return report.refresh_id
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import exc, make_url
 
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, failed
+from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
@@ -28,21 +29,10 @@ if TYPE_CHECKING:
 DEBUG_VARIABLE = "AMV_DEBUG"
 
 
-def refresh_answer(
-    refresher: Refresher,
-    name: str,
-    caller: Caller,
-    *,
-    read_only: bool = False,
-    overrides: Sequence[str] = (),
-    force: bool = False,
-) -> RefreshReport:
+def refresh_answer(refresher: Refresher, name: str, caller: Caller, request: Request) -> RefreshReport:
     """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`."""
     try:
-        return interruptibly(
-            refresher,
-            lambda: refresher.refresh(name, caller, read_only=read_only, overrides=overrides, force=force),
-        )
+        return interruptibly(refresher, lambda: refresher.refresh(name, caller, request))
     except MvError as error:
         return failure(refresher.store, name, caller, error)
     except KeyboardInterrupt:  # the second one

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
+from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress import Chunk, PublishedDigests, RecordedChunk, Seal
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -72,6 +73,20 @@ class Comparison:
             num_bytes=found.num_bytes,
             partitions=found.partitions,
         )
+
+    def most_deleted(self) -> Counts:
+        """Return rows on both sides, and an upper bound of those that main would lose: no row is read for it."""
+        buckets = self._differing_buckets()
+        return Counts(self._seal.num_rows, buckets.main_rows, deleted=buckets.rows_with_other_keys)
+
+    def deleted_by_keys(self) -> Counts:
+        """Return rows on both sides, and how many of main's the seal has no key for.
+
+        cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
+        """
+        buckets = self._differing_buckets()
+        deleted = changes.deleted(self._main, self._layout, self._seal, self._read_source, buckets, self._base)
+        return Counts(self._seal.num_rows, buckets.main_rows, deleted=deleted)
 
     def close(self) -> None:
         """Let Spark forget the buckets."""

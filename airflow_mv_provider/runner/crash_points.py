@@ -32,6 +32,7 @@ class Write(StrEnum):
     PROGRESS = "progress"
     DISCARD = "discard"
     PUBLISH = "publish"
+    COMMITTED = "committed"  # progressive only: main has one part
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"

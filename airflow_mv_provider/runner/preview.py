@@ -7,7 +7,6 @@ reports is the difference to main as it was when the comparison began.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress import PartitionCounts, Seal, plan_chunks
+from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
@@ -25,32 +26,37 @@ from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.spark import staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import check_values, in_scope
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-def preview(runner: Refresher, table: TableRecord, caller: Caller, overrides: Sequence[str]) -> RefreshReport:
+def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
     """Return the differences between the source and main, per partition.
 
     raises : the errors that a refresh would raise before Merging
     """
+    scope, overrides = request.scope, request.overrides
+    check_scope(scope, table.definition)
     source = runner.source_of(table, table.definition)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
         definition=table.definition,
-        overrides=tuple(overrides),
+        overrides=overrides,
         batch=None,
         frontier=source.probe(),
         choice=Choice("corrections", "read-only: nothing is written"),
+        scope=scope,
     )
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
     runner.store.record(refresh, caller, Outcome.RUNNING, is_read_only=True)
     try:
         counted = _differences(runner, table, refresh, workspace)
         total = sum((p.counts for p in counted), Counts())
-        refusal = judge(table.definition.guards, total, overrides)
+        is_whole = scope.is_everything and table.definition.frozen_before is None
+        refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
         runner.store.end_preview(refresh.id, Outcome.DIFFERENCES, reason, total, counted)
     except MvError as error:
@@ -75,7 +81,10 @@ def _differences(
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
         schema.check_same(table.name, columns, existing)
         columns = existing
-    layout, copy = Layout(table.definition, columns), workspace.staging(0) if is_copied(table.definition) else None
+    layout = Layout(table.definition, columns, refresh.scope)
+    copy = workspace.staging(0) if is_copied(table.definition) else None
+    check_values(runner.spark, layout)
+    rows = in_scope(rows, layout)
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     source.verify(refresh.frontier)
     seal, _ = staging.seal(runner.spark, staged, rows, layout, None)
@@ -91,6 +100,11 @@ def _compared(
 ) -> tuple[PartitionCounts, ...]:
     base = main.log()[0].version
     table = layout.table
-    chunks = plan_chunks(seal.partitions, chunk_rows=table.chunk_rows, is_partitioned=bool(table.partition_by))
+    chunks = plan_chunks(
+        seal.partitions,
+        chunk_rows=table.chunk_rows,
+        is_partitioned=table.is_partitioned,
+        is_sliceable=table.hash_partitions is None,
+    )
     with closing(Comparison(main, layout, seal, lambda: rows, workspace, 0, base, None)) as comparison:
         return tuple(part for chunk in chunks for part in comparison.compare(chunk).partitions)

@@ -11,18 +11,17 @@ log at each try, so of two tries for one commit Delta keeps at most one.
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
-
-from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, Standing, stand
 from airflow_mv_provider.core.progress import RecordedChunk
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import merge
-from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -33,56 +32,54 @@ _MAX_TRIES = 3
 class Publisher:
     """The commits of one round of one attempt."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        main: Main,
-        table: TableRecord,
-        refresh: RefreshRecord,
-        own: Ownership,
-        lease: Lease,
-    ) -> None:
-        self.num_tries = 0
-        self._spark = spark
-        self._main = main
-        self._table = table
-        self._refresh = refresh
-        self._own = own
-        self._lease = lease
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._num_tries: Counter[int] = Counter()  # by part
 
-    def look(self, recorded: tuple[RecordedChunk, ...]) -> tuple[list[Commit], Standing]:
+    @property
+    def has_tried(self) -> bool:
+        return bool(self._num_tries)
+
+    def look(self, recorded: Sequence[RecordedChunk], part: int | None = None) -> tuple[list[Commit], Standing]:
         """Read main's log since the oldest version that a recorded chunk was compared with.
 
+        part   : of a progressive refresh, whose commit is looked for; None for any
         raises : FencedError, when a later epoch has written
         """
+        work, epoch = self._work, self._work.own.epoch
         base = min(chunk.base_version for chunk in recorded)
-        commits = self._main.log(base)
-        refresh_id, epoch = self._own.refresh_id, self._own.epoch
-        standing = stand(commits, base=base, latest=commits[0].version, refresh_id=refresh_id, epoch=epoch)
+        commits = work.main.log(base)
+        standing = stand(
+            commits, base=base, latest=commits[0].version, refresh_id=work.own.refresh_id, epoch=epoch, part=part
+        )
         if standing.fenced_by is not None:
-            raise FencedError(self._table.name, f"epoch {standing.fenced_by} owns main; this is {epoch}.")
+            raise FencedError(work.table.name, f"epoch {standing.fenced_by} owns main; this is {epoch}.")
         return commits, standing
 
-    def merge(self, layout: Layout, recorded: tuple[RecordedChunk, ...], txn_version: int) -> None:
+    def merge(self, layout: Layout, recorded: Sequence[RecordedChunk], txn_version: int, part: int = 0) -> None:
         """Try the commit once; what came of it is for the next look to say.
 
         raises : the commit's own error, when a last try left nothing in the log; EpochRegressionError, when Delta
                  dropped every try without a word
         """
-        self.num_tries += 1
-        if self.num_tries > _MAX_TRIES:
+        work = self._work
+        self._num_tries[part] += 1
+        num_tries = self._num_tries[part]
+        if num_tries > _MAX_TRIES:
             raise EpochRegressionError(
-                self._table.name, f"Delta dropped the commits of epoch {self._own.epoch} as outdated."
+                work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
             )
-        self._lease.check()
-        note = note_of(self._table, self._refresh, self._own, "publish", txn_version, num_chunks=len(recorded))
+        work.lease.check()
+        note = note_of(
+            work.table, work.current(), work.own, "publish", txn_version, num_chunks=len(recorded), part=part
+        )
         try:
             with durable(Write.PUBLISH):
-                merge.publish(self._spark, self._main, layout, recorded, note)
+                merge.publish(work.spark, work.main, layout, recorded, note)
         except TransientError as error:
-            log.warning("%s: the commit met %s", self._table.name, error)
-            _, standing = self.look(recorded)
-            if self.num_tries == _MAX_TRIES and not standing.published and not standing.foreign:
+            log.warning("%s: the commit met %s", work.table.name, error)
+            _, standing = self.look(recorded, part or None)
+            if num_tries == _MAX_TRIES and not standing.published and not standing.foreign:
                 raise
 
 
@@ -94,6 +91,7 @@ def note_of(
     txn_version: int,
     *,
     num_chunks: int = 0,
+    part: int = 0,
 ) -> CommitNote:
     """Return what a commit of this refresh says of itself."""
     assert refresh.batch is not None
@@ -105,7 +103,8 @@ def note_of(
         txn_version=txn_version,
         merge_round=refresh.merge_round,
         chunks=num_chunks,
+        part=part,
         upper=refresh.batch.upper,
         definition_hash=refresh.definition.content_hash,
-        is_final=step == "publish",
+        is_final=step == "publish" and not part,
     )

@@ -87,17 +87,17 @@ class Recoverer:
 
     def settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
-        attempt.lease.stop()
+        attempt.work.lease.stop()
         if isinstance(error, LeaseLostError | MetadataUnavailableError):
             return  # not ours any more, or nobody to tell: whoever comes next reads the row as it is
-        own, table = attempt.own, attempt.table
+        own, table = attempt.work.own, attempt.work.table
         try:
             state = self.store.state(table.id)
             ending = on_failure(
                 state.phase,
                 error.code,
                 is_transient=error.is_transient,
-                has_committed=attempt.has_committed,
+                has_committed=attempt.must_run_forward,
                 will_retry=caller.will_retry,
                 merging_attempts=self.store.merging_attempts(own.refresh_id),
             )
@@ -106,7 +106,8 @@ class Recoverer:
             elif not attempt.has_tried_publish:
                 self._abandon(table, own, outcome_of(error), error_report(error))
             elif (fresh := self.hand_over(table, state, caller)) is not None:
-                is_final = attempt.has_committed  # it was committed, and cannot be brought to its end
+                # What was committed and cannot be brought to its end, or has not come to it, is given up all the same.
+                is_final = attempt.must_run_forward
                 self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
             log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
@@ -140,10 +141,11 @@ class Recoverer:
     ) -> None:
         """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published.
 
-        is_final : abandon it even then; main's log makes the next refresh compare everything
+        is_final : abandon it even then, as a progressive one always is; main's log makes the next refresh compare
+                   everything
         """
         with self.open_attempt(table, own) as attempt:
-            is_published = attempt.fence_and_look() and not is_final
+            is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
             if is_published:
                 attempt.run()
         if not is_published:

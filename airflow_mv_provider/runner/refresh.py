@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -35,11 +35,12 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import last_epoch
-from airflow_mv_provider.core.frontier import Frontier, desired_upper
-from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.location import check_apart, is_table_uuid
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope import check_scope, stale_scope
 from airflow_mv_provider.core.state import (
     Admission,
     Caller,
@@ -54,7 +55,6 @@ from airflow_mv_provider.core.state import (
 from airflow_mv_provider.core.strategy import Choice, compare_reason
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     InterruptedRefreshError,
     LeaseLostError,
     MainNotOursError,
@@ -71,6 +71,7 @@ from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import SourceReader, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
 from airflow_mv_provider.spark.session import isolated, local_session
@@ -78,6 +79,7 @@ from airflow_mv_provider.spark.session import isolated, local_session
 log = logging.getLogger(__name__)
 
 _MAX_RACES = 10
+AS_USUAL = Request()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,45 +121,27 @@ class Refresher:
         """
         return register(self.store, self.settings, definition)
 
-    def refresh(
-        self,
-        name: str,
-        caller: Caller,
-        *,
-        read_only: bool = False,
-        overrides: Sequence[str] = (),
-        force: bool = False,
-    ) -> RefreshReport:
+    def refresh(self, name: str, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table up to date, all phases in this process.
 
-        read_only : compute and report the differences per partition; main is not written, nobody is kept waiting
-        overrides : guards set aside for this refresh
-        force     : compare even if the source says that nothing is new
-        raises    : RefreshInProgressError and every other MvError; what is durable then is a valid state
+        raises : RefreshInProgressError and every other MvError; what is durable then is a valid state
         """
-        if read_only:
-            return preview(self, self.store.table(name), caller, overrides)
-        begun = self.begin(name, caller, overrides=overrides, force=force)
+        if request.read_only:
+            return preview(self, self.store.table(name), caller, request)
+        begun = self.begin(name, caller, request)
         if isinstance(begun, RefreshReport):
             return self._with_recovered(begun)
         self._work(begun.table, begun.own, caller, Phase.NORMAL)
         return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
 
-    def begin(
-        self, name: str, caller: Caller, *, overrides: Sequence[str] = (), force: bool = False
-    ) -> Begun | RefreshReport:
+    def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> Begun | RefreshReport:
         """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
         returns : what nothing was to be done for has a history row of its own, also when others were ended on the way
-        raises  : RefreshInProgressError, when a live owner is at work
+        raises  : RefreshInProgressError, when a live owner is at work; DefinitionError, FrozenPartitionError
         """
-        if unknown := set(overrides) - set(GUARD_NAMES):
-            raise DefinitionError(
-                "override",
-                f"{sorted(unknown)[0]!r} is not a guard.",
-                hint=f"Guards: {', '.join(GUARD_NAMES)}.",
-            )
         table = self.store.table(name)
+        check_scope(request.scope, table.definition)
         recovered: list[RefreshReport] = []
         for _ in range(_MAX_RACES):
             state = self.store.state(table.id)
@@ -172,7 +156,7 @@ class Refresher:
                     if (ended := self._recoverer.take_over(table, state, caller)) is not None:
                         recovered.append(ended)
                 case Admission.START:
-                    begun = self._start_new(table, state, caller, tuple(overrides), force=force)
+                    begun = self._start_new(table, state, caller, request)
                     if isinstance(begun, RefreshReport):
                         return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
                     if begun is not None:
@@ -292,9 +276,8 @@ class Refresher:
                 self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag), self._interrupted
             ) as lease:
                 source = self.source_of(table, refresh.definition)
-                with closing(
-                    Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)
-                ) as attempt:
+                work = Work(self.store, self.spark, table, refresh, own, source, lease)
+                with closing(Attempt(work, self._watch)) as attempt:
                     yield attempt
         finally:
             self.spark.removeTag(tag)
@@ -316,26 +299,27 @@ class Refresher:
                 raise
 
     def _start_new(
-        self,
-        table: TableRecord,
-        state: RefreshState,
-        caller: Caller,
-        overrides: tuple[str, ...],
-        *,
-        force: bool,
+        self, table: TableRecord, state: RefreshState, caller: Caller, request: Request
     ) -> Begun | RefreshReport | None:
         """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
         frontier = self.source_of(table, table.definition).probe()
         table, found = self.identified(table)
         commits = Main(self.spark, table.location, table.uuid).log(state.published_version) if found else []
         definition = table.definition
+        is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
+        scope = request.scope
+        if request.is_stale_only and is_trusted:
+            scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
         reason = compare_reason(
             is_first=state.published_version is None,
-            is_forced=force,
+            is_forced=request.force,
             same_definition=state.published_hash == definition.content_hash,
-            is_trusted=is_main_as_published(state, found.delta_id if found else None, commits),
+            is_trusted=is_trusted,
             is_deterministic=definition.source.is_deterministic,
+            is_partial=bool(state.covered),
         )
+        if not scope.is_everything:
+            reason = f"asked for {scope.describe()}"
         newest = self.store.newest_binding(table.id)
         upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
         batch = mint(upper, state.published_upper, None)
@@ -343,10 +327,11 @@ class Refresher:
             id=uuid.uuid4().hex,
             table_id=table.id,
             definition=definition,
-            overrides=overrides,
+            overrides=request.overrides,
             batch=batch,
             frontier=frontier,
             choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
+            scope=scope,
         )
         if batch is None:
             self.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)

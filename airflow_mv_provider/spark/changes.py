@@ -23,23 +23,22 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.progress import (
-    WHOLE_TABLE,
     Chunk,
     PartitionCounts,
     PublishedDigests,
     RecordedChunk,
     Seal,
     SealedPartition,
-    partition_name,
+    Slice,
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
-from airflow_mv_provider.spark import delta, diff, digests, staging, storage
+from airflow_mv_provider.spark import delta, diff, digests, partitions, staging, storage
 from airflow_mv_provider.spark.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
 from airflow_mv_provider.spark.digests import BucketCounts, Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
-from airflow_mv_provider.spark.partitions import is_member
+from airflow_mv_provider.spark.partitions import in_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,24 @@ class Changes:
     digest: int
     num_bytes: int
     partitions: tuple[PartitionCounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """The part of both sides that one chunk looks at; `members` None is all of it."""
+
+    members: Sequence[str] | None
+    slice: Slice | None
+    num_buckets: int
+
+    def of(self, rows: DataFrame, table: RefreshableTable) -> DataFrame:
+        """Return the rows of one side that lie in it."""
+        bucket = diff.bucket(table, self.num_buckets)
+        if self.members is not None:
+            rows = rows.where(partitions.is_in(rows, table, self.members, bucket, self.num_buckets))
+        if self.slice is not None:
+            rows = rows.where(partitions.is_in_slice(bucket, self.slice, self.num_buckets))
+        return rows
 
 
 def differing_buckets(
@@ -68,7 +85,7 @@ def differing_buckets(
     if published and (found := staging.compared(main.spark, mine, published, layout)):
         return found
     with translated(table.name):
-        existing = diff.aligned(delta.read(main.spark, main.location, base_version), layout)
+        existing = diff.aligned(_existing(main, layout, base_version), layout)
         theirs = diff.digested(existing.select(*_columns(table.group_by), HASH), table, seal.num_buckets).persist()
         return digests.compared(mine, theirs, table, seal.num_buckets)
 
@@ -92,25 +109,33 @@ def compare(
     """
     table = layout.table
     sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
+    if chunk.slice is not None:
+        buckets = digests.sliced(buckets, table, chunk)
+        if chunk.slice.index:  # rows on both sides are counted with the first slice
+            sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
     members = [p for name in buckets.members(chunk) if (p := buckets.partitions.get(name)) and p.differing]
     if not members:
         return Changes(None, 0, 0, 0, tuple(_unchanged(p) for p in sealed))
     names = [p.sealed.partition for p in members]
-    only = None if len(members) == len(buckets.partitions) else names
+    only = Only(
+        None if len(members) == len(buckets.partitions) and chunk.slice is None else names,
+        chunk.slice,
+        buckets.num_buckets,
+    )
     is_chosen = buckets.is_worth_choosing(members)
     rows = staging.desired_rows(main.spark, seal, read_source, layout)
     wanted = _wanted(members, is_chosen=is_chosen)
     seen = Observation()
     with translated(table.name):
         # Rows are chosen before they are hashed: hashing is most of what a scan costs.
-        desired = _restricted(rows, table, only)
+        desired = only.of(rows, table)
         if is_chosen:
             desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
         desired = diff.aligned(desired, layout)
         # Where no row is wanted none is read: there would be nothing to check it by.
         desired = desired.observe(seen, *_measure()) if wanted[0] else desired.where(F.lit(False))
         if any(p.main_rows for p in members):
-            actual = _restricted(delta.read(main.spark, main.location, base_version), table, only)
+            actual = only.of(_existing(main, layout, base_version), table)
             if is_chosen:
                 actual = diff.within(actual, buckets.differing, table, buckets.num_buckets)
             actual = diff.aligned(actual, layout).select(*_columns(table.group_by), HASH)
@@ -120,7 +145,33 @@ def compare(
         storage.write(found, path)
     if wanted[0]:
         _check_read(table, seen, wanted)
-    return _read_back(main.spark, layout, path, sealed)
+    return _read_back(main.spark, layout, path, sealed, buckets.num_buckets)
+
+
+def deleted(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    buckets: Buckets,
+    base_version: int,
+) -> int:
+    """Return how many rows main would lose at `base_version`: those whose key the seal has not.
+
+    cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
+    """
+    table = layout.table
+    keys = _columns(table.group_by)
+    with translated(table.name):
+        sides = (
+            diff.within(rows.select(*keys), buckets.new_keys, table, buckets.num_buckets)
+            for rows in (
+                staging.desired_rows(main.spark, seal, read_source, layout),
+                _existing(main, layout, base_version),
+            )
+        )
+        desired, existing = sides
+        return diff.missing(existing, desired, table).count()
 
 
 def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
@@ -160,10 +211,12 @@ def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
     return storage.read(spark, layout.table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
 
 
-def _read_back(spark: SparkSession, layout: Layout, path: str, sealed: Sequence[SealedPartition]) -> Changes:
+def _read_back(
+    spark: SparkSession, layout: Layout, path: str, sealed: Sequence[SealedPartition], num_buckets: int
+) -> Changes:
     """Count what was written, per partition; rows that are the same on both sides follow from what was sealed."""
     table = layout.table
-    values = [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
+    values = partitions.names(table, diff.bucket(table, num_buckets), num_buckets)
     op = F.col(OP)
     last = F.to_json(F.max(F.struct(*_columns(table.key))), {"ignoreNullFields": "false"})
     counts = (
@@ -179,7 +232,7 @@ def _read_back(spark: SparkSession, layout: Layout, path: str, sealed: Sequence[
     by_name = {p.partition: _unchanged(p) for p in sealed}
     num_rows = digest = 0
     for row in rows:
-        name = partition_name(list(row)[: len(values)]) if values else WHOLE_TABLE
+        name = partitions.name(table, list(row)[: len(values)])
         n, part_digest, inserted, updated, deleted, position = row[len(values) :]
         want = desired.get(name, 0)
         if n:
@@ -227,8 +280,9 @@ def _unchanged(part: SealedPartition) -> PartitionCounts:
     return PartitionCounts(part.partition, Counts(desired=part.num_rows, main=part.num_rows))
 
 
-def _restricted(rows: DataFrame, table: RefreshableTable, members: Sequence[str] | None) -> DataFrame:
-    return rows if members is None else rows.where(is_member(rows, table, members))
+def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
+    """Return the rows of main that the refresh looks at."""
+    return in_scope(delta.read(main.spark, main.location, base_version), layout)
 
 
 def _any_null(key: Sequence[str]) -> Column:

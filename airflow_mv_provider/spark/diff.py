@@ -77,10 +77,10 @@ def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> Data
     cost    : one scan; only the buckets are shuffled
     """
     has_null_key = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
-    bucket = _bucket(table, num_buckets).alias(BUCKET)
+    in_bucket = bucket(table, num_buckets).alias(BUCKET)
     # Two sums over independently mixed hashes, because a xor alone forgets rows that are there twice. The summands have
     # 32 bits, so that a bucket may hold four billion rows before their sum overflows.
-    return rows.groupBy(*_quoted(table.partition_by), bucket).agg(
+    return rows.groupBy(*_quoted(table.partition_by), in_bucket).agg(
         F.count(F.lit(1)).alias(ROWS),
         F.bit_xor(HASH).alias(DIGEST),
         F.sum(F.shiftright(F.xxhash64(HASH), 32)).alias(_MIXED),
@@ -117,7 +117,7 @@ def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buc
 
     side, buckets : (*group_by, ...), (*partition_by, _mv_bucket int)
     """
-    s, b = side.withColumn(BUCKET, _bucket(table, num_buckets)).alias("s"), F.broadcast(buckets.alias("b"))
+    s, b = side.withColumn(BUCKET, bucket(table, num_buckets)).alias("s"), F.broadcast(buckets.alias("b"))
     on = [F.col(f"s.{BUCKET}") == F.col(f"b.{BUCKET}")]
     on += [F.col(f"s.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
     return s.join(b, reduce(Column.__and__, on), "left_semi").drop(BUCKET)
@@ -158,6 +158,29 @@ def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFram
     return differing.select(F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *columns)
 
 
+def missing(rows: DataFrame, others: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the rows whose key, in its partition, is not among `others`.
+
+    rows, others : (*group_by, ...)
+    """
+    r, o = rows.alias("r"), others.alias("o")
+    on = [F.col(f"r.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in table.group_by]
+    return r.join(o, reduce(Column.__and__, on), "left_anti")
+
+
+def moved(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the desired keys that main has in another partition.
+
+    desired, main : (*group_by, ...)
+    """
+    d, m = desired.alias("d"), main.alias("m")
+    on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
+    elsewhere = [
+        ~F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key
+    ]
+    return d.join(m, reduce(Column.__and__, on) & reduce(Column.__or__, elsewhere), "left_semi")
+
+
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
     """Return what `corrections` does when main has no rows: nothing is shuffled.
 
@@ -167,7 +190,8 @@ def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
     return desired.select(F.lit("I").alias(OP), null, F.col(HASH).alias(NEW_HASH), none, *_quoted(layout.names))
 
 
-def _bucket(table: RefreshableTable, num_buckets: int) -> Column:
+def bucket(table: RefreshableTable, num_buckets: int) -> Column:
+    """Return the bucket that a row's key belongs to, from its columns."""
     return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
 
 

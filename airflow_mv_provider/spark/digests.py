@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import quoted
@@ -24,11 +24,10 @@ from airflow_mv_provider.core.progress import (
     Seal,
     SealedPartition,
     bucket_count,
-    partition_name,
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import SealBrokenError
-from airflow_mv_provider.spark import diff, storage
+from airflow_mv_provider.spark import diff, partitions, storage
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
@@ -52,18 +51,22 @@ class BucketCounts:
 class Buckets:
     """Where two sides differ.
 
+    beside    : as `diff.bucketwise` returns it
     differing : (*partition_by, _mv_bucket)
     new_keys  : those of them in which the desired keys are not main's
     num_new_keys : how many these are
+    rows_with_other_keys : main's rows in them
     kept      : what Spark keeps in memory, or on disk, until `close`
     """
 
+    beside: DataFrame
     differing: DataFrame
     new_keys: DataFrame
     num_new_keys: int
     kept: tuple[DataFrame, ...]
     num_buckets: int
     null_keys: int
+    rows_with_other_keys: int
     main_rows: int
     main_digest: int
     partitions: Mapping[str, BucketCounts]
@@ -118,7 +121,9 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
     cost      : one scan of the rows; one more of the partition columns when nothing is published yet
     """
     with translated(table.name):
-        num_buckets = published.num_buckets if published else bucket_count(_most_rows(rows, table))
+        num_buckets = (
+            published.num_buckets if published else bucket_count(_most_rows(rows, table), table.hash_partitions or 1)
+        )
         storage.write(diff.digested(rows, table, num_buckets), path)
     return num_buckets
 
@@ -133,16 +138,30 @@ def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
     return storage.read(spark, table.name, path, [*partition_by, *diff.DIGEST_COLUMNS])
 
 
-def measured(digests: DataFrame, table: RefreshableTable) -> tuple[tuple[SealedPartition, ...], int]:
+def measured(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> tuple[tuple[SealedPartition, ...], int]:
     """Return the partitions of one side, the one of a table without any included, and its number of NULL keys."""
-    names = _partition_names(table)
+    names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
     sums = (F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS))
     found, num_null_keys = [], 0
     for row in digests.groupBy(*names).agg(*sums).collect():
         rows, digest, null_keys = (value or 0 for value in row[len(names) :])
-        found.append(SealedPartition(_name(row, len(names)), rows, digest))
+        found.append(SealedPartition(_name(row, table, len(names)), rows, digest))
         num_null_keys += null_keys
     return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys
+
+
+def summed(digests: DataFrame, table: RefreshableTable) -> tuple[int, int]:
+    """Return the rows that digests stand for, and the xor of their hashes."""
+    with translated(table.name):
+        rows, digest = digests.agg(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST)).collect()[0]
+    return rows or 0, digest or 0
+
+
+def differing_partitions(beside: DataFrame, table: RefreshableTable, limit: int) -> tuple[str, ...]:
+    """Return the names of the first partitions in which two sides, put beside each other, differ."""
+    names = partitions.names(table, F.col(diff.BUCKET), 1)
+    found = beside.where(diff.DIFFERS).select(*names).distinct().orderBy(*(n for n in range(1, len(names) + 1)))
+    return tuple(_name(row, table, len(names)) for row in found.limit(limit).collect())
 
 
 def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
@@ -150,37 +169,58 @@ def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_b
 
     cost : one scan of both digest tables
     """
-    names = _partition_names(table)
     beside = diff.bucketwise(desired, main, table).persist()
+    return _counted(beside, table, num_buckets, kept=(beside, main))
+
+
+def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
+    """Return what of `buckets` lies in a chunk that is a slice of its only partition.
+
+    cost : one scan of what is kept of the digests
+    """
+    assert chunk.slice is not None
+    assert chunk.partitions is not None
+    bucket, num_buckets = F.col(diff.BUCKET), buckets.num_buckets
+    is_of_chunk = partitions.is_member(buckets.beside, table, chunk.partitions)
+    is_of_slice = partitions.is_in_slice(bucket, chunk.slice, num_buckets)
+    return _counted(buckets.beside.where(is_of_chunk & is_of_slice), table, num_buckets, kept=())
+
+
+def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: tuple[DataFrame, ...]) -> Buckets:
+    names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
     differs = F.col(diff.DIFFERS)
     sums = (
         *(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS)),
         *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
         *(F.count(F.lit(1)), F.count_if(differs), F.count_if(diff.KEYS_DIFFER)),
         *(F.sum(F.when(differs, F.col(diff.ROWS))), F.bit_xor(F.when(differs, F.col(diff.DIGEST)))),
+        F.sum(F.when(F.col(diff.KEYS_DIFFER), F.col(diff.MAIN_ROWS))),
     )
     with translated(table.name):
         found = beside.groupBy(*names).agg(*sums).collect()
     parts: dict[str, BucketCounts] = {}
-    num_null_keys = num_new_keys = num_main_rows = whole_main_digest = 0
+    num_null_keys = num_new_keys = num_main_rows = whole_main_digest = rows_with_other_keys = 0
     for row in found:
         whole, counted = row[len(names) :][:5], row[len(names) :][5:]
         rows, digest, null_keys, main_rows, main_digest = (value or 0 for value in whole)
-        buckets, differing, new_keys, differing_rows, differing_digest = (value or 0 for value in counted)
-        sealed = SealedPartition(_name(row, len(names)), rows, digest)
+        buckets, differing, new_keys, differing_rows, differing_digest, other = (value or 0 for value in counted)
+        sealed = SealedPartition(_name(row, table, len(names)), rows, digest)
         parts[sealed.partition] = BucketCounts(sealed, main_rows, buckets, differing, differing_rows, differing_digest)
         num_null_keys += null_keys
         num_new_keys += new_keys
+        rows_with_other_keys += other
         num_main_rows += main_rows
         whole_main_digest ^= main_digest
     place = [*(F.col(quoted(p)) for p in table.partition_by), F.col(diff.BUCKET)]
     return Buckets(
+        beside=beside,
         differing=beside.where(differs).select(*place),
         new_keys=beside.where(diff.KEYS_DIFFER).select(*place),
         num_new_keys=num_new_keys,
-        kept=(beside, main),
+        kept=kept,
         num_buckets=num_buckets,
         null_keys=num_null_keys,
+        rows_with_other_keys=rows_with_other_keys,
         main_rows=num_main_rows,
         main_digest=whole_main_digest,
         partitions=parts,
@@ -195,9 +235,5 @@ def _most_rows(rows: DataFrame, table: RefreshableTable) -> int:
     return counted.agg(F.coalesce(F.max("count"), F.lit(0)).alias("most")).collect()[0].most  # type: ignore[no-any-return]
 
 
-def _partition_names(table: RefreshableTable) -> list[Column]:
-    return [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
-
-
-def _name(row: Row, num_values: int) -> str:
-    return partition_name(list(row)[:num_values]) if num_values else WHOLE_TABLE
+def _name(row: Row, table: RefreshableTable, num_values: int) -> str:
+    return partitions.name(table, list(row)[:num_values])

@@ -1,17 +1,132 @@
-"""Conditions on partitions, by name, with typed literals so that files can be skipped."""
+"""Conditions on partitions, by name or by scope, with typed literals so that files can be skipped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import literal, quoted
-from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.progress import (
+    WHOLE_TABLE,
+    Slice,
+    hash_partition_index,
+    hash_partition_name,
+    partition_name,
+    partition_values,
+)
+from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
+
+
+def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
+    """Return the rows that a refresh looks at: those in its scope, and in no frozen partition."""
+    if layout.is_whole:
+        return rows
+    table = layout.table
+    found = _covers(rows, table, layout.scope)
+    if table.frozen_before is not None:
+        found = found & ~is_frozen(rows, table)
+    return rows.where(found)
+
+
+def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
+    """Return the condition that a row lies in a partition older than the definition's bound; never NULL."""
+    return F.coalesce(_first(rows, table) < _bound(rows, table, table.frozen_before), F.lit(False))
+
+
+def check_values(spark: SparkSession, layout: Layout) -> None:
+    """Refuse bounds and partitions that are no values of their columns.
+
+    cost   : one job without rows, when there is a value to check
+    raises : DefinitionError
+    """
+    table = layout.table
+    scopes = [layout.scope, *layout.scope.without]
+    found: list[tuple[str, str]] = [
+        (table.partition_by[0], value)
+        for value in (table.frozen_before, *(bound for scope in scopes for bound in (scope.start, scope.end)))
+        if value is not None
+    ]
+    for name in (name for scope in scopes for name in scope.partitions):
+        pairs = zip(table.partition_by, partition_values(name), strict=True)
+        found += [(column, value) for column, value in pairs if value is not None]
+    if not found:
+        return
+    checks = [f"try_cast({literal(value)} AS {_sql_type(layout.column(column))}) IS NULL" for column, value in found]
+    with translated(table.name):
+        row = spark.sql(f"SELECT array({', '.join(checks)}) AS is_bad").collect()[0]
+    for (column, value), is_bad in zip(found, row.is_bad, strict=True):
+        kind = layout.column(column).shown_type
+        if is_bad or (kind in _TIMES and value.strip().lower() in _MOVING):
+            raise DefinitionError("scope", f"{value[:80]!r} is not a value of {column!r}, which is a {kind}.")
+
+
+def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:
+    if scope.partitions:
+        return is_member(rows, table, scope.partitions)
+    covered = F.lit(True)
+    if scope.start is not None:
+        covered = covered & (_first(rows, table) >= _bound(rows, table, scope.start))
+    if scope.end is not None:
+        covered = covered & (_first(rows, table) < _bound(rows, table, scope.end))
+    for other in scope.without:
+        covered = covered & ~_covers(rows, table, other)
+    return F.coalesce(covered, F.lit(False))  # a NULL lies in no range
+
+
+def _first(rows: DataFrame, table: RefreshableTable) -> Column:
+    return F.col(quoted(table.partition_by[0]))
+
+
+def _bound(rows: DataFrame, table: RefreshableTable, value: str | None) -> Column:
+    (kind,) = (f.dataType for f in rows.schema.fields if f.name == table.partition_by[0])
+    return F.lit(value).cast(kind)
+
+
+# Spark takes these words for what they mean when the query is planned: not the same partition tomorrow.
+_MOVING = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+
+
+def names(table: RefreshableTable, bucket: Column, num_buckets: int) -> list[Column]:
+    """Return the columns that name the partition of a row: `name` puts their values together.
+
+    bucket : of the row's key; only hash partitions are made of it
+    """
+    if table.hash_partitions is not None:
+        return [_run_of(bucket, table.hash_partitions, num_buckets).cast("string").alias("_mv_p0")]
+    return [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
+
+
+def name(table: RefreshableTable, values: Sequence[str | None]) -> str:
+    """Return the name of the partition with these values of `names`."""
+    if table.hash_partitions is not None:
+        return hash_partition_name(int(values[0] or 0))
+    return partition_name(values) if values else WHOLE_TABLE
+
+
+def is_in(rows: DataFrame, table: RefreshableTable, members: Sequence[str], bucket: Column, num_buckets: int) -> Column:
+    """Return the condition that a row lies in one of `members`, natural partitions or hash partitions."""
+    if table.hash_partitions is None:
+        return is_member(rows, table, members)
+    return _run_of(bucket, table.hash_partitions, num_buckets).isin([hash_partition_index(m) for m in members])
+
+
+def is_in_slice(bucket: Column, part: Slice, num_buckets: int) -> Column:
+    """Return the condition that a row lies in one slice of its partition."""
+    return _run_of(bucket, part.count, num_buckets) == part.index
+
+
+def _run_of(bucket: Column, num_runs: int, num_buckets: int) -> Column:
+    """Return which of `num_runs` equal runs of buckets a bucket lies in."""
+    return F.floor(bucket.cast("bigint") * F.lit(num_runs) / F.lit(num_buckets)).cast("int")
 
 
 def is_member(rows: DataFrame, table: RefreshableTable, members: Sequence[str]) -> Column:
@@ -40,17 +155,19 @@ def is_member(rows: DataFrame, table: RefreshableTable, members: Sequence[str]) 
 def is_member_sql(alias: str, layout: Layout, members: Sequence[str]) -> str:
     """Return `is_member` as SQL over the relation `alias`."""
     table = layout.table
-    types = {c.name: c.type for c in layout.columns}
-    sql_names = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
     def equals(column: str, value: str | None) -> str:
         if value is None:
             return f"{alias}.{quoted(column)} IS NULL"
-        kind = str(types[column])
-        return f"{alias}.{quoted(column)} = CAST({literal(value)} AS {sql_names.get(kind, kind)})"
+        return f"{alias}.{quoted(column)} = CAST({literal(value)} AS {_sql_type(layout.column(column))})"
 
     each = (
         "(" + " AND ".join(equals(c, v) for c, v in zip(table.partition_by, partition_values(m), strict=True)) + ")"
         for m in members
     )
     return f"({' OR '.join(each) or 'false'})"
+
+
+def _sql_type(column: schema.Column) -> str:
+    kind = str(column.type)
+    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)

@@ -23,6 +23,7 @@ from airflow_mv_provider.core.progress import PublishedDigests, Seal, unstorable
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
+    KeyMovedError,
     MvError,
     NullKeyError,
     PartitionValueError,
@@ -31,10 +32,12 @@ from airflow_mv_provider.spark import diff, digests, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import in_scope, is_frozen
 
 log = logging.getLogger(__name__)
 
 _NUM_SAMPLES = 10
+_MAX_FROZEN_SHOWN = 20
 _HASHED = schema.Column(diff.HASH, "long")
 
 
@@ -101,7 +104,9 @@ def _validated(
 ) -> Seal:
     table = layout.table
     with translated(table.name):
-        parts, null_keys = (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table)
+        parts, null_keys = (
+            (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table, staged.num_buckets)
+        )
         num_bytes = sum(storage.num_bytes(spark, path) for path in (staged.rows, staged.digests) if path)
         found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts)
         if null_keys:
@@ -113,7 +118,7 @@ def _validated(
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
                 keys = diff.within(keys, buckets.new_keys, table, staged.num_buckets)
             _check_duplicates(keys, table)
-    for part in parts:
+    for part in parts if table.partition_by else ():
         if problem := unstorable(part.partition, table.partition_by):
             raise PartitionValueError(table.name, problem)
     return found
@@ -124,15 +129,64 @@ def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, 
     table = layout.table
     try:
         theirs = digests.read(spark, layout, published.path)
-        found = digests.compared(mine, theirs, table, published.num_buckets)
+        found = digests.compared(mine, in_scope(theirs, layout), table, published.num_buckets)
+        sums = (found.main_rows, found.main_digest) if layout.is_whole else digests.summed(theirs, table)
     except MvError as error:
         log.warning("%s: the digests of the last publish cannot be read (%s); main is read instead", table.name, error)
         return None
-    if (found.main_rows, found.main_digest) == (published.num_rows, published.digest):
+    if sums == (published.num_rows, published.digest):
         return found
     log.warning("%s: the digests of the last publish are not what was recorded; main is read instead", table.name)
     found.close()
     return None
+
+
+def check_unmoved(
+    spark: SparkSession,
+    seal: Seal,
+    source: DataFrame,
+    main: DataFrame,
+    layout: Layout,
+    buckets: Buckets | None,
+) -> None:
+    """Refuse rows that main has under the same key in another partition.
+
+    One commit of some partitions cannot take such a row out of the one it leaves: it would be in main twice.
+
+    main    : all of its rows
+    buckets : the comparison with main's digests, if there is one: a row that moved is new where it is now
+    cost    : a scan of main's keys, and a shuffle of them
+    raises  : KeyMovedError, with up to ten samples
+    """
+    table = layout.table
+    desired = desired_rows(spark, seal, lambda: source, layout).select(*_columns(table.group_by))
+    if buckets is not None and not buckets.num_new_keys:
+        return
+    if buckets is not None:
+        desired = diff.within(desired, buckets.new_keys, table, buckets.num_buckets)
+    with translated(table.name):
+        found = diff.moved(desired, main.select(*_columns(table.group_by)), table)
+        if samples := sample_keys(found, table.key):
+            raise KeyMovedError(
+                table.name,
+                f"rows are in other partitions than in main: key {_shown(samples)}.",
+                samples=samples,
+            )
+
+
+def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, ...]:
+    """Return the first frozen partitions in which the source and main differ.
+
+    source, main : all of their rows
+    cost         : a scan of the frozen rows on both sides
+    """
+    table = layout.table
+    with translated(table.name):
+        mine, theirs = (
+            diff.digested(diff.aligned(rows.where(is_frozen(rows, table)), layout), table, 1) for rows in (source, main)
+        )
+        beside = diff.bucketwise(mine, theirs, table)
+        return digests.differing_partitions(beside, table, _MAX_FROZEN_SHOWN)
 
 
 def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], DataFrame], layout: Layout) -> DataFrame:

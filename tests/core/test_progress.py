@@ -19,10 +19,12 @@ from airflow_mv_provider.core.progress import (
     RecordedChunk,
     Seal,
     SealedPartition,
+    Slice,
     bucket_count,
     digests_to_keep,
     partition_name,
     partition_values,
+    parts,
     plan_chunks,
     total,
     unstorable,
@@ -44,9 +46,25 @@ def names(*numbers: int) -> tuple[str, ...]:
         ((5, 5), 10, [Chunk(0, None)]),
         ((5, 6), 10, [Chunk(0, names(0)), Chunk(1, names(1)), Chunk(REST, ())]),
         ((5, 5, 1), 10, [Chunk(0, names(0, 1)), Chunk(1, names(2)), Chunk(REST, ())]),
-        ((100,), 10, [Chunk(0, names(0)), Chunk(REST, ())]),
-        ((1, 90, 1), 10, [Chunk(0, names(0)), Chunk(1, names(1)), Chunk(2, names(2)), Chunk(REST, ())]),
-        ((0, 0, 11, 0), 10, [Chunk(0, names(0, 1)), Chunk(1, names(2)), Chunk(2, names(3)), Chunk(REST, ())]),
+        ((100,), 40, [*(Chunk(i, names(0), Slice(i, 3)) for i in range(3)), Chunk(REST, ())]),
+        (
+            (1, 20, 1),
+            10,
+            [
+                Chunk(0, names(0)),
+                *(Chunk(1, names(1), Slice(0, 2)), Chunk(2, names(1), Slice(1, 2))),
+                *(Chunk(3, names(2)), Chunk(REST, ())),
+            ],
+        ),
+        (
+            (0, 0, 11, 0),
+            10,
+            [
+                Chunk(0, names(0, 1)),
+                *(Chunk(1, names(2), Slice(0, 2)), Chunk(2, names(2), Slice(1, 2))),
+                *(Chunk(3, names(3)), Chunk(REST, ())),
+            ],
+        ),
     ],
 )
 def test_plan_chunks(rows, chunk_rows, expected):
@@ -82,7 +100,13 @@ def test_chunks_cover_every_partition_once_and_keep_their_size(rows, chunk_rows)
         return
     assert chunks[-1] == Chunk(REST, ())
     assert [c.number for c in chunks[:-1]] == list(range(len(chunks) - 1))
-    assert [p for c in chunks for p in c.partitions] == sorted(rows_of)
+    first = [c for c in chunks if c.slice is None or c.slice.index == 0]
+    assert [p for c in first for p in c.partitions] == sorted(rows_of)
+    assert [chunk for part in parts(chunks) for chunk in part] == list(chunks)
+    for part in parts(chunks):
+        slices = [c.slice for c in part]
+        assert slices == [None] or slices == [Slice(i, len(part)) for i in range(len(part))]
+        assert len({c.partitions for c in part}) == 1
     for chunk in chunks[:-1]:
         assert sum(rows_of[p] for p in chunk.partitions) <= chunk_rows or len(chunk.partitions) == 1
     for chunk, after in pairwise(chunks[:-1]):

@@ -29,6 +29,7 @@ STATE = RefreshState(
     published_delta_id=None,
     published_hash=None,
     published_digests=None,
+    covered=(),
     is_main_trusted=False,
 )
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]

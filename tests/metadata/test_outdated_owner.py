@@ -28,6 +28,7 @@ METHODS = {
     "park": (None, lambda store, own: store.park(own, until_ms=0)),
     "seal": (Phase.REFRESHING, lambda store, own: store.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.0})),
     "record_chunk": (Phase.MERGING, lambda store, own: store.record_chunk(own, FIRST)),
+    "record_committed": (Phase.MERGING, lambda store, own: store.record_committed(own, [0], 7, Counts(1, 1, 1), 5)),
     "discard_chunks": (Phase.MERGING, lambda store, own: store.discard_chunks(own, Counts(1, 1, 1, 1, 1), 5)),
     "published": (Phase.MERGING, publish),
     "finish": (Phase.CLEANUP, lambda store, own: store.finish(own, {"CLEANUP": 1.0})),

@@ -41,6 +41,7 @@ def test_new_table_has_its_definition_and_was_never_refreshed(store):
         published_delta_id=None,
         published_hash=None,
         published_digests=None,
+        covered=(),
         is_main_trusted=False,
     )
 

@@ -11,7 +11,6 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     GuardRefusedError,
     MetadataUnavailableError,
     RefreshFinishedError,
@@ -365,38 +364,6 @@ def test_force_from_the_form_compares_what_has_not_changed(home, airflow):
 
     assert run.states == {"refresh": "success"}
     assert home.store.report(run.refresh_id).rows_unchanged == 5
-
-
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {"overrides": ["{{ var.value.secret }}"]},
-        {"overrides": ["fence"]},
-        {"overrides": "max_deleted_fraction"},
-        {"overrides": {"allow_empty": True}},
-        {"overrides": [["allow_empty"]]},
-        {"overrides": [{"a": 1}]},
-        {"read_only": "false"},
-        {"read_only": 1},
-        {"force": "{{ 1 == 1 }}"},
-        {"force": []},
-    ],
-    ids=str,
-)
-def test_a_value_that_is_not_what_it_has_to_be_is_refused(airflow, conf):
-    from airflow_mv_provider.operators.request import Request, asked
-
-    with pytest.raises(DefinitionError, match=f"param {next(iter(conf))}: .* is not allowed"):
-        asked(Request(), conf)
-
-
-@pytest.mark.parametrize("params", [{}, {"overrides": None, "read_only": None, "force": None}, {"other": "x"}], ids=str)
-def test_a_run_that_asks_for_nothing_gets_what_the_author_wrote(airflow, params):
-    from airflow_mv_provider.operators.request import Request, asked
-
-    written = Request(read_only=True, overrides=("allow_empty",), force=True)
-
-    assert asked(written, params) == written
 
 
 def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):

@@ -39,6 +39,8 @@ def upgrade() -> None:
         sa.Column("user_name", sa.Text(), nullable=True),
         sa.Column("definition", sa.JSON(), nullable=False),
         sa.Column("overrides", sa.JSON(), nullable=False),
+        sa.Column("scope", sa.JSON(), nullable=True),
+        sa.Column("frozen", sa.JSON(), nullable=False),
         sa.Column("is_read_only", sa.Boolean(), nullable=False),
         sa.Column("lower", sa.BigInteger(), nullable=True),
         sa.Column("upper", sa.BigInteger(), nullable=True),
@@ -85,6 +87,7 @@ def upgrade() -> None:
         sa.Column("published_delta_id", sa.Text(), nullable=True),
         sa.Column("published_hash", sa.String(length=16), nullable=True),
         sa.Column("published_digests", sa.JSON(), nullable=True),
+        sa.Column("covered", sa.JSON(), nullable=False),
         sa.Column("is_main_trusted", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["table_id"],
@@ -123,6 +126,8 @@ def upgrade() -> None:
         sa.Column("refresh_id", sa.String(length=32), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("is_whole_table", sa.Boolean(), nullable=False),
+        sa.Column("slice_index", sa.Integer(), nullable=True),
+        sa.Column("slice_count", sa.Integer(), nullable=True),
         sa.Column("epoch", sa.BigInteger(), nullable=True),
         sa.Column("merge_round", sa.BigInteger(), nullable=True),
         sa.Column("base_version", sa.BigInteger(), nullable=True),
@@ -130,6 +135,7 @@ def upgrade() -> None:
         sa.Column("num_rows", sa.BigInteger(), nullable=True),
         sa.Column("digest", sa.BigInteger(), nullable=True),
         sa.Column("num_bytes", sa.BigInteger(), nullable=True),
+        sa.Column("committed_version", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["refresh_id"],
             ["refresh.id"],

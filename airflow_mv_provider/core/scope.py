@@ -1,0 +1,160 @@
+"""Which partitions of main a refresh covers. Rows outside are neither read nor changed, and never deleted.
+
+everything             the default
+partitions             those named, each by the values of all partition columns
+start, end             the first partition column in [start, end): what a backfill's interval needs
+without                everything but what these scopes cover: "only what is stale"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from airflow_mv_provider.core.progress import partition_name, partition_values
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
+
+_MAX_PARTITIONS = 1000
+_MAX_VALUE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of a table, in terms of its partition columns; `start` is inclusive, `end` exclusive."""
+
+    partitions: tuple[str, ...] = ()
+    start: str | None = None
+    end: str | None = None
+    without: tuple[Scope, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Scope()
+
+    def describe(self) -> str:
+        """For people."""
+        if self.without:
+            return f"everything but {' and '.join(scope.describe() for scope in self.without)}"
+        if self.partitions:
+            shown = ", ".join(self.partitions[:5])
+            return f"partitions {shown}" + (f" and {len(self.partitions) - 5} more" if len(self.partitions) > 5 else "")
+        if self.is_everything:
+            return "everything"
+        return f"partitions from {self.start or 'the first'} until {self.end or 'the last'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that is stored; `from_json` turns it back."""
+        stored: dict[str, Any] = {"partitions": list(self.partitions), "start": self.start, "end": self.end}
+        return stored | {"without": [scope.to_json() for scope in self.without]}
+
+
+EVERYTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A part of main that was brought to a state of the source that the rest of main is not known to have.
+
+    frontier, definition_hash : which state that was
+    """
+
+    scope: Scope
+    frontier: str
+    definition_hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that is stored; `covered_from_json` turns it back."""
+        return {"scope": self.scope.to_json(), "frontier": self.frontier, "definition_hash": self.definition_hash}
+
+
+def from_json(stored: Mapping[str, Any] | None) -> Scope:
+    """Return the scope that `Scope.to_json` stored; None is everything."""
+    if stored is None:
+        return Scope()
+    without = tuple(from_json(each) for each in stored["without"])
+    return Scope(tuple(stored["partitions"]), stored["start"], stored["end"], without)
+
+
+def covered_from_json(stored: Mapping[str, Any]) -> Covered:
+    """Return what `Covered.to_json` stored."""
+    return Covered(from_json(stored["scope"]), stored["frontier"], stored["definition_hash"])
+
+
+def asked_scope(partitions: Sequence[object] = (), start: object = None, end: object = None) -> Scope:
+    """Return the scope that a person or a DAG asks for; an empty text counts as not given.
+
+    partitions : each one value, or the list of all partition columns' values; None is SQL's NULL
+    raises     : DefinitionError, for what is no scope
+    """
+    start, end = _value("from", start or None), _value("until", end or None)
+    names = tuple(dict.fromkeys(_partition(each) for each in partitions))
+    if names and (start is not None or end is not None):
+        raise DefinitionError("scope", "partitions and a range were given.", hint="Give one of them.")
+    if len(names) > _MAX_PARTITIONS:
+        raise DefinitionError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
+    if start is not None and end is not None and order(start) >= order(end):
+        raise DefinitionError(
+            "scope", f"the range from {start!r} until {end!r} is empty.", hint="`until` is exclusive."
+        )
+    return Scope(names, start, end)
+
+
+def check_scope(scope: Scope, table: RefreshableTable) -> None:
+    """Refuse a scope that the table cannot have.
+
+    raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
+    """
+    if scope.is_everything:
+        return
+    if not table.partition_by:
+        raise DefinitionError("scope", f"{table.name} has no natural partitions.", hint="Refresh all of it.")
+    for name in scope.partitions:
+        if len(partition_values(name)) != len(table.partition_by):
+            columns = ", ".join(table.partition_by)
+            raise DefinitionError("scope", f"partition {name} needs one value for each of {columns}.")
+    bound = table.frozen_before
+    if bound is None:
+        return
+    frozen = [name for name in scope.partitions if is_frozen(partition_values(name)[0], bound)]
+    if frozen or (scope.end is not None and order(scope.end) <= order(bound)):
+        raise FrozenPartitionError(
+            table.name, f"{(frozen or [scope.describe()])[0]} is frozen: older than {bound}.", frozen=frozen
+        )
+
+
+def is_frozen(value: str | None, bound: str) -> bool:
+    """True if a partition with this value in its first column is older than `bound`; NULL is not."""
+    return value is not None and order(value) < order(bound)
+
+
+def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str) -> Scope:
+    """Return what is not known to be at this state of the source: everything but what was covered at it."""
+    fresh = (c.scope for c in covered if (c.frontier, c.definition_hash) == (frontier, definition_hash))
+    return Scope(without=tuple(dict.fromkeys(fresh)))
+
+
+def order(value: str) -> tuple[int, Decimal, str]:
+    """Return what two values of one partition column are ordered by: numbers as numbers, all else as text."""
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return (1, Decimal(0), value)
+    return (0, number, "") if number.is_finite() else (1, Decimal(0), value)
+
+
+def _partition(asked: object) -> str:
+    values = list(asked) if isinstance(asked, list | tuple) else [asked]
+    if not values:
+        raise DefinitionError("scope", "a partition without values was given.")
+    return partition_name([_value("partition", value) for value in values])
+
+
+def _value(what: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and len(value) <= _MAX_VALUE):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise DefinitionError("scope", f"{what} {repr(value)[:80]} is not a text or a whole number.")

@@ -1,0 +1,261 @@
+"""What the owner of a refresh writes from the seal to the publish: its chunks, their progress, and what main has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, func, insert, select, update
+
+from airflow_mv_provider.core.frontier import fingerprint, from_json
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.phase import NEXT, Phase
+from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.core.scope import Covered
+from airflow_mv_provider.core.scope import from_json as scope_from_json
+from airflow_mv_provider.core.state import Ownership
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import LeaseLostError
+from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
+from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.rows import (
+    MAX_PARTITIONS_IN_HISTORY,
+    NOBODY,
+    NOT_COMPARED,
+    added,
+    is_owned,
+    partition_report,
+)
+
+_MAX_COVERED = 500  # scopes remembered; what is forgotten is refreshed once more than needed
+
+
+class MergingStore(Reader):
+    """The part of the store that only an owner uses. Each method asks for `Ownership`, and raises LeaseLostError."""
+
+    def seal(
+        self,
+        own: Ownership,
+        seal: Seal,
+        chunks: Sequence[Chunk],
+        seconds: Mapping[str, float],
+        frozen: Sequence[str] = (),
+    ) -> None:
+        """Write the seal and its chunks, and go from REFRESHING to MERGING.
+
+        frozen : partitions that differ and will be left as they are
+        """
+        stored = asdict(seal) | {"num_rows": seal.num_rows}
+        del stored["partitions"]
+        # A partition that is cut into slices is counted with the first of them.
+        chunk_of = {p: chunk.number for chunk in reversed(chunks) for p in chunk.partitions or ()}
+        rows = [
+            NOT_COMPARED
+            | {"refresh_id": own.refresh_id, "partition": p.partition, "chunk": chunk_of.get(p.partition, 0)}
+            | {"sealed_rows": p.num_rows, "sealed_digest": p.digest}
+            for p in seal.partitions
+        ]
+        planned = [
+            {
+                "refresh_id": own.refresh_id,
+                "number": chunk.number,
+                "is_whole_table": chunk.partitions is None,
+                "slice_index": chunk.slice.index if chunk.slice else None,
+                "slice_count": chunk.slice.count if chunk.slice else None,
+            }
+            for chunk in chunks
+        ]
+        with self._step(own, Phase.REFRESHING, Phase.MERGING) as db:
+            self._update_refresh(
+                db,
+                own,
+                seconds,
+                phase=Phase.MERGING,
+                seal=stored,
+                bytes_staging=seal.num_bytes,
+                frozen=list(frozen),
+            )
+            if rows:
+                db.execute(insert(Progress), rows)
+            db.execute(insert(ChunkRow), planned)
+
+    def record_chunk(self, own: Ownership, chunk: RecordedChunk, *, is_progressive: bool = False) -> None:
+        """Record that a chunk's corrections are written, and what they change in each partition.
+
+        is_progressive : its partitions are completed when main has it, and not now
+        """
+        written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
+        with self._owned(own, Phase.MERGING) as db:
+            is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
+            db.execute(update(ChunkRow).where(*is_this).values(**written))
+            is_sliced, num_pending = self._slices_left(db, own, chunk.number)
+            known = set(db.scalars(select(Progress.partition).where(Progress.refresh_id == own.refresh_id)))
+            for part in chunk.partitions:
+                counts = {
+                    "main_rows": part.counts.main,
+                    "rows_inserted": part.counts.inserted,
+                    "rows_updated": part.counts.updated,
+                    "rows_deleted": part.counts.deleted,
+                }
+                done: dict[str, Any] = {
+                    "is_completed": (not is_progressive or chunk.is_committed) and not num_pending,
+                    "position": part.position,
+                    "checkpoint_version": chunk.base_version,
+                }
+                key = {"refresh_id": own.refresh_id, "partition": part.partition}
+                if is_sliced:
+                    more = {name: getattr(Progress, name) + count for name, count in counts.items()}
+                    done["position"] = func.coalesce(part.position, Progress.position)
+                    db.execute(update(Progress).filter_by(**key).values(**done, **more))
+                elif part.partition in known:
+                    db.execute(update(Progress).filter_by(**key).values(**done, **counts))
+                else:
+                    sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
+                    db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
+            staged = Refresh.bytes_staging + chunk.num_bytes
+            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
+
+    def _slices_left(self, db: Connection, own: Ownership, number: int) -> tuple[bool, int]:
+        """Return whether a chunk is a slice of a partition, and how many slices of that are not recorded yet."""
+        of_mine = ChunkRow.refresh_id == own.refresh_id
+        index, count = db.execute(
+            select(ChunkRow.slice_index, ChunkRow.slice_count).where(of_mine, ChunkRow.number == number)
+        ).one()
+        if index is None or count is None:
+            return False, 0
+        of_partition = ChunkRow.number.between(number - index, number - index + count - 1)
+        is_pending = ChunkRow.base_version.is_(None)
+        return True, db.scalars(select(func.count()).where(of_mine, of_partition, is_pending)).one()
+
+    def record_committed(
+        self, own: Ownership, numbers: Sequence[int], version: int, counts: Counts, bytes_main: int
+    ) -> None:
+        """Record that main has these chunks since `version`, and count what they changed, once."""
+        mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
+        done = {"is_completed": True, "checkpoint_version": version}
+        with self._owned(own, Phase.MERGING) as db:
+            is_new = ChunkRow.committed_version.is_(None)
+            if db.execute(update(ChunkRow).where(*mine, is_new).values(committed_version=version)).rowcount:
+                of_these = (Progress.refresh_id == own.refresh_id, Progress.chunk.in_(numbers))
+                db.execute(update(Progress).where(*of_these).values(**done))
+                figures = added(counts, bytes_main)
+                db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**figures))
+
+    def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
+        """Forget all recorded corrections, because main moved; the next round compares again.
+
+        published : what this round put into main before main was seen to have moved, None if nothing; added to the
+                    refresh's counts, and from then on it can only run forward
+        """
+        blank = dict.fromkeys(
+            (
+                *("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes"),
+                "committed_version",
+            )
+        )
+        with self._owned(own, Phase.MERGING) as db:
+            mine = Progress.refresh_id == own.refresh_id
+            of_mine = ChunkRow.refresh_id == own.refresh_id
+            parts = db.scalars(select(func.count()).where(of_mine, ChunkRow.committed_version.is_not(None))).one()
+            db.execute(update(ChunkRow).where(of_mine).values(**blank))
+            db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
+            db.execute(update(Progress).where(mine).values(**NOT_COMPARED))
+            values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1}
+            if published is not None:
+                values |= added(published, bytes_main)
+            if published is not None or parts:
+                values["has_committed"] = True
+            db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**values))
+
+    def published(
+        self,
+        own: Ownership,
+        *,
+        main_version: int,
+        delta_id: str,
+        counts: Counts,
+        is_counted: bool = False,
+        digests: PublishedDigests | None,
+        bytes_main: int,
+        seconds: Mapping[str, float],
+    ) -> None:
+        """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late.
+
+        is_counted : its changes are in the refresh's figures already, commit by commit
+        """
+        with self._step(own, Phase.MERGING, Phase.CLEANUP) as db:
+            facts = (Refresh.upper, Refresh.definition, Refresh.scope, Refresh.frontier)
+            refresh = db.execute(select(*facts).where(Refresh.id == own.refresh_id)).one()
+            outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
+            definition_hash = RefreshableTable.model_validate(refresh.definition).content_hash
+            scope = scope_from_json(refresh.scope)
+            # Once everything else was covered too, main has one state of the source again.
+            is_whole = scope.is_everything or scope.without
+            done = Covered(scope, fingerprint(from_json(refresh.frontier)), definition_hash)
+            db.execute(
+                update(State)
+                .where(*is_owned(own))
+                .values(
+                    published_upper=refresh.upper,
+                    published_version=main_version,
+                    published_delta_id=delta_id,
+                    published_hash=definition_hash,
+                    covered=[] if is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
+                    published_digests=asdict(digests) if digests else None,
+                    is_main_trusted=True,
+                )
+            )
+            figures = (added(counts, bytes_main) if not is_counted else {}) | {
+                "rows_unchanged": counts.unchanged,
+                "main_version": main_version,
+                "outdated_digests_of": outdated["refresh_id"] if outdated else None,
+            }
+            partitions = self._partitions(db, own.refresh_id)
+            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
+
+    @contextmanager
+    def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:
+        """Open a transaction in which `own` holds; the row stays locked until its end."""
+        believed = (*is_owned(own), *(() if phase is None else (State.phase == phase,)))
+        with transaction(self.engine) as db:
+            held = db.execute(update(State).where(*believed).values(epoch=own.epoch))
+            if held.rowcount != 1:
+                raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
+            yield db
+
+    @contextmanager
+    def _step(self, own: Ownership, old: Phase, new: Phase) -> Iterator[Connection]:
+        assert new in NEXT[old]
+        with self._owned(own, old) as db:
+            yield db
+            after: dict[str, Any] = {"phase": new} | (NOBODY if new is Phase.NORMAL else {})
+            db.execute(update(State).where(*is_owned(own)).values(**after))
+
+    def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
+        is_this = Refresh.id == own.refresh_id
+        spent = dict(db.scalars(select(Refresh.phase_seconds).where(is_this)).one())
+        for phase, more in seconds.items():
+            spent[phase] = round(spent.get(phase, 0.0) + more, 3)
+        db.execute(update(Refresh).where(is_this).values(phase_seconds=spent, **values))
+
+    def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
+        changes = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
+        found = db.execute(
+            select(Progress.__table__)
+            .where(Progress.refresh_id == refresh_id)
+            .order_by(case((changes > 0, 0), else_=1), Progress.partition)
+            .limit(MAX_PARTITIONS_IN_HISTORY)
+        )
+        return sorted(
+            (
+                partition_report(p.partition, Counts(0, p.main_rows, p.rows_inserted, p.rows_updated, p.rows_deleted))
+                for p in found
+            ),
+            key=lambda p: str(p["partition"]),
+        )

@@ -1,0 +1,116 @@
+"""The ground that an epoch stands on: main is there and ours, older epochs fail, its log is known up to the base."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.fence import Commit, fence_version, has_fence, last_epoch
+from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.state import is_main_as_published
+from airflow_mv_provider.exceptions import (
+    EngineError,
+    EpochRegressionError,
+    FencedError,
+    MainMovedError,
+    MainUnsupportedError,
+)
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.publish import note_of
+from airflow_mv_provider.runner.work import Work
+from airflow_mv_provider.spark import storage
+
+log = logging.getLogger(__name__)
+
+_MAX_FENCES = 3
+
+
+class Ground:
+    """Main as one epoch found it.
+
+    is_fenced : this epoch's fence is in main's log
+    base      : main's version that chunks are compared with; moved on when main was
+    delta_id  : main's own id
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.is_fenced = False
+        self.base = 0
+        self.delta_id = ""
+        self._work = work
+        self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
+        self._num_fences = 0
+
+    def fence(self) -> None:
+        """Try the fence once; whether it is there is what main's log says.
+
+        raises : FencedError, when a later epoch owns main; EpochRegressionError; what is wrong with main or the source
+        """
+        work = self._work
+        self._prepare_main()
+        published = work.store.state(work.table.id).published_version
+        newest = work.main.log()[0].version
+        epoch = work.own.epoch
+        try:
+            with durable(Write.FENCE):
+                work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
+        except (FencedError, EngineError, MainMovedError) as error:
+            # Failed, or done with its answer lost: the log tells which.
+            work.lease.check(is_cancellable=False)
+            log.info("The fence of epoch %d met %s", epoch, error)
+        commits = work.main.log(newest if published is None else min(newest, published))
+        if last_epoch(commits) > epoch:
+            raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
+        self.is_fenced = has_fence(commits, epoch)
+        self.base = commits[0].version
+        self._commits = commits
+        self._num_fences += 1
+        if not self.is_fenced and self._num_fences == _MAX_FENCES:
+            raise EpochRegressionError(
+                work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
+            )
+
+    def published_digests(self) -> PublishedDigests | None:
+        """Return the digests of the last publish, if main at the base provably still is what they say."""
+        work = self._work
+        state = work.store.state(work.table.id)
+        if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
+            return None
+        return state.published_digests if is_main_as_published(state, self.delta_id, self._commits) else None
+
+    def _prepare_main(self) -> None:
+        """Create main if it is missing; refuse what cannot be ours.
+
+        Once sealed, the source is not asked any more: it may be gone.
+        """
+        work = self._work
+        found = work.main.detail()
+        if work.refresh.seal is not None:
+            if found is None:
+                raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
+            self.delta_id = found.delta_id
+            return
+        rows = work.whole_source()
+        columns = schema.columns_of(rows.schema.jsonValue())
+        definition = work.definition
+        schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
+        if found is None:
+            if storage.has_files(work.spark, work.table.location):
+                raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
+            with durable(Write.CREATE_MAIN):
+                work.main.create(rows.schema, definition.partition_by)
+            found = work.main.detail()
+            assert found is not None
+        self.delta_id = found.delta_id
+        if found.partition_by != definition.partition_by:
+            raise MainUnsupportedError(
+                work.table.name,
+                f"main is partitioned by {_listed(found.partition_by)}, "
+                f"the definition by {_listed(definition.partition_by)}.",
+                hint="Partitions of a table cannot be changed in place: choose another name.",
+            )
+        schema.check_same(work.table.name, columns, work.layout.columns)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,181 @@
+"""The steps of MERGING: compare chunk by chunk, judge, publish, and start over when main has moved.
+
+    atomic       compare every chunk ─▶ judge the exact counts ─▶ one commit ─▶ published
+    progressive  judge by keys ─▶ (compare the chunks of some partitions ─▶ one commit ─▶ recorded)... ─▶ published
+
+A commit is believed when main's log shows it. Whoever takes over finds recorded chunks in the database and their
+commits in the log, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from airflow_mv_provider.core.fence import Move, Standing, next_move, next_txn_version
+from airflow_mv_provider.core.guard import Counts, Refusal, judge
+from airflow_mv_provider.core.progress import Chunk, RecordedChunk, Seal, digests_to_keep, part_number, total
+from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
+from airflow_mv_provider.runner.comparison import Comparison
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.fencing import Ground
+from airflow_mv_provider.runner.phase_clock import PhaseClock
+from airflow_mv_provider.runner.publish import Publisher
+from airflow_mv_provider.runner.work import Work
+from airflow_mv_provider.spark.digests import Buckets
+
+log = logging.getLogger(__name__)
+
+_MAX_ROUNDS = 5
+
+
+class Merging:
+    """One attempt's way from the seal to main."""
+
+    def __init__(self, work: Work, ground: Ground, clock: PhaseClock) -> None:
+        self._work = work
+        self._ground = ground
+        self._clock = clock
+        self._publisher = Publisher(work)
+        self._has_tried_before = False
+        self._comparison: Comparison | None = None  # of the seal with main at the base
+
+    @property
+    def has_tried_publish(self) -> bool:
+        """True if a commit of this epoch may have reached main."""
+        return self._has_tried_before or self._publisher.has_tried
+
+    @property
+    def has_committed(self) -> bool:
+        """True if main is known to hold a commit of this refresh that another round has to follow."""
+        return self._work.current().has_committed
+
+    def is_published(self, recorded: Sequence[RecordedChunk]) -> bool:
+        """True if main is known to hold a commit of this refresh."""
+        return self.has_committed or (bool(recorded) and bool(self._publisher.look(recorded)[1].published))
+
+    def know(self, seal: Seal, buckets: Buckets | None) -> None:
+        """Keep what staging has found out already of where the seal and main differ."""
+        self._comparison = self._new_comparison(seal, buckets)
+
+    def compare(self, chunk: Chunk) -> None:
+        """Work out one chunk's corrections and record them."""
+        record = self._compared().compare(chunk, self._work.current().merge_round)
+        with durable(Write.PROGRESS):
+            self._work.store.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
+
+    def publish(self, recorded: Sequence[RecordedChunk]) -> None:
+        """Take one step towards the commit of everything, or its confirmation; the next look at main's log tells.
+
+        recorded : all chunks; of a progressive refresh, all of them committed
+        """
+        counts = total(recorded)
+        commits, standing = self._publisher.look(recorded)
+        has_changes = bool(counts.changes) and not self._work.is_progressive
+        match next_move(standing, has_changes=has_changes):
+            case Move.DONE:
+                self._published(standing, counts)
+            case Move.START_OVER:
+                self._start_over(standing, counts)
+            case Move.MERGE:
+                if not self.has_committed:
+                    self._judge(counts)
+                txn_version = next_txn_version(commits, self._work.own.epoch)
+                self._publisher.merge(self._work.layout, recorded, txn_version)
+
+    def publish_part(self, recorded: Sequence[RecordedChunk], numbers: Sequence[int]) -> None:
+        """Take one step towards the commit of some chunks, which hold whole partitions between them.
+
+        recorded : all chunks that are recorded
+        """
+        chunks, part = [chunk for chunk in recorded if chunk.number in numbers], part_number(numbers)
+        commits, standing = self._publisher.look(chunks, part)
+        counts = total(chunks)
+        if standing.published:
+            version, num_bytes = standing.published[-1].version, standing.bytes_added
+            with durable(Write.COMMITTED):
+                self._work.store.record_committed(self._work.own, numbers, version, counts, num_bytes)
+            return
+        if standing.foreign:
+            self._start_over(standing, counts)
+            return
+        if not self.has_committed and not any(chunk.committed_version is not None for chunk in recorded):
+            self._judge_by_keys()
+        txn_version = next_txn_version(commits, self._work.own.epoch)
+        self._publisher.merge(self._work.layout, chunks, txn_version, part)
+
+    def close(self) -> None:
+        """Let Spark forget what it keeps for the comparison."""
+        if self._comparison is not None:
+            self._comparison.close()
+            self._comparison = None
+
+    def _judge(self, counts: Counts) -> None:
+        if refusal := self._refusal(counts):
+            raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
+
+    def _judge_by_keys(self) -> None:
+        """Judge before the first commit, when not every chunk is compared: what would be deleted follows from keys."""
+        compared = self._compared()
+        if self._refusal(compared.most_deleted()):
+            self._judge(compared.deleted_by_keys())
+
+    def _refusal(self, counts: Counts) -> Refusal | None:
+        work = self._work
+        return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
+
+    def _compared(self) -> Comparison:
+        if self._comparison is None:
+            seal = self._work.current().seal
+            assert seal is not None
+            self._comparison = self._new_comparison(seal)
+        return self._comparison
+
+    def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
+        work = self._work
+        return Comparison(
+            work.main,
+            work.layout,
+            seal,
+            work.source_rows,
+            work.workspace,
+            work.own.epoch,
+            self._ground.base,
+            self._ground.published_digests(),
+            is_adopting=work.definition.adopt and work.store.state(work.table.id).published_version is None,
+            buckets=buckets,
+        )
+
+    def _published(self, standing: Standing, counts: Counts) -> None:
+        work = self._work
+        version = standing.published[-1].version if standing.published else standing.latest
+        seal = work.current().seal
+        assert seal is not None
+        with durable(Write.PUBLISHED):
+            work.store.published(
+                work.own,
+                main_version=version,
+                delta_id=self._ground.delta_id,
+                counts=counts,
+                # Each commit of a progressive refresh was counted when it was recorded.
+                is_counted=work.is_progressive,
+                # Digests of a part of main are no digests of main.
+                digests=digests_to_keep(seal, work.own.refresh_id) if work.refresh.scope.is_everything else None,
+                bytes_main=standing.bytes_added,
+                seconds=self._clock.spent(),
+            )
+
+    def _start_over(self, standing: Standing, counts: Counts) -> None:
+        """Discard the corrections: they were for a main that is no more."""
+        work = self._work
+        who = ", ".join(f"{c.operation} at version {c.version}" for c in standing.foreign[:3])
+        if work.current().merge_round + 1 >= _MAX_ROUNDS:
+            raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
+        log.warning("%s: main was changed by others (%s); comparing again", work.table.name, who)
+        is_new = bool(standing.published) and not work.is_progressive
+        with durable(Write.DISCARD):
+            work.store.discard_chunks(work.own, counts if is_new else None, standing.bytes_added)
+        self._has_tried_before = True
+        self._publisher = Publisher(work)
+        self._ground.base = standing.latest
+        self.close()

@@ -1,0 +1,39 @@
+"""The options of a command that refreshes, for every program that has one; `core.request` checks their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_Function = Callable[..., Any]
+
+
+def scope_options(function: _Function) -> _Function:
+    """Give a command the options that say which partitions to refresh."""
+    for option in (
+        click.option("--stale", is_flag=True, help="Only what refreshes of some partitions left out of date."),
+        click.option("--until", metavar="VALUE", help="Only partitions before this one."),
+        click.option("--from", metavar="VALUE", help="Only partitions from this one on, by the first column."),
+        click.option(
+            "--partition", "partitions", metavar="VALUE", multiple=True, callback=_partitions,
+            help="Only this partition; a JSON list where there are several columns. May be repeated.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def _partitions(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Any]:
+    return [_partition(value) for value in values]
+
+
+def _partition(text: str) -> Any:
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,62 @@
+"""What is left of a progressive refresh: each part is compared, then committed, before the next one is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.plan import Compare, Fence, Publish, PublishPart, remaining
+from airflow_mv_provider.core.progress import REST, Chunk, Slice, part_number
+
+WHOLE = Chunk(0, ("[1]",))
+CUT = (Chunk(1, ("[2]",), Slice(0, 2)), Chunk(2, ("[2]",), Slice(1, 2)))
+LAST = Chunk(REST, ())
+CHUNKS = (WHOLE, *CUT, LAST)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "committed", "expected"),
+    [
+        (
+            (),
+            (),
+            (
+                *(Compare(WHOLE), PublishPart((WHOLE,))),
+                *(Compare(CUT[0]), Compare(CUT[1]), PublishPart(CUT)),
+                *(Compare(LAST), PublishPart((LAST,)), Publish()),
+            ),
+        ),
+        (
+            {0},
+            (),
+            (
+                *(PublishPart((WHOLE,)), *map(Compare, CUT), PublishPart(CUT)),
+                *(Compare(LAST), PublishPart((LAST,)), Publish()),
+            ),
+        ),
+        ({0, 1}, {0}, (Compare(CUT[1]), PublishPart(CUT), Compare(LAST), PublishPart((LAST,)), Publish())),
+        ({0, 1, 2}, {0, 1}, (PublishPart(CUT), Compare(LAST), PublishPart((LAST,)), Publish())),
+        ({0, 1, 2, REST}, {0, 1, 2, REST}, (Publish(),)),
+    ],
+)  # fmt: skip
+def test_progressive(recorded, committed, expected):
+    steps = remaining(
+        Phase.MERGING,
+        is_fenced=True,
+        chunks=CHUNKS,
+        recorded=recorded,
+        committed=committed,
+        is_progressive=True,
+    )
+
+    assert steps == expected
+
+
+def test_a_new_owner_fences_before_it_commits():
+    steps = remaining(Phase.MERGING, is_fenced=False, chunks=CHUNKS, recorded={0}, is_progressive=True)
+
+    assert steps[:2] == (Fence(), PublishPart((WHOLE,)))
+
+
+def test_parts_have_numbers_that_differ_from_a_commit_of_everything():
+    assert [part_number([REST]), part_number([0]), part_number([1, 2])] == [1, 2, 3]

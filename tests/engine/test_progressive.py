@@ -1,0 +1,156 @@
+"""Progressive: each commit brings whole partitions, a resumed refresh goes on, an abandoned one is made good."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import GuardRefusedError, KeyMovedError, RefreshCancelledError
+from tests.conftest import Crash
+from tests.scenarios.conftest import at_point, check_invariants, snapshots
+
+__all__ = ["at_point"]
+pytestmark = pytest.mark.slow
+
+FIRST = "SELECT id, CAST(id % 2 AS INT) AS p, concat('v', id) AS v FROM range(20)"
+# Partition 0 changes, 1 goes with the rest, 9 is new.
+LATER = """
+    SELECT id, CAST(CASE WHEN id >= 20 THEN 9 ELSE 0 END AS INT) AS p,
+           CASE WHEN id = 10 THEN 'late' ELSE concat('v', id) END AS v
+    FROM range(24) WHERE (id % 2 = 0 OR id >= 20) AND id <> 8
+"""
+NUM_COMMITS = 2 + 3
+ALLOWED = ["max_deleted_fraction"]
+
+
+@pytest.fixture
+def table(prepared):
+    """Published once, in two partitions, one to a chunk."""
+
+    def build(lake):
+        lake.write(FIRST)
+        lake.apply(partition_by=["p"], key=["id", "p"], publish="progressive", chunk_rows=10)
+        lake.refresh()
+
+    return prepared("progressive", build)
+
+
+def by_partition(rows):
+    """Rows of a snapshot, in the columns' order by name (id, p, v), by their partition."""
+    found = {}
+    for row in rows:
+        found.setdefault(row[1], []).append(row)
+    return found
+
+
+def check_partitions(lake, *published):
+    """Every partition that any reader saw is as one of the published snapshots has it."""
+    allowed = [by_partition(rows) for rows in ([], *published)]
+    for snapshot in snapshots(lake):
+        for partition, rows in by_partition(snapshot).items():
+            assert any(rows == each.get(partition) for each in allowed), f"partition {partition} was never published"
+
+
+def commits(lake):
+    return [row for row in lake.sql("DESCRIBE HISTORY {t}") if row.operation == "MERGE"]
+
+
+def test_each_commit_brings_whole_partitions(table):
+    before = table.rows()
+    table.write(LATER)
+
+    report = table.refresh(overrides=ALLOWED)
+
+    assert (report.outcome, report.rows_inserted, report.rows_updated, report.rows_deleted) == ("published", 4, 1, 11)
+    assert report.rows_unchanged == 8
+    check_invariants(table)
+    check_partitions(table, before, table.rows("raw/orders"))
+    assert len(commits(table)) == NUM_COMMITS
+    assert report.bytes_main > 0
+    assert {p.partition: p.rows_inserted for p in report.partitions if p.rows_inserted} == {'["9"]': 4}
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("changes.before:2", "publish.after", "publish.after:3", "committed.before", "committed.after:2"),
+        *("published.before", "staging_delete.before"),
+    ],
+)
+def test_next_refresh_goes_on_after_a_crash(table, crash_at, point):
+    before = table.rows()
+    table.write(LATER)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh(overrides=ALLOWED)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresher().recover(table.caller())
+
+    check_invariants(table)
+    check_partitions(table, before, table.rows("raw/orders"))
+    assert len(commits(table)) == NUM_COMMITS, "a part was committed twice, or not at all"
+    (ended, *_) = table.store.history(table.store.table("orders").id)
+    assert (ended.rows_inserted, ended.rows_updated, ended.rows_deleted, ended.rows_unchanged) == (4, 1, 11, 8)
+
+
+def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_makes_it_good(table, at_point):
+    before = table.rows()
+    table.write(LATER)
+    at_point("committed.after", lambda: table.store.request_cancel(table.store.table("orders").id, "somebody"))
+
+    with pytest.raises(RefreshCancelledError):
+        table.refresh(overrides=ALLOWED)
+
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    (ended, *_) = table.store.history(table.store.table("orders").id)
+    assert (ended.outcome, ended.rows_updated, ended.rows_deleted) == (Outcome.CANCELLED, 1, 1)
+    assert table.rows() not in (before, table.rows("raw/orders"))
+    report = table.refresh(overrides=ALLOWED)
+    assert report.reason == "main may have been changed by others"
+    check_invariants(table)
+    check_partitions(table, before, table.rows("raw/orders"))
+
+
+def test_a_foreign_write_between_two_commits_is_corrected_for(table, at_point):
+    table.write(LATER)
+
+    def meddle():
+        table.sql("INSERT INTO {t} VALUES (1000, CAST(0 AS INT), 'foreign')")
+        table.sql("DELETE FROM {t} WHERE id = 12")
+
+    at_point("committed.after", meddle)
+
+    report = table.refresh(overrides=ALLOWED)
+
+    assert report.outcome is Outcome.PUBLISHED
+    check_invariants(table)
+
+
+def test_guards_judge_before_the_first_commit(table):
+    before = table.rows()
+    table.write("SELECT id, CAST(id % 2 AS INT) AS p, concat('w', id) AS v FROM range(10)")
+
+    with pytest.raises(GuardRefusedError, match=r"10 of main's 20 rows would be deleted"):
+        table.refresh()
+
+    assert (table.phase(), table.rows(), table.workspaces()) == ("NORMAL", before, [])
+    assert len(commits(table)) == 2
+
+
+def test_moved_key_is_refused_before_the_seal(lake):
+    lake.write(FIRST)
+    lake.apply(partition_by=["p"], publish="progressive", chunk_rows=10)
+    lake.refresh()
+    before = lake.rows()
+    lake.write(FIRST.replace("CAST(id % 2 AS INT)", "CAST(CASE WHEN id = 7 THEN 0 ELSE id % 2 END AS INT)"))
+
+    with pytest.raises(KeyMovedError, match=r'key \{"id":7\}') as caught:
+        lake.refresh()
+
+    assert caught.value.facts["samples"] == ['{"id":7}']
+    assert (lake.phase(), lake.rows(), lake.workspaces()) == ("NORMAL", before, [])
+    lake.apply(partition_by=["p"], publish="atomic", chunk_rows=10)
+    lake.refresh()
+    check_invariants(lake)

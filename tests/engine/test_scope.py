@@ -1,0 +1,222 @@
+"""A refresh of some partitions: nothing outside is read into main, changed or deleted, and nobody takes it for all."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
+from tests.scenarios.conftest import check_invariants
+
+pytestmark = pytest.mark.slow
+
+FIRST = """
+    SELECT id, date_add(DATE'2013-01-01', CAST(id % 4 AS INT)) AS on_day, concat('v', id) AS v FROM range(40)
+"""
+LATER = """
+    SELECT id, date_add(DATE'2013-01-01', CAST(id % 4 AS INT)) AS on_day, concat('w', id) AS v
+    FROM range(44) WHERE id <> 1
+"""
+SECOND, THIRD = "2013-01-02", "2013-01-03"
+
+
+@pytest.fixture
+def table(prepared):
+    """Published once, four days with ten rows each; then every row of the source changed."""
+
+    def build(lake):
+        lake.write(FIRST)
+        lake.apply(partition_by=["on_day"], key=["id", "on_day"])
+        lake.refresh()
+        lake.write(LATER)
+
+    return prepared("four-days", build)
+
+
+def expected(lake, old, is_new):
+    """Main as it should be: partitions for which `is_new` holds from the source, all others as they were."""
+    rows = [row for row in old if not is_new(str(row[1]))] + [
+        row for row in lake.rows("raw/orders") if is_new(str(row[1]))
+    ]
+    return Counter(rows)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_new"),
+    [
+        ({"partitions": [SECOND, "2013-01-04", "2020-01-01"]}, lambda day: day in (SECOND, "2013-01-04")),
+        ({"from": SECOND, "until": "2013-01-04"}, lambda day: SECOND <= day < "2013-01-04"),
+        ({"until": SECOND}, lambda day: day < SECOND),
+    ],
+    ids=str,
+)
+def test_only_the_scope_changes(table, asked, is_new):
+    old = table.rows()
+
+    report = table.refresh(**asked)
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert Counter(table.rows()) == expected(table, old, is_new)
+    assert report.scope is not None
+    assert report.reason.startswith("asked for partitions")
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+
+
+def test_refresh_of_everything_brings_the_rest(table):
+    table.refresh(partitions=[SECOND])
+
+    report = table.refresh()
+
+    assert (report.outcome, report.reason) == (
+        Outcome.PUBLISHED,
+        "refreshes before this one covered only some partitions",
+    )
+    check_invariants(table)
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_first_refresh_may_be_of_some_partitions(lake):
+    lake.write(FIRST)
+    lake.apply(partition_by=["on_day"], key=["id", "on_day"])
+
+    report = lake.refresh(partitions=[SECOND])
+
+    assert report.rows_inserted == 10
+    assert Counter(lake.rows()) == expected(lake, [], lambda day: day == SECOND)
+    assert lake.refresh(**{"from": THIRD}).rows_inserted == 20
+    assert lake.refresh().rows_inserted == 10
+    check_invariants(lake)
+
+
+def test_scope_with_nothing_in_it_is_no_empty_source(table):
+    report = table.refresh(partitions=["2020-01-01"])
+
+    assert (report.outcome, report.rows_inserted, report.rows_deleted) == (Outcome.PUBLISHED, 0, 0)
+
+
+def test_scope_that_lost_all_its_rows_is_refused(table):
+    old = table.rows()
+    table.write(f"SELECT * FROM ({LATER}) WHERE on_day <> DATE'{SECOND}'")
+
+    with pytest.raises(GuardRefusedError, match="the source has no rows; main has 10"):
+        table.refresh(partitions=[SECOND])
+
+    assert table.rows() == old
+    overrides = ["allow_empty", "max_deleted_fraction"]
+    assert table.refresh(partitions=[SECOND], overrides=overrides).rows_deleted == 10
+
+
+def test_the_same_scope_again_finds_nothing_but_looks(table):
+    table.refresh(partitions=[SECOND])
+
+    again = table.refresh(partitions=[SECOND])
+
+    assert (again.outcome, again.rows_unchanged, again.rows_inserted) == (Outcome.PUBLISHED, 10, 0)
+
+
+def test_stale_leaves_out_what_is_fresh_and_then_all_is(table):
+    table.refresh(partitions=[SECOND])
+    table.refresh(**{"from": THIRD, "until": "2013-01-04"})
+
+    report = table.refresh(stale=True)
+
+    assert report.rows_updated == 20
+    assert report.scope == f'everything but partitions ["{SECOND}"] and partitions from {THIRD} until 2013-01-04'
+    check_invariants(table)
+    assert table.refresh(stale=True).outcome is Outcome.NOTHING_TO_DO
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_stale_believes_nothing_of_an_older_state_or_of_a_main_that_others_changed(table):
+    table.refresh(partitions=[SECOND])
+    table.write(FIRST)
+    assert table.refresh(stale=True).scope is None
+    check_invariants(table)
+    table.write(LATER)
+    table.refresh(partitions=[SECOND])
+    table.sql(f"DELETE FROM {{t}} WHERE on_day = DATE'{SECOND}'")
+    table.refresh(stale=True)
+    check_invariants(table)
+
+
+def test_source_that_goes_back_to_what_was_published_before_a_scope_is_compared(lake):
+    """Files, unlike Delta, may have the same token again: only a whole refresh may say that nothing is new."""
+    place = lake.root / "raw" / "days"
+    place.mkdir(parents=True)
+    file, aside = place / "a.csv", lake.root / "aside.csv"
+    file.write_text("id,on_day,v\n1,2013-01-01,old\n2,2013-01-02,old\n")
+    source = {"type": "files", "path": "raw/days", "format": "csv", "schema": "id INT, on_day STRING, v STRING"}
+    lake.apply(source=source, partition_by=["on_day"], key=["id", "on_day"])
+    lake.refresh()
+    file.rename(aside)
+    (place / "b.csv").write_text("id,on_day,v\n1,2013-01-01,new\n2,2013-01-02,new\n")
+    lake.refresh(partitions=["2013-01-01"])
+    (place / "b.csv").unlink()
+    aside.rename(file)
+
+    report = lake.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert lake.rows() == [(1, "2013-01-01", "old"), (2, "2013-01-02", "old")]
+
+
+def test_read_only_looks_at_the_scope_alone(table):
+    report = table.refresh(read_only=True, partitions=[SECOND])
+
+    assert (report.outcome, report.rows_updated, report.rows_inserted, report.rows_deleted) == (
+        Outcome.DIFFERENCES,
+        *(9, 1, 1),
+    )
+
+
+def test_a_row_that_moved_into_the_scope_is_refused(lake):
+    lake.write(FIRST)
+    lake.apply(partition_by=["on_day"])
+    lake.refresh()
+    old = lake.rows()
+    lake.write(FIRST.replace("CAST(id % 4 AS INT)", "CAST(CASE WHEN id = 8 THEN 1 ELSE id % 4 END AS INT)"))
+
+    with pytest.raises(KeyMovedError, match=r'\{"id":8\}'):
+        lake.refresh(partitions=[SECOND])
+
+    assert (lake.rows(), lake.phase(), lake.workspaces()) == (old, "NORMAL", [])
+    lake.refresh()
+    check_invariants(lake)
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"partitions": ["tomorrow"]}, "'tomorrow' is not a value of 'on_day', which is a date"),
+        ({"from": "2013-02-30"}, "'2013-02-30' is not a value of 'on_day'"),
+        ({"partitions": [[SECOND, "x"]]}, "needs one value for each of on_day"),
+        ({"partitions": ["2013-01-01'); DROP TABLE orders; --"]}, "is not a value of 'on_day'"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_none_is_refused_and_leaves_nothing(table, asked, problem):
+    old = table.rows()
+
+    with pytest.raises(DefinitionError, match=problem.replace("(", r"\(")):
+        table.refresh(**asked)
+
+    assert (table.phase(), table.rows(), table.workspaces()) == ("NORMAL", old, [])
+
+
+def test_frozen_partitions_are_left_and_reported(table):
+    old = table.rows()
+    table.apply(partition_by=["on_day"], key=["id", "on_day"], frozen_before=THIRD)
+
+    report = table.refresh()
+
+    assert Counter(table.rows()) == expected(table, old, lambda day: day >= THIRD)
+    assert report.frozen == ('["2013-01-01"]', '["2013-01-02"]')
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+    for asked in ({"partitions": [SECOND]}, {"until": THIRD}):
+        with pytest.raises(FrozenPartitionError, match="is frozen: older than 2013-01-03"):
+            table.refresh(**asked)
+    table.apply(partition_by=["on_day"], key=["id", "on_day"])
+    assert table.refresh().rows_updated == 19
+    check_invariants(table)
