@@ -191,6 +191,30 @@ def cancel(settings: Settings, name: str) -> Answer:
 
 
 @main.command()
+@click.argument("name")
+@_answering
+def pause(settings: Settings, name: str) -> Answer:
+    """Let no new refresh of a table begin. One under way goes on."""
+    store = open_store(settings)
+    record = store.table(name)
+    paused = store.pause(record.id, command_line_caller().user)
+    state = store.state(record.id)
+    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} goes on with its refresh."
+    text = f"{name}: {'paused' if paused else 'it is paused already'}.{rest}"
+    return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
+
+
+@main.command()
+@click.argument("name")
+@_answering
+def resume(settings: Settings, name: str) -> Answer:
+    """Let refreshes of a paused table begin again."""
+    store = open_store(settings)
+    resumed = store.resume(store.table(name).id)
+    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it is not paused'}.")
+
+
+@main.command()
 @_answering
 def recover(settings: Settings) -> Answer:
     """End every refresh whose process died. Also removes the files that ended refreshes left."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Engine, case, delete, exc, func, insert, select, update
+from sqlalchemy import Connection, Engine, case, delete, exc, insert, select, update
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
@@ -30,6 +30,7 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import LeaseLostError, TableConflictError
+from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
@@ -37,8 +38,9 @@ from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.models import SourceBindingRow as Binding
-from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
 from airflow_mv_provider.metadata.rows import (
     NEVER_REFRESHED,
     NOBODY,
@@ -54,7 +56,7 @@ from airflow_mv_provider.metadata.rows import (
 _MAX_PARTITIONS_IN_HISTORY = 1000
 
 
-class Store(Reader):
+class Store(Control):
     """Everything that changes the database.
 
     now : the clock that judges leases; the database's own unless a test passes another
@@ -62,6 +64,7 @@ class Store(Reader):
 
     def __init__(self, engine: Engine, now: Now = database_now) -> None:
         super().__init__(engine, now)
+        self.queue = Queue(engine, self._now)
 
     def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
         """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
@@ -112,7 +115,7 @@ class Store(Reader):
     ) -> Ownership | None:
         """Mint and acquire in one step: bind the source, write the refresh's row, take the table.
 
-        returns : None when somebody else was faster; nothing is written then
+        returns : None when somebody else was faster or comes first, or the table was paused; nothing is written then
         """
         assert refresh.batch is not None
         owned = new_owner(caller, epoch, self._now(), lease_ms)
@@ -120,10 +123,13 @@ class Store(Reader):
             taken = db.execute(
                 update(State)  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
                 .where(State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+                .where(State.paused_ms.is_(None), State.dropping_ms.is_(None))
+                .where(nobody_is_ahead(seen.table_id, caller.key, self._now()))
                 .values(phase=Phase.REFRESHING, refresh_id=refresh.id, **owned)
             )
             if taken.rowcount != 1:
                 return None
+            db.execute(delete(Ticket).where(Ticket.table_id == seen.table_id, Ticket.caller_key == caller.key))
             key = {"table_id": seen.table_id, "upper": refresh.batch.upper}
             if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
                 db.execute(insert(Binding).values(**key, frontier=to_json(refresh.frontier), bound_ms=self._now()))
@@ -323,17 +329,6 @@ class Store(Reader):
         ended = {"outcome": Outcome.ABANDONED, "finished_ms": self._now()}
         with transaction(self.engine) as db:
             db.execute(update(Refresh).where(*running, *is_stale).values(**ended))
-
-    def request_cancel(self, table_id: int, user: str | None) -> bool:
-        """Ask the refresh under way to stop; False when none is, or when main already has it."""
-        cancellable = State.phase.in_((Phase.REFRESHING, Phase.MERGING))
-        values = {
-            "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
-            "cancel_requested_by": user,
-        }
-        with transaction(self.engine) as db:
-            asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
-        return asked.rowcount == 1
 
     @contextmanager
     def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:

@@ -140,6 +140,45 @@ def test_cancel_asks_a_refresh_under_way(amv):
     assert "requested" in amv("status", "orders").out
 
 
+# -- pause, resume --
+
+
+def test_paused_table_begins_no_refresh_and_says_how_to_go_on(amv):
+    amv("apply", amv.file(ORDERS))
+
+    paused, again = amv("pause", "orders", "--json"), amv("pause", "orders")
+    refused = amv("refresh", "orders", "--json")
+    shown, listed = amv("status", "orders"), amv("status")
+
+    assert (paused.code, paused.document["paused"]) == (0, True)
+    assert "paused already" in again.out
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
+    assert "amv resume" in refused.document["error"]["hint"]
+    assert "no new refresh begins" in shown.out
+    assert "NORMAL, paused" in listed.out
+    assert amv("history", "orders", "--json").document["refreshes"] == []
+
+
+def test_pause_lets_a_refresh_under_way_go_on(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("pause", "orders")
+
+    assert "elsewhere:1 goes on" in said.out
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_resumed_table_is_as_before(amv):
+    amv("apply", amv.file(ORDERS))
+    amv("pause", "orders")
+
+    resumed, again = amv("resume", "orders", "--json"), amv("resume", "orders", "--json")
+
+    assert (resumed.document["resumed"], again.document["resumed"]) == (True, False)
+    assert amv("status", "orders", "--json").document["paused_since"] is None
+
+
 # -- exit codes --
 
 
@@ -155,7 +194,7 @@ def test_a_table_that_somebody_refreshes_is_worth_a_retry(amv):
     assert "elsewhere:1" in said.document["error"]["message"]
 
 
-@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel"])
+@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel", "pause", "resume"])
 def test_an_unknown_table_needs_a_person(amv, command):
     said = amv(command, "nope", "--json")
 
@@ -281,7 +320,7 @@ _WITHOUT_SPARK = """
 import sys
 from airflow_mv_provider.cli import main
 for command in (["apply", sys.argv[1]], ["status"], ["status", "orders"], ["history", "orders"], ["cancel", "orders"],
-                ["db", "check"], ["db", "migrate"], ["schema"]):
+                ["pause", "orders"], ["resume", "orders"], ["db", "check"], ["db", "migrate"], ["schema"]):
     try:
         main(command)
     except SystemExit as end:

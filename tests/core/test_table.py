@@ -87,7 +87,7 @@ def test_defaults_are_careful():
         ({"partition_by": ["p", "p"]}, "a column is named twice"),
         ({"publish": "progressive"}, "publish"),
         ({"on_conflict": "overwrite"}, "on_conflict"),
-        ({"concurrency": "queue"}, "concurrency"),
+        ({"concurrency": "wait"}, "concurrency"),
         ({"schema_policy": "evolve"}, "schema_policy"),
         ({"adopt": "yes"}, "adopt"),
         ({"adopt": 1}, "adopt"),
