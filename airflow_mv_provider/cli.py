@@ -42,6 +42,7 @@ from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
@@ -126,9 +127,16 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
         except MvError as problem:
             error = problem
             break
-        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location})
+        pending = store.status(record).pending_definition  # what a refresh under way began without
+        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location, "pending": pending})
     rows = [(each["table"], each["location"]) for each in applied]
-    text = "\n".join(table(("table", "location"), rows, numbers_from=2))
+    lines = table(("table", "location"), rows, numbers_from=2)
+    lines += [
+        f"{each['table']}: a refresh is under way and keeps the {', '.join(each['pending'])} that it began with."
+        for each in applied
+        if each["pending"]
+    ]
+    text = "\n".join(lines)
     if error is None:
         return Answer({"tables": applied}, text)
     report = error_report(error)
@@ -143,12 +151,19 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
+@click.option(
+    "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
+    help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
+)  # fmt: skip
 @functools.partial(_answering, is_refresh=True)
-def refresh(settings: Settings, name: str, read_only: bool, overrides: tuple[str, ...], force: bool) -> Answer:
+def refresh(
+    settings: Settings, name: str, read_only: bool, overrides: tuple[str, ...], force: bool, wait_s: float
+) -> Answer:
     """Bring a table up to date with its source."""
     with _refresher(settings) as refresher:
+        who = command_line_caller()
         report = refresh_answer(
-            refresher, name, command_line_caller(), read_only=read_only, overrides=overrides, force=force
+            refresher, name, who, read_only=read_only, overrides=overrides, force=force, wait_s=wait_s
         )
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
 

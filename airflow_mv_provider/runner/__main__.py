@@ -23,6 +23,7 @@ from airflow_mv_provider.report_text import error_text, refresh_text
 from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.settings import from_environment
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
@@ -33,17 +34,18 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="TABLE")
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
+@click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
-def main(name: str, read_only: bool, overrides: tuple[str, ...], as_json: bool) -> None:
+def main(name: str, read_only: bool, overrides: tuple[str, ...], wait_s: float, as_json: bool) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
-    report = _report(name, overrides, read_only=read_only)
+    report = _report(name, overrides, read_only=read_only, wait_s=wait_s)
     click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
     if report.error and not as_json:
         click.echo(error_text(report.error), err=True)
     sys.exit(exit_code(report))
 
 
-def _report(name: str, overrides: tuple[str, ...], *, read_only: bool) -> RefreshReport:
+def _report(name: str, overrides: tuple[str, ...], *, read_only: bool, wait_s: float) -> RefreshReport:
     secrets: list[str] = []
     try:
         settings = from_environment()
@@ -56,7 +58,7 @@ def _report(name: str, overrides: tuple[str, ...], *, read_only: bool) -> Refres
         caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
         with watcher() as tell:
             refresher = Refresher(store, settings, _submitted if is_submitted else local_session, tell)
-            return refresh_answer(refresher, name, caller, read_only=read_only, overrides=overrides)
+            return refresh_answer(refresher, name, caller, read_only=read_only, overrides=overrides, wait_s=wait_s)
     except MvError as error:
         return failed(RefreshReport(name), error)
     except Exception as error:

@@ -78,7 +78,7 @@ class Refresher:
     ) -> None:
         self.store = store
         self.settings = settings
-        self._watch = watch
+        self.watch = watch
         self._start = session
         self._session: SparkSession | None = None
         self._interrupted = threading.Event()
@@ -158,6 +158,10 @@ class Refresher:
         self._interrupted.set()
         if self._session is not None:
             self._session.interruptAll()
+
+    def is_interrupted_within(self, seconds: float) -> bool:
+        """Wait so long, or until this process is asked to stop; True if it is."""
+        return self._interrupted.wait(seconds)
 
     def park(self, begun: Begun) -> None:
         """Keep a table that was begun for the next process of its caller."""
@@ -242,7 +246,7 @@ class Refresher:
             ) as lease:
                 source = self.source_of(table, refresh.definition)
                 with closing(
-                    Attempt(self.store, self.spark, table, refresh, own, source, lease, self._watch)
+                    Attempt(self.store, self.spark, table, refresh, own, source, lease, self.watch)
                 ) as attempt:
                     yield attempt
         finally:

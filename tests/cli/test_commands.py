@@ -140,6 +140,65 @@ def test_cancel_asks_a_refresh_under_way(amv):
     assert "requested" in amv("status", "orders").out
 
 
+# -- waiting --
+
+QUEUED = ORDERS.replace("key: [id]", "key: [id], concurrency: queue")
+
+
+def test_who_may_wait_no_longer_says_for_whom_and_leaves_the_queue(amv):
+    amv("apply", amv.file(QUEUED))
+    begin_elsewhere(amv)
+
+    said = amv("refresh", "orders", "--wait", "0", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    message = said.document["error"]["message"]
+    assert "elsewhere:1 is refreshing it since 2" in message
+    assert "waiting in place 1. Waited 0 s." in message
+    assert amv("status", "orders", "--json").document["queue"] == []
+    assert len(amv("history", "orders", "--json").document["refreshes"]) == 1
+
+
+def test_status_shows_who_waits_for_whom(amv):
+    amv("apply", amv.file(QUEUED))
+    begin_elsewhere(amv)
+    table = amv.store.table("orders")
+    for key in ("one", "two"):
+        amv.store.queue.stand(table.id, Caller(key, f"host:{key}", "dag", "ann"), patience_ms=60_000)
+
+    said, shown, listed = amv("status", "orders", "--json"), amv("status", "orders").out, amv("status").out
+
+    assert [(w["place"], w["caller"], w["waits_for"]) for w in said.document["queue"]] == [
+        (1, "one", "elsewhere:1"),
+        (2, "two", "elsewhere:1"),
+    ]
+    assert "2. host:two (ann, dag) since" in shown
+    assert "for elsewhere:1" in shown
+    assert "2 waiting" in listed
+
+
+def test_nobody_overtakes_those_who_wait_for_a_free_table(amv):
+    amv("apply", amv.file(ORDERS))
+    table = amv.store.table("orders")
+    amv.store.queue.stand(table.id, Caller("one", "host:one"), patience_ms=60_000)
+
+    said = amv("refresh", "orders", "--json")
+
+    assert said.code == 75
+    assert "host:one has waited for it since" in said.document["error"]["message"]
+
+
+def test_definition_applied_during_a_refresh_is_shown_as_pending(amv):
+    amv("apply", amv.file(ORDERS))
+    begin_elsewhere(amv)
+
+    applied = amv("apply", amv.file(ORDERS.replace("key: [id]", "key: [id], chunk_rows: 7")), "--json")
+
+    assert applied.document["tables"][0]["pending"] == ["chunk_rows"]
+    assert amv("status", "orders", "--json").document["pending_definition"] == ["chunk_rows"]
+    assert "another chunk_rows, for the next refresh" in amv("status", "orders").out
+
+
 # -- pause, resume --
 
 
@@ -208,6 +267,7 @@ def test_an_unknown_table_needs_a_person(amv, command):
     [
         ("refresh",),
         ("refresh", "orders", "--override", "everything"),
+        ("refresh", "orders", "--wait", "-1"),
         ("history", "orders", "--limit", "0"),
         ("apply",),
         ("status", "--colour"),
