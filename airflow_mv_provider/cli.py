@@ -230,10 +230,15 @@ def resume(settings: Settings, name: str) -> Answer:
 
 
 @main.command()
+@click.option("--abandon", metavar="TABLE", help="Give this table's unfinished refresh up instead of resuming it.")
 @_answering
-def recover(settings: Settings) -> Answer:
+def recover(settings: Settings, abandon: str | None) -> Answer:
     """End every refresh whose process died. Also removes the files that ended refreshes left."""
     with _refresher(settings) as refresher:
+        if abandon is not None:
+            report = interruptibly(refresher, lambda: refresher.abandon(abandon, command_line_caller()))
+            text = refresh_text(report) if report else f"{abandon}: nothing is under way."
+            return Answer({"recovered": [report.to_json()] if report else []}, text)
         reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller()))
     # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
     code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY

@@ -186,6 +186,26 @@ class Refresher:
                 log.info("%s: removed what refresh %s had left", table.name, refresh_id)
         return tuple(ended)
 
+    def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
+        """Give up the unfinished refresh of a table whose owner is dead; what main has is brought to its end.
+
+        returns : its report; None when none is unfinished
+        raises  : RefreshInProgressError, when its owner is alive
+        """
+        table = self.store.table(name)
+        while (state := self.store.state(table.id)).phase is not Phase.NORMAL:
+            if not state.is_owner_dead:
+                raise in_progress(table, state)
+            try:
+                report = self.recoverer.take_over(table, state, caller, is_given_up=True)
+            except MvError:
+                report = self.store.report(state.refresh_id or "")
+                if report.outcome is Outcome.RUNNING:
+                    raise  # it could not be settled either
+            if report is not None:
+                return report
+        return None
+
     # -- what they are made of -----------------------------------------------------------------------------------
 
     @property

@@ -238,6 +238,33 @@ def test_resumed_table_is_as_before(amv):
     assert amv("status", "orders", "--json").document["paused_since"] is None
 
 
+# -- recover --abandon --
+
+
+def test_live_owner_is_not_abandoned_but_cancelled(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("recover", "--abandon", "orders", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    assert "amv cancel" in said.document["error"]["hint"]
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_nothing_under_way_is_nothing_to_abandon(amv):
+    amv("apply", amv.file(ORDERS))
+
+    said, read_aloud = amv("recover", "--abandon", "orders", "--json"), amv("recover", "--abandon", "orders")
+
+    assert (said.code, said.document) == (0, {"recovered": []})
+    assert "nothing is under way" in read_aloud.out
+
+
+def test_unknown_table_cannot_be_abandoned(amv):
+    assert amv("recover", "--abandon", "nope", "--json").document["error"]["code"] == "MV-TABLE-UNKNOWN"
+
+
 # -- exit codes --
 
 

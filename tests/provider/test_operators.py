@@ -213,7 +213,7 @@ def test_tasks_that_join_get_the_report_of_the_refresh_under_way(home, airflow):
     home.apply(concurrency="join")
     other = home.caller()
     begun = home.refresher().begin("orders", other)
-    dag = airflow.load("phases", group_dag(queue_timeout=600).replace('id="g"', 'id="g", queue_interval=0'))
+    dag = airflow.load("phases", group_dag(queue_interval=0))
 
     def the_other_ends(context):
         if context["task_reschedule_count"] == 1:
