@@ -5,7 +5,7 @@ people, or with --json exactly one object. Progress, logs and problems go to std
 
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
 
-Only `refresh` and `recover` start Spark; the others do not even import it.
+Only `refresh`, `recover` and `drop` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import (
     EXIT_DONE,
+    EXIT_PERSON,
     EXIT_RETRY,
     ErrorReport,
     Outcome,
@@ -246,6 +247,24 @@ def recover(settings: Settings, abandon: str | None) -> Answer:
     return Answer({"recovered": [report.to_json() for report in reports]}, text, code=code)
 
 
+@main.command()
+@click.argument("name")
+@click.option("--delete-main", is_flag=True, help="Delete the table's own files too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_answering
+def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
+    """Forget a table: its definition, history and staged files go. The table itself stays unless --delete-main."""
+    record = open_store(settings).table(name)
+    main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
+    if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
+        return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
+    with _refresher(settings) as refresher:
+        done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
+    rest = "deleted" if done.is_main_deleted else "left as it is"
+    document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
+    return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
+
+
 @main.group()
 def db() -> None:
     """Look after the metadata database."""
@@ -302,6 +321,13 @@ def _warnings_on_stderr() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.propagate = was_propagating
+
+
+def _is_confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False  # nobody is there to answer
 
 
 def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:

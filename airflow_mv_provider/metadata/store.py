@@ -74,7 +74,8 @@ class Store(Control):
         values = {"definition": definition.to_json(), "content_hash": definition.content_hash}
         try:
             with transaction(self.engine) as db:
-                found = db.execute(select(Table.id, Table.location).where(Table.name == definition.name)).one_or_none()
+                known = select(Table.id, Table.location, State.dropping_ms).join(State, State.table_id == Table.id)
+                found = db.execute(known.where(Table.name == definition.name)).one_or_none()
                 around = db.scalar(select(Table.name).where(is_around(location)))
                 if around is not None:
                     raise TableConflictError(definition.name, f"{location} and main of {around} lie inside each other.")
@@ -84,6 +85,9 @@ class Store(Control):
                     row = db.execute(insert(Table).values(**new, location=location, **values, **times))
                     assert row.inserted_primary_key is not None
                     db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **NEVER_REFRESHED))
+                elif found.dropping_ms is not None:
+                    problem = "it is being dropped."
+                    raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
                 elif found.location != location:
                     raise TableConflictError(definition.name, f"it is registered at {found.location}, not {location}.")
                 else:

@@ -49,6 +49,7 @@ from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import Begun, in_progress
 from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.progress import Progress, Watcher
@@ -205,6 +206,10 @@ class Refresher:
             if report is not None:
                 return report
         return None
+
+    def drop(self, name: str, caller: Caller, *, delete_main: bool = False) -> Dropped:
+        """Forget a table and remove its workspaces; main stays unless `delete_main`. Raises what `drop.drop` does."""
+        return drop(self, name, caller, delete_main=delete_main)
 
     # -- what they are made of -----------------------------------------------------------------------------------
 

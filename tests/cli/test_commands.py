@@ -238,6 +238,45 @@ def test_resumed_table_is_as_before(amv):
     assert amv("status", "orders", "--json").document["paused_since"] is None
 
 
+# -- drop --
+
+
+def test_drop_is_asked_for_and_nobody_who_answers_is_a_no(amv):
+    amv("apply", amv.file(ORDERS))
+
+    said, read_aloud = amv("drop", "orders", "--json"), amv("drop", "orders", "--delete-main")
+
+    assert (said.code, said.document) == (1, {"table": "orders", "dropped": False})
+    assert "is deleted with all its rows" in read_aloud.err
+    assert "not dropped" in read_aloud.out
+    assert amv("status", "orders").code == 0
+
+
+def test_table_that_somebody_refreshes_is_not_dropped(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("drop", "orders", "--yes", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_table_whose_drop_has_begun_is_barred_until_it_is_dropped(amv):
+    amv("apply", amv.file(ORDERS))
+    table = amv.store.table("orders")
+    assert amv.store.begin_drop(amv.store.state(table.id))
+
+    refused, applied = amv("refresh", "orders", "--json"), amv("apply", amv.file(ORDERS), "--json")
+    amv("resume", "orders")
+
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
+    assert "amv drop" in refused.document["error"]["hint"]
+    assert applied.document["error"]["code"] == "MV-TABLE-CONFLICT"
+    assert "`amv drop` has begun" in amv("status", "orders").out
+    assert "NORMAL, dropping" in amv("status").out
+
+
 # -- recover --abandon --
 
 
@@ -280,7 +319,7 @@ def test_a_table_that_somebody_refreshes_is_worth_a_retry(amv):
     assert "elsewhere:1" in said.document["error"]["message"]
 
 
-@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel", "pause", "resume"])
+@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel", "pause", "resume", "drop"])
 def test_an_unknown_table_needs_a_person(amv, command):
     said = amv(command, "nope", "--json")
 
