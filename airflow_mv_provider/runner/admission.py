@@ -96,9 +96,12 @@ def _begin(
 ) -> Begun | RefreshReport:
     store, recovered = runner.store, list[str]()
     for _ in range(_MAX_RACES):
-        if (joined := _answer_of_joined(runner, table, caller)) is not None:
-            return joined
         state = store.state(table.id)
+        joined = _joined_report(runner, table, caller)
+        if joined is not None and joined.outcome is Outcome.PUBLISHED:
+            return joined
+        if joined is not None and joined.refresh_id == state.refresh_id and state.is_lease_live:
+            raise _turned_away(runner, table, state, caller, overrides, force=force)  # a pause is not for this one
         match turn(state, caller.key, store.waiters(table.id)):
             case Admission.PAUSED:
                 raise _paused(table, state)
@@ -171,7 +174,8 @@ def _turned_away(
 ) -> RefreshInProgressError:
     """Give the caller a ticket if the table's policy has them; return what it is told."""
     if table.definition.concurrency != "reject":
-        joins = None if force else _joined(runner, table, state, overrides)
+        has_ticket = any(waiter.key == caller.key for waiter in runner.store.waiters(table.id))
+        joins = None if force or has_ticket else _to_join(runner, table, state, overrides)
         patience_ms = runner.settings.lease_ms + caller.away_ms
         runner.store.queue.stand(table.id, caller, patience_ms=patience_ms, joins=joins)
     queue = runner.store.waiters(table.id)
@@ -189,22 +193,21 @@ def _turned_away(
     return error
 
 
-def _joined(runner: Refresher, table: TableRecord, state: RefreshState, overrides: tuple[str, ...]) -> str | None:
-    """Return the refresh under way if its report can be this caller's; the source is asked only then."""
+def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, overrides: tuple[str, ...]) -> str | None:
+    """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask."""
     running = runner.store.refresh(state.refresh_id) if state.refresh_id else None
     if running is None or not joinable(state, running, table.definition, overrides):
         return None
     return running.id if may_join(running, runner.source_of(table, table.definition).probe()) else None
 
 
-def _answer_of_joined(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:
-    """Return the report of the refresh that a caller has joined, once it is published.
+def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:
+    """Return the report of the refresh that a caller has joined: its answer too, once that is published.
 
     One that ends otherwise says nothing of this caller's own: it takes its turn, at the place that it has kept.
     """
     joined = runner.store.queue.joined(table.id, caller.key)
-    report = runner.store.report(joined) if joined else None
-    return report if report is not None and report.outcome is Outcome.PUBLISHED else None
+    return runner.store.report(joined) if joined else None
 
 
 def _choice(reason: str | None, frontier: Frontier) -> Choice:

@@ -69,6 +69,23 @@ def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):  #
     assert table.store.waiters(table.store.table("orders").id) == ()
 
 
+def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):  # noqa: F811
+    table.apply(concurrency="join")
+    joiner, other = table.caller(), table.caller()
+
+    def join_then_pause() -> None:
+        waits(table, joiner)
+        table.store.pause(table.store.table("orders").id, "ann")
+        assert waits(table, joiner).facts["position"] == 1
+        with pytest.raises(RefreshPausedError):
+            table.refresh(caller=other)
+
+    at_point("staging.after", join_then_pause)
+    report = table.refresh()
+
+    assert table.refresh(caller=joiner) == report
+
+
 def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):  # noqa: F811
     table.apply(concurrency="join")
     late = table.caller()
