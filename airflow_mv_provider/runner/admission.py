@@ -173,7 +173,8 @@ def _turned_away(
     force: bool,
 ) -> RefreshInProgressError:
     """Give the caller a ticket if the table's policy has them; return what it is told."""
-    if table.definition.concurrency != "reject":
+    has_queue = table.definition.concurrency != "reject"
+    if has_queue:
         has_ticket = any(waiter.key == caller.key for waiter in runner.store.waiters(table.id))
         joins = None if force or has_ticket else _to_join(runner, table, state, overrides)
         patience_ms = runner.settings.lease_ms + caller.away_ms
@@ -186,7 +187,7 @@ def _turned_away(
         problem = f"{before[0].process} has waited for it since {_time(before[0].since_ms)} and comes first"
     else:
         problem = _who_works(state)
-    if not any(waiter.key == caller.key for waiter in queue):
+    if not has_queue:
         return in_progress(table, state, f"{problem}.")
     error = in_progress(table, state, f"{problem}; waiting in place {len(before) + 1}.")
     error.facts["position"] = len(before) + 1
