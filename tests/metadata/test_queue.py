@@ -92,9 +92,10 @@ def test_who_comes_back_too_late_stands_at_the_end(store, table, clock):
 
 
 def test_late_waiter_does_not_get_its_old_place_by_acquiring(store, table, clock):
-    stand(store, table, "a")
-    clock.pass_ms(PATIENCE_MS + 1)
+    stand(store, table, "a", "b")
+    clock.pass_ms(PATIENCE_MS - 1000)
     stand(store, table, "b")
+    clock.pass_ms(1001)
 
     assert not tries(store, table, "a")
     assert tries(store, table, "b")
