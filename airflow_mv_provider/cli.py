@@ -5,7 +5,7 @@ people, or with --json exactly one object. Progress, logs and problems go to std
 
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
 
-Only `refresh` and `recover` start Spark; the others do not even import it.
+Only `refresh`, `recover` and `drop` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import (
     EXIT_DONE,
+    EXIT_PERSON,
     EXIT_RETRY,
     ErrorReport,
     Outcome,
@@ -44,6 +45,7 @@ from airflow_mv_provider.runner.local import command_line_caller, open_database,
 from airflow_mv_provider.runner.options import scope_options
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
@@ -128,9 +130,16 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
         except MvError as problem:
             error = problem
             break
-        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location})
+        pending = store.status(record).pending_definition  # what a refresh under way began without
+        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location, "pending": pending})
     rows = [(each["table"], each["location"]) for each in applied]
-    text = "\n".join(table(("table", "location"), rows, numbers_from=2))
+    lines = table(("table", "location"), rows, numbers_from=2)
+    lines += [
+        f"{each['table']}: a refresh is under way and keeps the {', '.join(each['pending'])} that it began with."
+        for each in applied
+        if each["pending"]
+    ]
+    text = "\n".join(lines)
     if error is None:
         return Answer({"tables": applied}, text)
     report = error_report(error)
@@ -146,12 +155,16 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
 @scope_options
+@click.option(
+    "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
+    help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
+)  # fmt: skip
 @functools.partial(_answering, is_refresh=True)
-def refresh(settings: Settings, name: str, **asked: Any) -> Answer:
+def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
     """Bring a table up to date with its source, or only some of its partitions."""
     request = parse_request(asked)
     with _refresher(settings) as refresher:
-        report = refresh_answer(refresher, name, command_line_caller(), request)
+        report = refresh_answer(refresher, name, command_line_caller(), request, wait_s=wait_s)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
 
 
@@ -193,15 +206,62 @@ def cancel(settings: Settings, name: str) -> Answer:
 
 
 @main.command()
+@click.argument("name")
 @_answering
-def recover(settings: Settings) -> Answer:
+def pause(settings: Settings, name: str) -> Answer:
+    """Let no new refresh of a table begin. One under way goes on."""
+    store = open_store(settings)
+    record = store.table(name)
+    paused = store.pause(record.id, command_line_caller().user)
+    state = store.state(record.id)
+    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} goes on with its refresh."
+    text = f"{name}: {'paused' if paused else 'it is paused already'}.{rest}"
+    return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
+
+
+@main.command()
+@click.argument("name")
+@_answering
+def resume(settings: Settings, name: str) -> Answer:
+    """Let refreshes of a paused table begin again."""
+    store = open_store(settings)
+    resumed = store.resume(store.table(name).id)
+    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it is not paused'}.")
+
+
+@main.command()
+@click.option("--abandon", metavar="TABLE", help="Give this table's unfinished refresh up instead of resuming it.")
+@_answering
+def recover(settings: Settings, abandon: str | None) -> Answer:
     """End every refresh whose process died. Also removes the files that ended refreshes left."""
     with _refresher(settings) as refresher:
+        if abandon is not None:
+            report = interruptibly(refresher, lambda: refresher.abandon(abandon, command_line_caller()))
+            text = refresh_text(report) if report else f"{abandon}: nothing is under way."
+            return Answer({"recovered": [report.to_json()] if report else []}, text)
         reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller()))
     # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
     code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY
     text = "\n".join(map(refresh_text, reports)) or "Nothing to recover."
     return Answer({"recovered": [report.to_json() for report in reports]}, text, code=code)
+
+
+@main.command()
+@click.argument("name")
+@click.option("--delete-main", is_flag=True, help="Delete the table's own files too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_answering
+def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
+    """Forget a table: its definition, history and staged files go. The table itself stays unless --delete-main."""
+    record = open_store(settings).table(name)
+    main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
+    if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
+        return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
+    with _refresher(settings) as refresher:
+        done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
+    rest = "deleted" if done.is_main_deleted else "left as it is"
+    document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
+    return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
 
 
 @main.group()
@@ -260,6 +320,13 @@ def _warnings_on_stderr() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.propagate = was_propagating
+
+
+def _is_confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False  # nobody is there to answer
 
 
 def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:

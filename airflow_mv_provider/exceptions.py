@@ -37,6 +37,7 @@
         ├── GuardRefusedError          a guard refused the exact difference
         ├── RefreshCancelledError      somebody asked for it to stop
         ├── RefreshFinishedError       the refresh this task belongs to has ended
+        ├── RefreshPausedError         a person has paused the table
         └── DatabaseVersionError       the metadata database is older or newer than this package
 
 Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next.
@@ -251,6 +252,11 @@ class RefreshCancelledError(TerminalError):
 class RefreshFinishedError(TerminalError):
     code = "MV-REFRESH-FINISHED"
     hint = "Clear from the first task, so that a new refresh begins."
+
+
+class RefreshPausedError(TerminalError):
+    code = "MV-PAUSED"
+    hint = "Let it go on with `amv resume`."
 
 
 class DatabaseVersionError(TerminalError):

@@ -8,6 +8,7 @@ from datetime import datetime
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.metadata.queue import WaiterStatus
 from airflow_mv_provider.metadata.reader import TableStatus
 
 _MAX_PARTITIONS = 20
@@ -67,7 +68,7 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
     rows = [
         (
             s.table,
-            s.phase,
+            f"{s.phase}, {_barred(s)}" if _barred(s) else s.phase,
             "-" if s.main_version is None else str(s.main_version),
             _progress(s),
             "never" if s.last is None else f"{_words(s.last.outcome)} {_time(s.last.finished_at)}",
@@ -92,6 +93,15 @@ def status_text(status: TableStatus) -> str:
             lines.append("  cancel     requested")
         if status.partitions_total:
             lines.append(f"  compared   {status.partitions_completed} of {status.partitions_total} partitions")
+    if status.pending_definition:
+        fields = ", ".join(status.pending_definition)
+        lines.append(f"  pending    a definition with another {fields}, for the next refresh; this one keeps its own")
+    if status.paused_since:
+        who = f" by {shown(status.paused_by)}" if status.paused_by else ""
+        lines.append(f"  paused     since {_time(status.paused_since)}{who}: no new refresh begins before `amv resume`")
+    if status.is_dropping:
+        lines.append("  dropping   `amv drop` has begun and not ended: run it again")
+    lines += [f"  waiting    {_waiter(waiter)}" for waiter in status.queue]
     if status.last is not None:
         lines.append(f"  last       {_outcome(status.last)} at {_time(status.last.finished_at)}")
         if status.last.error:
@@ -194,11 +204,24 @@ def _rows(report: RefreshReport) -> str:
     return ", ".join(f"{number(getattr(report, f'rows_{count}'))} {count}" for count in counts)
 
 
+def _barred(status: TableStatus) -> str:
+    return "dropping" if status.is_dropping else "paused" if status.paused_since else ""
+
+
+def _waiter(waiter: WaiterStatus) -> str:
+    who = ", ".join(filter(None, (waiter.user, waiter.trigger)))
+    whom = f", for {waiter.waits_for}" if waiter.waits_for else ", next"
+    joins = f", takes the report of {waiter.joins[:8]} for its own" if waiter.joins else ""
+    return shown(f"{waiter.place}. {waiter.process} ({who}) since {_time(waiter.since)}{whom}{joins}")
+
+
 def _progress(status: TableStatus) -> str:
+    waiting = f"{len(status.queue)} waiting" if status.queue else ""
     if status.refresh_id is None:
-        return "-"
-    owner = "" if status.is_lease_live else ", owner gone"
-    return f"{status.partitions_completed} of {status.partitions_total} partitions{owner}"
+        return waiting or "-"
+    owner = "" if status.is_lease_live else "owner gone"
+    done = f"{status.partitions_completed} of {status.partitions_total} partitions"
+    return ", ".join(filter(None, (done, owner, waiting)))
 
 
 def _progress_table(status: TableStatus) -> list[str]:

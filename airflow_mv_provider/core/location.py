@@ -30,7 +30,7 @@ _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The two directories of one refresh: the only places from which this package ever deletes files."""
+    """The two directories of one refresh: but for a drop, the only places from which this package deletes files."""
 
     warehouse: str
     table_uuid: str
@@ -59,6 +59,21 @@ class Workspace:
     def changes(self, epoch: int, merge_round: int, chunk: int) -> str:
         """Return where the attempt `epoch` writes the corrections of `chunk` in its n-th round."""
         return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
+
+
+@dataclass(frozen=True, slots=True)
+class MainPlace:
+    """Main of a registered table, as a drop may delete it: where its name says, and nowhere else."""
+
+    warehouse: str
+    name: str
+    location: str
+
+    def __post_init__(self) -> None:
+        if self.location != main_location(self.warehouse, self.name):
+            raise UnsafeLocationError(
+                self.name, f"{self.location!r} is not where its name says.", hint="Remove it by hand."
+            )
 
 
 def is_table_uuid(text: str) -> bool:

@@ -45,6 +45,9 @@ class Request:
             raise DefinitionError("request", "`stale` takes no partitions and no `force`.", hint="Give one of them.")
 
 
+AS_USUAL = Request()
+
+
 def parse_request(params: Mapping[str, Any]) -> Request:
     """Return what a run's params ask for; unknown ones are somebody else's.
 

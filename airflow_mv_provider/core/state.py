@@ -25,6 +25,7 @@ class Caller:
     trigger : "dag", "manual", "backfill" or "command line"
     user    : who started it, where that is known
     will_retry : the same key comes back after a failure that a retry may mend
+    away_ms    : how long it may be gone between two looks while it waits for a table
     """
 
     key: str
@@ -32,6 +33,7 @@ class Caller:
     trigger: str = "command line"
     user: str | None = None
     will_retry: bool = False
+    away_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,14 @@ class RefreshState:
     published_digests: PublishedDigests | None
     covered: tuple[Covered, ...]
     is_main_trusted: bool
+    paused_since_ms: int | None = None
+    paused_by: str | None = None
+    is_dropping: bool = False
+
+    @property
+    def is_owner_dead(self) -> bool:
+        """True if a refresh is unfinished and nobody holds it any more."""
+        return self.phase is not Phase.NORMAL and not self.is_lease_live
 
 
 def is_main_as_published(state: RefreshState, delta_id: str | None, commits: Sequence[Commit]) -> bool:
@@ -83,7 +93,8 @@ class Admission(StrEnum):
     START = "start"  # nobody is at work: mint and acquire
     ADOPT = "adopt"  # the caller's own refresh is unfinished: go on with it
     TAKE_OVER = "take over"  # its owner's lease has expired: end it as `on_takeover` says, then look again
-    WAIT = "wait"  # a live owner is at work
+    WAIT = "wait"  # a live owner is at work, or others came first
+    PAUSED = "paused"  # a person has said that nothing new is to begin
 
 
 def admit(state: RefreshState, caller_key: str) -> Admission:

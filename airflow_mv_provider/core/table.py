@@ -153,7 +153,11 @@ class RefreshableTable(_Model):
         description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
     )
     on_conflict: Literal["fail"] = "fail"
-    concurrency: Literal["reject"] = "reject"
+    concurrency: Literal["reject", "queue", "join"] = Field(
+        default="reject",
+        description="What a caller gets while another refreshes the table: an error, a place in the queue, or the"
+        " report of the refresh under way where that reads the same.",
+    )
     schema_policy: Literal["fail"] = "fail"
     frozen_before: str | None = Field(
         default=None,
@@ -225,6 +229,11 @@ class RefreshableTable(_Model):
     def to_json(self) -> dict[str, Any]:
         """Return what `parse_table` takes."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def changed_fields(old: RefreshableTable, new: RefreshableTable) -> tuple[str, ...]:
+    """Return the names of the fields in which two definitions differ, in the order of the definition."""
+    return tuple(name for name in RefreshableTable.model_fields if getattr(old, name) != getattr(new, name))
 
 
 def parse_table(document: object) -> RefreshableTable:

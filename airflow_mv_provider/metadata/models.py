@@ -53,6 +53,26 @@ class RefreshStateRow(Base):
     published_digests: Mapped[dict[str, Any] | None]
     covered: Mapped[list[Any]]
     is_main_trusted: Mapped[bool]
+    paused_ms: Mapped[int | None]  # here and not with the definition: the row that is compared decides alone
+    paused_by: Mapped[str | None]
+    dropping_ms: Mapped[int | None]
+    tickets_given: Mapped[int]
+
+
+class RefreshTicketRow(Base):
+    """A caller that waits for a table; the least number that is still renewed is admitted first."""
+
+    __tablename__ = "refresh_ticket"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    caller_key: Mapped[str] = mapped_column(Text, primary_key=True)
+    number: Mapped[int]
+    process: Mapped[str]
+    trigger: Mapped[str] = mapped_column(String(32))
+    user_name: Mapped[str | None]
+    joined_refresh: Mapped[str | None] = mapped_column(String(32))  # whose report, if it publishes, is the answer
+    since_ms: Mapped[int]
+    expires_ms: Mapped[int]
 
 
 class SourceBindingRow(Base):

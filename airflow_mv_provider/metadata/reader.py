@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Engine, Row, func, select
@@ -25,12 +24,14 @@ from airflow_mv_provider.core.progress import (
     SealedPartition,
     Slice,
 )
+from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope import covered_from_json
 from airflow_mv_provider.core.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.table import RefreshableTable, changed_fields
 from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.models import (
     RefreshableTableRow,
@@ -41,6 +42,7 @@ from airflow_mv_provider.metadata.models import (
     RefreshStateRow,
     SourceBindingRow,
 )
+from airflow_mv_provider.metadata.rows import iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table, as people ask for it. `owner` and what follows it only while a refresh is under way."""
+    """One table, as people ask for it. `owner` and what follows it only while a refresh is under way.
+
+    pending_definition : the fields in which the registered definition is not that of the refresh under way
+    """
 
     table: str
     phase: Phase
@@ -75,6 +80,11 @@ class TableStatus:
     partitions_total: int
     partitions: tuple[PartitionStatus, ...]
     last: RefreshReport | None
+    paused_since: str | None = None
+    paused_by: str | None = None
+    is_dropping: bool = False
+    pending_definition: tuple[str, ...] = ()
+    queue: tuple[queue.WaiterStatus, ...] = ()
 
 
 class Reader:
@@ -132,7 +142,15 @@ class Reader:
             published_digests=PublishedDigests(**row.published_digests) if row.published_digests else None,
             covered=tuple(covered_from_json(each) for each in row.covered),
             is_main_trusted=row.is_main_trusted,
+            paused_since_ms=row.paused_ms,
+            paused_by=row.paused_by,
+            is_dropping=row.dropping_ms is not None,
         )
+
+    def waiters(self, table_id: int) -> tuple[Waiter, ...]:
+        """Return who waits for a table, in the order in which they are admitted."""
+        with transaction(self.engine) as db:
+            return queue.waiters(db, table_id, self._now())
 
     def newest_binding(self, table_id: int) -> Binding | None:
         """Return the table's binding with the greatest upper, published or not."""
@@ -244,7 +262,7 @@ class Reader:
         names = PartitionStatus.__slots__
         parts = tuple(PartitionStatus(**{name: getattr(row, name) for name in names}) for row in rows)
         ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
-        since = state.owned_since_ms
+        running = self.refresh(state.refresh_id) if state.refresh_id else None
         return TableStatus(
             table=table.name,
             phase=state.phase,
@@ -253,13 +271,18 @@ class Reader:
             is_main_trusted=state.is_main_trusted,
             refresh_id=state.refresh_id,
             owner=state.owner_process,
-            owned_since=None if since is None else _iso(since),
+            owned_since=_maybe_iso(state.owned_since_ms),
             is_lease_live=state.is_lease_live,
             is_cancel_requested=state.is_cancel_requested,
             partitions_completed=sum(p.is_completed for p in parts),
             partitions_total=len(parts),
             partitions=parts,
             last=ended[0] if ended else None,
+            paused_since=_maybe_iso(state.paused_since_ms),
+            paused_by=state.paused_by,
+            is_dropping=state.is_dropping,
+            pending_definition=changed_fields(running.definition, table.definition) if running else (),
+            queue=queue.statuses(self.waiters(table.id), state.owner_process),
         )
 
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
@@ -336,13 +359,13 @@ def _report(row: Row[Any]) -> RefreshReport:
         bytes_main=row.bytes_main,
         bytes_staging=row.bytes_staging,
         main_version=row.main_version,
-        started_at=_iso(row.started_ms),
-        finished_at=None if row.finished_ms is None else _iso(row.finished_ms),
+        started_at=iso(row.started_ms),
+        finished_at=_maybe_iso(row.finished_ms),
         phase_seconds=row.phase_seconds,
         partitions=tuple(PartitionReport(**p) for p in row.partitions),
         error=None if row.error is None else ErrorReport(**row.error),
     )
 
 
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+def _maybe_iso(ms: int | None) -> str | None:
+    return None if ms is None else iso(ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal
@@ -28,6 +29,8 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     **dict.fromkeys(("published_version", "published_delta_id", "published_hash", "published_digests")),
     "covered": [],
     "is_main_trusted": False,
+    **dict.fromkeys(("paused_ms", "paused_by", "dropping_ms")),
+    "tickets_given": 0,
 }
 NOT_COMPARED: dict[str, Any] = {
     "is_completed": False,
@@ -112,3 +115,8 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "partitions": [],
         "started_ms": now,
     }
+
+
+def iso(ms: int) -> str:
+    """Return a time of the database as people and programs get it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, exc, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, exc, insert, select, update
 
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
@@ -29,6 +29,7 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import TableConflictError
+from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.merging import MergingStore
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
@@ -37,7 +38,9 @@ from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.models import SourceBindingRow as Binding
+from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
     NEVER_REFRESHED,
@@ -50,7 +53,7 @@ from airflow_mv_provider.metadata.rows import (
 )
 
 
-class Store(MergingStore):
+class Store(MergingStore, Control):
     """Everything that changes the database.
 
     now : the clock that judges leases; the database's own unless a test passes another
@@ -58,6 +61,7 @@ class Store(MergingStore):
 
     def __init__(self, engine: Engine, now: Now = database_now) -> None:
         super().__init__(engine, now)
+        self.queue = Queue(engine, self._now)
 
     def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
         """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
@@ -67,7 +71,8 @@ class Store(MergingStore):
         values = {"definition": definition.to_json(), "content_hash": definition.content_hash}
         try:
             with transaction(self.engine) as db:
-                found = db.execute(select(Table.id, Table.location).where(Table.name == definition.name)).one_or_none()
+                known = select(Table.id, Table.location, State.dropping_ms).join(State, State.table_id == Table.id)
+                found = db.execute(known.where(Table.name == definition.name)).one_or_none()
                 around = db.scalar(select(Table.name).where(is_around(location)))
                 if around is not None:
                     raise TableConflictError(definition.name, f"{location} and main of {around} lie inside each other.")
@@ -77,6 +82,9 @@ class Store(MergingStore):
                     row = db.execute(insert(Table).values(**new, location=location, **values, **times))
                     assert row.inserted_primary_key is not None
                     db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **NEVER_REFRESHED))
+                elif found.dropping_ms is not None:
+                    problem = "it is being dropped."
+                    raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
                 elif found.location != location:
                     raise TableConflictError(definition.name, f"it is registered at {found.location}, not {location}.")
                 else:
@@ -108,7 +116,7 @@ class Store(MergingStore):
     ) -> Ownership | None:
         """Mint and acquire in one step: bind the source, write the refresh's row, take the table.
 
-        returns : None when somebody else was faster; nothing is written then
+        returns : None when somebody else was faster or comes first, or the table was paused; nothing is written then
         """
         assert refresh.batch is not None
         owned = new_owner(caller, epoch, self._now(), lease_ms)
@@ -116,10 +124,13 @@ class Store(MergingStore):
             taken = db.execute(
                 update(State)  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
                 .where(State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+                .where(State.paused_ms.is_(None), State.dropping_ms.is_(None))
+                .where(nobody_is_ahead(seen.table_id, caller.key, self._now()))
                 .values(phase=Phase.REFRESHING, refresh_id=refresh.id, **owned)
             )
             if taken.rowcount != 1:
                 return None
+            db.execute(delete(Ticket).where(Ticket.table_id == seen.table_id, Ticket.caller_key == caller.key))
             key = {"table_id": seen.table_id, "upper": refresh.batch.upper}
             if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
                 db.execute(insert(Binding).values(**key, frontier=to_json(refresh.frontier), bound_ms=self._now()))
@@ -219,17 +230,6 @@ class Store(MergingStore):
         ended = {"outcome": Outcome.ABANDONED, "finished_ms": self._now()}
         with transaction(self.engine) as db:
             db.execute(update(Refresh).where(*running, *is_stale).values(**ended))
-
-    def request_cancel(self, table_id: int, user: str | None) -> bool:
-        """Ask the refresh under way to stop; False when none is, or when main already has it."""
-        cancellable = State.phase.in_((Phase.REFRESHING, Phase.MERGING))
-        values = {
-            "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
-            "cancel_requested_by": user,
-        }
-        with transaction(self.engine) as db:
-            asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
-        return asked.rowcount == 1
 
     def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
         who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}

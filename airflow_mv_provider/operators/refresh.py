@@ -11,6 +11,7 @@ task before it, and each task begins with a hand-over there. So a retried, clear
 of its own, and the older one can no longer write.
 
     the table is refreshed by somebody else   the task is rescheduled: no slot and no retry is used, up to queue_timeout
+                                              (its place is kept if the table's policy is to queue or to join)
     a retry may succeed (TransientError)      the error, as it is: the task's retries decide
     a person must act (TerminalError)         AirflowFailException with the same message: no retry
     there was nothing to do                   begin succeeds, the phases after it are skipped
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -35,8 +37,9 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import Request, combined, parse_request
 from airflow_mv_provider.core.scope import asked_scope
+from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.exceptions import DefinitionError, RefreshInProgressError, TerminalError
+from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.request import caller, group_of, was_cleared
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 _DEFAULT_QUEUE_TIMEOUT_S = 3600.0
+_LOOKS_MISSED = 2  # a scheduler may bring a task back late; its place in the queue is kept for so many intervals
 _KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 
@@ -90,6 +94,14 @@ class _MvOperator(BaseOperator):
         """Do this task's part with a runner that is open."""
         raise NotImplementedError
 
+    def caller(self, context: Context) -> Caller:
+        """Return who asks: the same for all tasks of a group, which work on one refresh."""
+        return self._caller(context, group_of(self))
+
+    def _caller(self, context: Context, scope: str | None) -> Caller:
+        away = _LOOKS_MISSED * _duration(self.queue_interval)
+        return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
+
     def on_kill(self) -> None:
         """Interrupt the Spark work under way; lease and fence do the rest.
 
@@ -107,11 +119,17 @@ class _MvOperator(BaseOperator):
         since = context["ti"].get_first_reschedule_date(context) or now
         limit = self._queue_timeout()
         if now - since >= limit:
+            self._leave_the_queue(context)
             waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
             raise AirflowFailException(f"{error} {waited}") from error
         self.log.info("%s Looking again later.", error)
         again = now + _duration(self.queue_interval)
         raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
+
+    def _leave_the_queue(self, context: Context) -> None:
+        if self._refresher is not None:
+            with suppress(MvError):  # a database that is away: the ticket expires
+                self._refresher.store.queue.leave(self.caller(context).key)
 
     def _queue_timeout(self) -> timedelta:
         if self.queue_timeout is not None:
@@ -206,7 +224,7 @@ class BeginRefreshOperator(_FirstTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Mint and acquire, then keep the table for the next task of this run."""
         name, request = self.begin(refresher, context)
-        who = caller(context, scope=group_of(self))
+        who = self.caller(context)
         if request.read_only:
             report = refresher.refresh(name, who, request)
             self.log.info("%s", summary(report))
@@ -227,9 +245,13 @@ class RefreshTableOperator(_FirstTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher, context)
-        report = refresher.refresh(name, caller(context, scope=self.task_id), request)
+        report = refresher.refresh(name, self.caller(context), request)
         self.log.info("%s", summary(report))
         return report.refresh_id
+
+    def caller(self, context: Context) -> Caller:
+        """Return who asks: this task alone."""
+        return self._caller(context, self.task_id)
 
 
 class _PhaseTask(_MvOperator):
@@ -256,7 +278,7 @@ class _PhaseTask(_MvOperator):
                 # This task died after its last write, or somebody took its refresh over: it is done either way.
                 self.log.info("Done already: %s", summary(ended))
                 return
-        report = refresher.resume(self.refresh_id, caller(context, scope=group_of(self)), until=self.until)
+        report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
         self.log.info("%s", summary(report))
 
 

@@ -12,10 +12,11 @@ from airflow_mv_provider.core.state import Caller
 _TRIGGERS = {"manual": "manual", "backfill": "backfill"}
 
 
-def caller(context: Context, *, scope: str | None) -> Caller:
+def caller(context: Context, *, scope: str | None, away_ms: int = 0) -> Caller:
     """Return who asks: the same key for every task, try and twin that works on one refresh of one run.
 
-    scope : what tells two refreshes of one run apart: the task group of phase tasks, the id of a task that does it all
+    scope   : what tells two refreshes of one run apart: the group of phase tasks, the id of a task that does it all
+    away_ms : how long a task that waits may be gone before it loses its place in the queue
     """
     ti, run = context["ti"], context["dag_run"]
     return Caller(
@@ -25,6 +26,7 @@ def caller(context: Context, *, scope: str | None) -> Caller:
         trigger=_TRIGGERS.get(str(getattr(run.run_type, "value", run.run_type)), "dag"),
         user=getattr(run, "triggering_user_name", None),
         will_retry=ti.try_number <= ti.max_tries,
+        away_ms=away_ms,
     )
 
 

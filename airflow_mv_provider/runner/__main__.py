@@ -26,6 +26,7 @@ from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpe
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.options import scope_options
 from airflow_mv_provider.runner.settings import from_environment
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
 @scope_options
+@click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
-def main(name: str, as_json: bool, **asked: Any) -> None:
+def main(name: str, wait_s: float, as_json: bool, **asked: Any) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
-    report = _report(name, asked)
+    report = _report(name, asked, wait_s)
     click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
     if report.error and not as_json:
         click.echo(error_text(report.error), err=True)
     sys.exit(exit_code(report))
 
 
-def _report(name: str, asked: Mapping[str, Any]) -> RefreshReport:
+def _report(name: str, asked: Mapping[str, Any], wait_s: float) -> RefreshReport:
     secrets: list[str] = []
     try:
         request = parse_request(asked)
@@ -61,7 +63,7 @@ def _report(name: str, asked: Mapping[str, Any]) -> RefreshReport:
         caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
         with watcher() as tell:
             refresher = Refresher(store, settings, _submitted if is_submitted else local_session, tell)
-            return refresh_answer(refresher, name, caller, request)
+            return refresh_answer(refresher, name, caller, request, wait_s=wait_s)
     except MvError as error:
         return failed(RefreshReport(name), error)
     except Exception as error:

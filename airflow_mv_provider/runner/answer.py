@@ -22,6 +22,7 @@ from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S, in_turn
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -29,10 +30,19 @@ if TYPE_CHECKING:
 DEBUG_VARIABLE = "AMV_DEBUG"
 
 
-def refresh_answer(refresher: Refresher, name: str, caller: Caller, request: Request) -> RefreshReport:
-    """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`."""
+def refresh_answer(
+    refresher: Refresher, name: str, caller: Caller, request: Request, *, wait_s: float = DEFAULT_WAIT_S
+) -> RefreshReport:
+    """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`.
+
+    wait_s : how long to wait for one's turn, in a table that has a queue
+    """
+
+    def work() -> RefreshReport:
+        return refresher.refresh(name, caller, request)
+
     try:
-        return interruptibly(refresher, lambda: refresher.refresh(name, caller, request))
+        return interruptibly(refresher, lambda: in_turn(refresher, caller, work, wait_s=wait_s))
     except MvError as error:
         return failure(refresher.store, name, caller, error)
     except KeyboardInterrupt:  # the second one

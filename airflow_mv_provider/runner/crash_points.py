@@ -18,7 +18,7 @@ CRASH_VARIABLE = "AMV_CRASH_AT"
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the order of the protocol."""
+    """The durable writes of a refresh, in the order of the protocol, and of a drop."""
 
     REGISTER = "register"
     ADOPT = "adopt"
@@ -36,6 +36,9 @@ class Write(StrEnum):
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"
+    DROP = "drop"
+    DROP_FILES = "drop_files"
+    FORGET = "forget"
 
 
 _armed: Callable[[str], None] | None = None

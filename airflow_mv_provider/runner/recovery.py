@@ -2,6 +2,7 @@
 
     an attempt failed      settle     abandon it, or keep it for whoever comes next
     its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
+    a person gives it up   take_over  as after a cancel
     files were left        sweep      remove the workspaces of refreshes that have ended
 
 Giving up is safe only when nothing of the refresh can reach main any more. So before a refresh that may have tried to
@@ -59,21 +60,27 @@ class Recoverer:
         with durable(Write.HAND_OVER):
             return self.store.hand_over(state, caller, epoch=epoch, lease_ms=self.lease_ms)
 
-    def take_over(self, table: TableRecord, state: RefreshState, caller: Caller) -> RefreshReport | None:
+    def take_over(
+        self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
+    ) -> RefreshReport | None:
         """End the refresh that a dead owner left behind; main and the table's state are right afterwards.
 
-        returns : its report; None when somebody else was faster
-        raises  : whatever its remaining steps raise, after `settle`
+        is_given_up : a person wants it abandoned, not resumed; what main has is brought to its end all the same
+        returns     : its report; None when somebody else was faster
+        raises      : whatever its remaining steps raise, after `settle`
         """
         own = self.hand_over(table, state, caller)
         if own is None:
             return None
         log.warning("%s: taking over refresh %s in %s", table.name, own.refresh_id, state.phase)
-        match on_takeover(state.phase, is_cancel_requested=state.is_cancel_requested):
+        match on_takeover(state.phase, is_cancel_requested=state.is_cancel_requested or is_given_up):
             case Recovery.RESET:
-                self._abandon(table, own, Outcome.ABANDONED, _reset(table))
+                why = _given_up(table, caller) if is_given_up else _reset(table)
+                self._abandon(table, own, Outcome.ABANDONED, why)
+            case Recovery.ABANDON if is_given_up:
+                self._give_up(table, own, Outcome.ABANDONED, _given_up(table, caller), caller=caller)
             case Recovery.ABANDON:
-                self._give_up(table, own, Outcome.CANCELLED, _cancelled(table))
+                self._give_up(table, own, Outcome.CANCELLED, _cancelled(table), caller=caller)
             case Recovery.RESUME | Recovery.FINISH:
                 with self.open_attempt(table, own) as attempt:
                     try:
@@ -137,17 +144,30 @@ class Recoverer:
         return tuple(ended)
 
     def _give_up(
-        self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_final: bool = False
+        self,
+        table: TableRecord,
+        own: Ownership,
+        outcome: Outcome,
+        error: ErrorReport,
+        *,
+        is_final: bool = False,
+        caller: Caller | None = None,
     ) -> None:
         """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published.
 
         is_final : abandon it even then, as a progressive one always is; main's log makes the next refresh compare
                    everything
+        caller   : who settles it if it cannot be brought to its end; None where that is being done
         """
         with self.open_attempt(table, own) as attempt:
-            is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
-            if is_published:
-                attempt.run()
+            try:
+                is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
+                if is_published:
+                    attempt.run()
+            except MvError as problem:
+                if caller is not None:  # else a refresh whose main is gone would be given up again and again
+                    self.settle(attempt, problem, caller)
+                raise
         if not is_published:
             self._abandon(table, own, outcome, error)
 
@@ -163,6 +183,11 @@ class Recoverer:
 
 def _reset(table: TableRecord) -> ErrorReport:
     problem = f"{table.name}: its process ended before the source was sealed."
+    return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
+
+
+def _given_up(table: TableRecord, caller: Caller) -> ErrorReport:
+    problem = f"{table.name}: its process ended, and {caller.user or 'somebody'} gave it up."
     return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
 
 

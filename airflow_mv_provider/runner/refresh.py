@@ -26,33 +26,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core.batch import mint
-from airflow_mv_provider.core.fence import last_epoch
-from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.location import check_apart, is_table_uuid
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.scope import check_scope, stale_scope
-from airflow_mv_provider.core.state import (
-    Admission,
-    Caller,
-    Ownership,
-    RefreshRecord,
-    RefreshState,
-    TableRecord,
-    admit,
-    is_main_as_published,
-    next_epoch,
-)
-from airflow_mv_provider.core.strategy import Choice, compare_reason
+from airflow_mv_provider.core.request import AS_USUAL, Request
+from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, TableRecord, admit
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
@@ -60,11 +44,13 @@ from airflow_mv_provider.exceptions import (
     MainNotOursError,
     MvError,
     RefreshFinishedError,
-    RefreshInProgressError,
 )
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner import admission
+from airflow_mv_provider.runner.admission import Begun, in_progress
 from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.progress import Progress, Watcher
@@ -77,18 +63,6 @@ from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
 from airflow_mv_provider.spark.session import isolated, local_session
 
 log = logging.getLogger(__name__)
-
-_MAX_RACES = 10
-AS_USUAL = Request()
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The table is ours: a refresh that is to be worked on, and those that were ended for others on the way."""
-
-    table: TableRecord
-    own: Ownership
-    recovered: tuple[str, ...] = ()
 
 
 class Refresher:
@@ -107,7 +81,7 @@ class Refresher:
     ) -> None:
         self.store = store
         self.settings = settings
-        self._watch = watch
+        self.watch = watch
         self._start = session
         self._session: SparkSession | None = None
         self._interrupted = threading.Event()
@@ -138,30 +112,11 @@ class Refresher:
         """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
         returns : what nothing was to be done for has a history row of its own, also when others were ended on the way
-        raises  : RefreshInProgressError, when a live owner is at work; DefinitionError, FrozenPartitionError
+        raises  : RefreshInProgressError, when a live owner is at work or others come first: where the table's policy is
+                  to queue, the caller has a ticket then and is expected to look again; RefreshPausedError;
+                  DefinitionError, FrozenPartitionError
         """
-        table = self.store.table(name)
-        check_scope(request.scope, table.definition)
-        recovered: list[RefreshReport] = []
-        for _ in range(_MAX_RACES):
-            state = self.store.state(table.id)
-            match admit(state, caller.key):
-                case Admission.WAIT:
-                    raise _in_progress(table, state)
-                case Admission.ADOPT:
-                    own = self._recoverer.hand_over(table, state, caller)
-                    if own is not None:
-                        return Begun(table, own, tuple(r.refresh_id or "" for r in recovered))
-                case Admission.TAKE_OVER:
-                    if (ended := self._recoverer.take_over(table, state, caller)) is not None:
-                        recovered.append(ended)
-                case Admission.START:
-                    begun = self._start_new(table, state, caller, request)
-                    if isinstance(begun, RefreshReport):
-                        return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
-                    if begun is not None:
-                        return replace(begun, recovered=tuple(r.refresh_id or "" for r in recovered))
-        raise _in_progress(table, self.store.state(table.id))
+        return admission.begin(self, name, caller, request)
 
     def resume(self, refresh_id: str, caller: Caller, *, until: Phase) -> RefreshReport:
         """Go on with a refresh in another process of its caller, up to phase `until`, then keep it for the next one.
@@ -176,8 +131,8 @@ class Refresher:
         table = self.table_of(refresh)
         state = self.store.state(table.id)
         if state.refresh_id != refresh_id or admit(state, caller.key) is Admission.WAIT:
-            raise _in_progress(table, state)
-        own = self._recoverer.hand_over(table, state, caller)
+            raise in_progress(table, state)
+        own = self.recoverer.hand_over(table, state, caller)
         if own is None:
             raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")
         if not _is_reached(until, state.phase):
@@ -195,6 +150,10 @@ class Refresher:
         if self._session is not None:
             self._session.interruptAll()
 
+    def is_interrupted_within(self, seconds: float) -> bool:
+        """Wait so long, or until this process is asked to stop; True if it is."""
+        return self._interrupted.wait(seconds)
+
     def park(self, begun: Begun) -> None:
         """Keep a table that was begun for the next process of its caller."""
         self.store.park(begun.own, until_ms=self.settings.handover_ms)
@@ -204,9 +163,9 @@ class Refresher:
         ended = []
         for table in self.store.tables():
             state = self.store.state(table.id)
-            if admit(state, caller.key) is Admission.TAKE_OVER:
+            if state.is_owner_dead:
                 try:
-                    report = self._recoverer.take_over(table, state, caller)
+                    report = self.recoverer.take_over(table, state, caller)
                 except InterruptedRefreshError:
                     raise
                 except MvError as error:
@@ -214,9 +173,33 @@ class Refresher:
                     report = self.store.report(state.refresh_id or "")
                 if report is not None:
                     ended.append(report)
-            for refresh_id in self._recoverer.sweep(table):
+            for refresh_id in self.recoverer.sweep(table):
                 log.info("%s: removed what refresh %s had left", table.name, refresh_id)
         return tuple(ended)
+
+    def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
+        """Give up the unfinished refresh of a table whose owner is dead; what main has is brought to its end.
+
+        returns : its report; None when none is unfinished
+        raises  : RefreshInProgressError, when its owner is alive
+        """
+        table = self.store.table(name)
+        while (state := self.store.state(table.id)).phase is not Phase.NORMAL:
+            if not state.is_owner_dead:
+                raise in_progress(table, state)
+            try:
+                report = self.recoverer.take_over(table, state, caller, is_given_up=True)
+            except MvError:
+                report = self.store.report(state.refresh_id or "")
+                if report.outcome is Outcome.RUNNING:
+                    raise  # it could not be settled either
+            if report is not None:
+                return report
+        return None
+
+    def drop(self, name: str, caller: Caller, *, delete_main: bool = False) -> Dropped:
+        """Forget a table and remove its workspaces; main stays unless `delete_main`. Raises what `drop.drop` does."""
+        return drop(self, name, caller, delete_main=delete_main)
 
     # -- what they are made of -----------------------------------------------------------------------------------
 
@@ -228,7 +211,8 @@ class Refresher:
         return self._session
 
     @property
-    def _recoverer(self) -> Recoverer:
+    def recoverer(self) -> Recoverer:
+        """Ends what refreshes of this table left behind."""
         return Recoverer(self.store, self.spark, self.settings.lease_ms, self.settings.handover_ms, self._attempt)
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> SourceReader:
@@ -277,7 +261,7 @@ class Refresher:
             ) as lease:
                 source = self.source_of(table, refresh.definition)
                 work = Work(self.store, self.spark, table, refresh, own, source, lease)
-                with closing(Attempt(work, self._watch)) as attempt:
+                with closing(Attempt(work, self.watch)) as attempt:
                     yield attempt
         finally:
             self.spark.removeTag(tag)
@@ -295,71 +279,14 @@ class Refresher:
             try:
                 attempt.run(until)
             except MvError as error:
-                self._recoverer.settle(attempt, error, caller)
+                self.recoverer.settle(attempt, error, caller)
                 raise
-
-    def _start_new(
-        self, table: TableRecord, state: RefreshState, caller: Caller, request: Request
-    ) -> Begun | RefreshReport | None:
-        """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-        frontier = self.source_of(table, table.definition).probe()
-        table, found = self.identified(table)
-        commits = Main(self.spark, table.location, table.uuid).log(state.published_version) if found else []
-        definition = table.definition
-        is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
-        scope = request.scope
-        if request.is_stale_only and is_trusted:
-            scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
-        reason = compare_reason(
-            is_first=state.published_version is None,
-            is_forced=request.force,
-            same_definition=state.published_hash == definition.content_hash,
-            is_trusted=is_trusted,
-            is_deterministic=definition.source.is_deterministic,
-            is_partial=bool(state.covered),
-        )
-        if not scope.is_everything:
-            reason = f"asked for {scope.describe()}"
-        newest = self.store.newest_binding(table.id)
-        upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
-        batch = mint(upper, state.published_upper, None)
-        refresh = RefreshRecord(
-            id=uuid.uuid4().hex,
-            table_id=table.id,
-            definition=definition,
-            overrides=request.overrides,
-            batch=batch,
-            frontier=frontier,
-            choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
-            scope=scope,
-        )
-        if batch is None:
-            self.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
-            return self.store.report(refresh.id)
-        epoch = next_epoch(state.epoch, last_epoch(commits))
-        with durable(Write.ACQUIRE):
-            own = self.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=self.settings.lease_ms)
-        return None if own is None else Begun(table, own)
 
 
 def _is_reached(until: Phase, phase: Phase) -> bool:
     """True if a refresh in `phase` has come as far as `until`; NORMAL is the end of it."""
     order = tuple(Phase)
     return until is not Phase.NORMAL and order.index(phase) >= order.index(until)
-
-
-def _choice(reason: str | None, frontier: Frontier) -> Choice:
-    return Choice("corrections", reason or f"the source is new: {frontier.describe()}")
-
-
-def _in_progress(table: TableRecord, state: RefreshState) -> RefreshInProgressError:
-    return RefreshInProgressError(
-        table.name,
-        f"{state.owner_process} is refreshing it (epoch {state.epoch}, {state.phase}).",
-        owner=state.owner_process,
-        since_ms=state.owned_since_ms,
-        epoch=state.epoch,
-    )
 
 
 __all__ = ["Begun", "Progress", "Refresher"]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.identifier import literal, quoted
-from airflow_mv_provider.core.location import Workspace, is_digest, refresh_id_of, table_workspaces
+from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
 from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, translated
@@ -62,6 +62,17 @@ def remove(spark: SparkSession, workspace: Workspace) -> None:
 def remove_digests(spark: SparkSession, workspace: Workspace) -> None:
     """Remove the digests that a refresh wrote; nothing happens if they are gone."""
     _remove(spark, workspace.digests_root)
+
+
+def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str) -> None:
+    """Remove the workspaces and digests of all refreshes of one table, which is being dropped."""
+    anything_of_it = Workspace(warehouse, table_uuid, "0" * 32)  # refuses what is no identity
+    _remove(spark, table_workspaces(anything_of_it.warehouse, anything_of_it.table_uuid))
+
+
+def remove_main(spark: SparkSession, place: MainPlace) -> None:
+    """Remove main itself, with everything below it; the caller has proven that it is ours."""
+    _remove(spark, place.location)
 
 
 def _nullable(kind: Any) -> Any:

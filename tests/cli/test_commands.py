@@ -140,6 +140,170 @@ def test_cancel_asks_a_refresh_under_way(amv):
     assert "requested" in amv("status", "orders").out
 
 
+# -- waiting --
+
+QUEUED = ORDERS.replace("key: [id]", "key: [id], concurrency: queue")
+
+
+def test_who_may_wait_no_longer_says_for_whom_and_leaves_the_queue(amv):
+    amv("apply", amv.file(QUEUED))
+    begin_elsewhere(amv)
+
+    said = amv("refresh", "orders", "--wait", "0", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    message = said.document["error"]["message"]
+    assert "elsewhere:1 is refreshing it since 2" in message
+    assert "waiting in place 1. Waited 0 s." in message
+    assert amv("status", "orders", "--json").document["queue"] == []
+    assert len(amv("history", "orders", "--json").document["refreshes"]) == 1
+
+
+def test_status_shows_who_waits_for_whom(amv):
+    amv("apply", amv.file(QUEUED))
+    begin_elsewhere(amv)
+    table = amv.store.table("orders")
+    for key in ("one", "two"):
+        amv.store.queue.stand(table.id, Caller(key, f"host:{key}", "dag", "ann"), patience_ms=60_000)
+
+    said, shown, listed = amv("status", "orders", "--json"), amv("status", "orders").out, amv("status").out
+
+    assert [(w["place"], w["caller"], w["waits_for"]) for w in said.document["queue"]] == [
+        (1, "one", "elsewhere:1"),
+        (2, "two", "elsewhere:1"),
+    ]
+    assert "2. host:two (ann, dag) since" in shown
+    assert "for elsewhere:1" in shown
+    assert "2 waiting" in listed
+
+
+def test_nobody_overtakes_those_who_wait_for_a_free_table(amv):
+    amv("apply", amv.file(ORDERS))
+    table = amv.store.table("orders")
+    amv.store.queue.stand(table.id, Caller("one", "host:one"), patience_ms=60_000)
+
+    said = amv("refresh", "orders", "--json")
+
+    assert said.code == 75
+    assert "host:one has waited for it since" in said.document["error"]["message"]
+
+
+def test_definition_applied_during_a_refresh_is_shown_as_pending(amv):
+    amv("apply", amv.file(ORDERS))
+    begin_elsewhere(amv)
+
+    applied = amv("apply", amv.file(ORDERS.replace("key: [id]", "key: [id], chunk_rows: 7")), "--json")
+
+    assert applied.document["tables"][0]["pending"] == ["chunk_rows"]
+    assert amv("status", "orders", "--json").document["pending_definition"] == ["chunk_rows"]
+    assert "another chunk_rows, for the next refresh" in amv("status", "orders").out
+
+
+# -- pause, resume --
+
+
+def test_paused_table_begins_no_refresh_and_says_how_to_go_on(amv):
+    amv("apply", amv.file(ORDERS))
+
+    paused, again = amv("pause", "orders", "--json"), amv("pause", "orders")
+    refused = amv("refresh", "orders", "--json")
+    shown, listed = amv("status", "orders"), amv("status")
+
+    assert (paused.code, paused.document["paused"]) == (0, True)
+    assert "paused already" in again.out
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
+    assert "amv resume" in refused.document["error"]["hint"]
+    assert "no new refresh begins" in shown.out
+    assert "NORMAL, paused" in listed.out
+    assert amv("history", "orders", "--json").document["refreshes"] == []
+
+
+def test_pause_lets_a_refresh_under_way_go_on(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("pause", "orders")
+
+    assert "elsewhere:1 goes on" in said.out
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_resumed_table_is_as_before(amv):
+    amv("apply", amv.file(ORDERS))
+    amv("pause", "orders")
+
+    resumed, again = amv("resume", "orders", "--json"), amv("resume", "orders", "--json")
+
+    assert (resumed.document["resumed"], again.document["resumed"]) == (True, False)
+    assert amv("status", "orders", "--json").document["paused_since"] is None
+
+
+# -- drop --
+
+
+def test_drop_is_asked_for_and_nobody_who_answers_is_a_no(amv):
+    amv("apply", amv.file(ORDERS))
+
+    said, read_aloud = amv("drop", "orders", "--json"), amv("drop", "orders", "--delete-main")
+
+    assert (said.code, said.document) == (1, {"table": "orders", "dropped": False})
+    assert "is deleted with all its rows" in read_aloud.err
+    assert "not dropped" in read_aloud.out
+    assert amv("status", "orders").code == 0
+
+
+def test_table_that_somebody_refreshes_is_not_dropped(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("drop", "orders", "--yes", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_table_whose_drop_has_begun_is_barred_until_it_is_dropped(amv):
+    amv("apply", amv.file(ORDERS))
+    table = amv.store.table("orders")
+    assert amv.store.begin_drop(amv.store.state(table.id))
+
+    refused, applied = amv("refresh", "orders", "--json"), amv("apply", amv.file(ORDERS), "--json")
+    amv("resume", "orders")
+
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
+    assert "amv drop" in refused.document["error"]["hint"]
+    assert applied.document["error"]["code"] == "MV-TABLE-CONFLICT"
+    assert "`amv drop` has begun" in amv("status", "orders").out
+    assert "NORMAL, dropping" in amv("status").out
+
+
+# -- recover --abandon --
+
+
+def test_live_owner_is_not_abandoned_but_cancelled(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("recover", "--abandon", "orders", "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
+    assert "amv cancel" in said.document["error"]["hint"]
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+def test_nothing_under_way_is_nothing_to_abandon(amv):
+    amv("apply", amv.file(ORDERS))
+
+    said, read_aloud = amv("recover", "--abandon", "orders", "--json"), amv("recover", "--abandon", "orders")
+
+    assert (said.code, said.document) == (0, {"recovered": []})
+    assert "nothing is under way" in read_aloud.out
+
+
+def test_unknown_table_cannot_be_abandoned(amv):
+    assert amv("recover", "--abandon", "nope", "--json").document["error"]["code"] == "MV-TABLE-UNKNOWN"
+
+
 # -- exit codes --
 
 
@@ -155,7 +319,7 @@ def test_a_table_that_somebody_refreshes_is_worth_a_retry(amv):
     assert "elsewhere:1" in said.document["error"]["message"]
 
 
-@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel"])
+@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel", "pause", "resume", "drop"])
 def test_an_unknown_table_needs_a_person(amv, command):
     said = amv(command, "nope", "--json")
 
@@ -169,6 +333,7 @@ def test_an_unknown_table_needs_a_person(amv, command):
     [
         ("refresh",),
         ("refresh", "orders", "--override", "everything"),
+        ("refresh", "orders", "--wait", "-1"),
         ("history", "orders", "--limit", "0"),
         ("apply",),
         ("status", "--colour"),
@@ -281,7 +446,7 @@ _WITHOUT_SPARK = """
 import sys
 from airflow_mv_provider.cli import main
 for command in (["apply", sys.argv[1]], ["status"], ["status", "orders"], ["history", "orders"], ["cancel", "orders"],
-                ["db", "check"], ["db", "migrate"], ["schema"]):
+                ["pause", "orders"], ["resume", "orders"], ["db", "check"], ["db", "migrate"], ["schema"]):
     try:
         main(command)
     except SystemExit as end:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.outcome import REPORT_FIELDS
+from airflow_mv_provider.core.outcome import REPORT_FIELDS, Outcome
 from tests.conftest import read_independently
+from tests.metadata.rows import acquired
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +174,72 @@ def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
     assert "Run it again" in err
     assert "Traceback" not in err
     assert amv("status", "orders", "--json").document["is_lease_live"] is False
+
+
+def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv, orders):
+    amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
+    acquired(amv.store, amv.store.table("orders"), "elsewhere")
+    running = _started(amv, "refresh", "orders", "--json")
+    for line in running.stderr:
+        if "waiting in place 1" in line:
+            break
+    waiting = amv("status", "orders", "--json").document["queue"]
+
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+
+    assert "host:elsewhere is refreshing it since" in line
+    assert [(w["place"], w["trigger"], w["waits_for"]) for w in waiting] == [(1, "command line", "host:elsewhere")]
+    assert running.returncode == 75, out + err
+    assert json.loads(out)["error"]["code"] == "MV-INTERRUPTED"
+    assert amv("status", "orders", "--json").document["queue"] == []
+    assert "Traceback" not in err
+
+
+def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
+    amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
+    own = acquired(amv.store, amv.store.table("orders"), "elsewhere")
+    running = _started(amv, "refresh", "orders", "--json")
+    for line in running.stderr:
+        if "waiting in place 1" in line:
+            break
+
+    amv.store.abandon(own, Outcome.FAILED, None, {})
+    out, err = running.communicate(timeout=120)
+
+    assert running.returncode == 0, err
+    assert json.loads(out)["outcome"] == "published"
+    assert is_equal_to_source(amv)
+
+
+def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
+    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    killed.communicate()
+    _wait_for_the_lease(amv)
+
+    said, again = amv("recover", "--abandon", "orders", "--json"), amv("recover", "--abandon", "orders")
+
+    [report] = said.document["recovered"]
+    assert (said.code, report["outcome"], report["error"]["code"]) == (0, "abandoned", "MV-ABANDONED")
+    assert "nothing is under way" in again.out
+    assert amv("status", "orders", "--json").document["phase"] == "NORMAL"
+
+
+def test_a_dropped_table_keeps_its_rows_until_a_person_wants_them_gone(amv, orders):
+    amv("refresh", "orders")
+
+    kept = amv("drop", "orders", "--yes", "--json")
+    rows = read_independently(amv.warehouse / "orders")
+    amv("apply", amv.file(TABLES))
+    refused = amv("drop", "orders", "--delete-main", "--yes", "--json")
+    amv("refresh", "orders")  # finds its identity in main again
+    gone = amv("drop", "orders", "--delete-main", "--yes")
+
+    assert (kept.code, kept.document["is_main_deleted"], len(rows)) == (0, False, 40)
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-MAIN-NOT-OURS")
+    assert "is deleted" in gone.out
+    assert not (amv.warehouse / "orders").exists()
+    assert amv("status", "--json").document == {"tables": []}
 
 
 def _started(amv, *arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -94,7 +94,7 @@ def test_defaults_are_careful():
         ({"hash_partitions": 1025}, "hash_partitions"),
         ({"hash_partitions": "4"}, "hash_partitions"),
         ({"on_conflict": "overwrite"}, "on_conflict"),
-        ({"concurrency": "queue"}, "concurrency"),
+        ({"concurrency": "wait"}, "concurrency"),
         ({"schema_policy": "evolve"}, "schema_policy"),
         ({"adopt": "yes"}, "adopt"),
         ({"adopt": 1}, "adopt"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
@@ -48,6 +49,30 @@ def race_to_take_over(address: str, key: str, rounds: int, barrier: Any, answers
         barrier.wait()
     engine.dispose()
     answers.put((key, won))
+
+
+def race_in_the_queue(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
+    """Take a ticket in each round, all at once, and try until admitted; say when, among all, one stood and was served.
+
+    Both are told by the database: a ticket's number, and the epoch under which the table was taken.
+    """
+    engine = open_engine(address)
+    store = Store(engine)
+    table = store.table("orders")
+    served = []
+    for _ in range(rounds):
+        caller, own = a_caller(key), None
+        barrier.wait()
+        store.queue.stand(table.id, caller, patience_ms=LEASE_MS)
+        number = next(w.number for w in store.waiters(table.id) if w.key == key)
+        while own is None:
+            state = store.state(table.id)
+            if state.phase is Phase.NORMAL:  # whoever is first: all try at once, and only one is let in
+                own = store.acquire(state, a_refresh(table), caller, epoch=state.epoch + 1, lease_ms=LEASE_MS)
+        served.append((number, own.epoch))
+        store.abandon(own, Outcome.FAILED, None, {})
+    engine.dispose()
+    answers.put((key, served))
 
 
 def start_and_write(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:

@@ -63,6 +63,15 @@ def test_of_two_processes_exactly_one_takes_a_dead_refresh_over(race, address, s
     assert store.merging_attempts(own.refresh_id) == ROUNDS
 
 
+def test_processes_that_wait_are_served_in_the_order_of_their_tickets(race, address, store):
+    registered(store, concurrency="queue")
+
+    served = race(racer.race_in_the_queue, address, "one", "two", "three", rounds=15)
+
+    in_order = [epoch for _, epoch in sorted(pair for pairs in served.values() for pair in pairs)]
+    assert in_order == list(range(1, 46))
+
+
 def test_file_that_several_processes_open_and_write_at_once_is_never_locked(race, tmp_path):
     problems = race(racer.start_and_write, f"sqlite:///{tmp_path / 'new.db'}", "a", "b", "c", rounds=40)
 

@@ -89,11 +89,32 @@ def upgrade() -> None:
         sa.Column("published_digests", sa.JSON(), nullable=True),
         sa.Column("covered", sa.JSON(), nullable=False),
         sa.Column("is_main_trusted", sa.Boolean(), nullable=False),
+        sa.Column("paused_ms", sa.BigInteger(), nullable=True),
+        sa.Column("paused_by", sa.Text(), nullable=True),
+        sa.Column("dropping_ms", sa.BigInteger(), nullable=True),
+        sa.Column("tickets_given", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(
             ["table_id"],
             ["refreshable_table.id"],
         ),
         sa.PrimaryKeyConstraint("table_id"),
+    )
+    op.create_table(
+        "refresh_ticket",
+        sa.Column("table_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("caller_key", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("process", sa.Text(), nullable=False),
+        sa.Column("trigger", sa.String(length=32), nullable=False),
+        sa.Column("user_name", sa.Text(), nullable=True),
+        sa.Column("joined_refresh", sa.String(length=32), nullable=True),
+        sa.Column("since_ms", sa.BigInteger(), nullable=False),
+        sa.Column("expires_ms", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["table_id"],
+            ["refreshable_table.id"],
+        ),
+        sa.PrimaryKeyConstraint("table_id", "caller_key"),
     )
     op.create_table(
         "source_binding",

@@ -1,0 +1,74 @@
+"""What people ask of a table: cancel, pause, resume, drop. Control comes before work: the owner's next look sees it."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, exc, func, select, update
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import RefreshState
+from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import (
+    RefreshableTableRow,
+    RefreshAttemptRow,
+    RefreshChunkRow,
+    RefreshProgressRow,
+    RefreshRow,
+    RefreshTicketRow,
+    SourceBindingRow,
+)
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.reader import Reader
+
+
+class Control(Reader):
+    """Requests; each is one transaction and one compare-and-set."""
+
+    def request_cancel(self, table_id: int, user: str | None) -> bool:
+        """Ask the refresh under way to stop; False when none is, or when main already has it."""
+        cancellable = State.phase.in_((Phase.REFRESHING, Phase.MERGING))
+        values = {
+            "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
+            "cancel_requested_by": user,
+        }
+        with transaction(self.engine) as db:
+            asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
+        return asked.rowcount == 1
+
+    def pause(self, table_id: int, user: str | None) -> bool:
+        """Let no new refresh begin once this has returned; one under way goes on. False when it is paused already."""
+        is_open = (State.table_id == table_id, State.paused_ms.is_(None))
+        with transaction(self.engine) as db:
+            paused = db.execute(update(State).where(*is_open).values(paused_ms=self._now(), paused_by=user))
+        return paused.rowcount == 1
+
+    def resume(self, table_id: int) -> bool:
+        """Let refreshes begin again; False when it is not paused."""
+        is_paused = (State.table_id == table_id, State.paused_ms.is_not(None))
+        with transaction(self.engine) as db:
+            resumed = db.execute(update(State).where(*is_paused).values(paused_ms=None, paused_by=None))
+        return resumed.rowcount == 1
+
+    def begin_drop(self, seen: RefreshState) -> bool:
+        """Bar a table that nobody refreshes; only `forget` follows. False when it is not as it was seen."""
+        is_at_rest = (State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+        since = func.coalesce(State.dropping_ms, self._now())
+        with transaction(self.engine) as db:
+            barred = db.execute(update(State).where(*is_at_rest).values(dropping_ms=since))
+        return barred.rowcount == 1
+
+    def forget(self, table_id: int) -> bool:
+        """Remove every row of a table that is being dropped; False, and nothing removed, when it is not."""
+        refreshes = select(RefreshRow.id).where(RefreshRow.table_id == table_id)
+        is_barred = (State.table_id == table_id, State.phase == Phase.NORMAL, State.dropping_ms.is_not(None))
+        try:
+            with transaction(self.engine) as db:
+                if db.execute(delete(State).where(*is_barred)).rowcount != 1:
+                    return False
+                for part in (RefreshProgressRow, RefreshChunkRow, RefreshAttemptRow):
+                    db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
+                for own in (RefreshTicketRow, SourceBindingRow, RefreshRow):
+                    db.execute(delete(own).where(own.table_id == table_id))
+                db.execute(delete(RefreshableTableRow).where(RefreshableTableRow.id == table_id))
+        except exc.IntegrityError:
+            return False  # a read-only refresh or a waiter has written a row in this moment
+        return True

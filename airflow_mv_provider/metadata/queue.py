@@ -1,0 +1,131 @@
+"""Tickets of those who wait for a table: durable, numbered in the order in which they were given out.
+
+A ticket is given out, and renewed at each look of its waiter, under the lock of the table's state row: numbers become
+visible in their own order, so whoever holds the second one has been able to see the first. Admission is part of
+`Store.acquire`'s compare-and-set, by `nobody_is_ahead`. A ticket that was not renewed in time counts for nothing, and
+its waiter, should it come back, is given a new number behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
+from sqlalchemy.orm import aliased
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
+from airflow_mv_provider.metadata.rows import iso
+
+_NO_NUMBER = 2**63 - 1  # of a caller without a ticket: later than all
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterStatus:
+    """One caller that waits for a table. `waits_for` is the owner, or whoever comes next before it."""
+
+    place: int
+    process: str
+    caller: str
+    trigger: str
+    user: str | None
+    since: str
+    waits_for: str | None
+    joins: str | None
+
+
+class Queue:
+    """The tickets of all tables; each method is one transaction.
+
+    now : the clock that judges whether a ticket is live
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
+        self.engine = engine
+        self._now = now
+
+    def stand(self, table_id: int, caller: Caller, *, patience_ms: int, joins: str | None = None) -> None:
+        """Give a caller a ticket, or renew the live one it has; that keeps its number and what it joined.
+
+        patience_ms : how long the caller may stay away before it loses its place
+        """
+        mine = (Ticket.table_id == table_id, Ticket.caller_key == caller.key)
+        until = {"process": caller.process, "expires_ms": self._now() + patience_ms}
+        with transaction(self.engine) as db:
+            # Locks the row until the end; a number that a renewal leaves unused is no loss.
+            db.execute(update(State).where(State.table_id == table_id).values(tickets_given=State.tickets_given + 1))
+            renewed = db.execute(update(Ticket).where(*mine, Ticket.expires_ms > self._now()).values(**until))
+            if renewed.rowcount == 1:
+                return
+            is_outdated = Ticket.expires_ms <= self._now()
+            db.execute(delete(Ticket).where(Ticket.table_id == table_id, is_outdated))
+            number = db.scalar(select(State.tickets_given).where(State.table_id == table_id))
+            if number is None:
+                raise TableNotFoundError(f"table {table_id}", "it was dropped meanwhile.")
+            who = {"trigger": caller.trigger, "user_name": caller.user, "joined_refresh": joins}
+            key = {"table_id": table_id, "caller_key": caller.key, "number": number}
+            db.execute(insert(Ticket).values(**key, **who, since_ms=self._now(), **until))
+
+    def leave(self, caller_key: str) -> None:
+        """Take a caller out of every queue; nothing happens if it is in none."""
+        with transaction(self.engine) as db:
+            db.execute(delete(Ticket).where(Ticket.caller_key == caller_key))
+
+    def joined(self, table_id: int, caller_key: str) -> str | None:
+        """Return the refresh that a caller has joined, also after its ticket has expired; None if it has not."""
+        mine = (Ticket.table_id == table_id, Ticket.caller_key == caller_key)
+        with transaction(self.engine) as db:
+            return db.scalar(select(Ticket.joined_refresh).where(*mine))
+
+
+def waiters(db: Connection, table_id: int, now: ColumnElement[int]) -> tuple[Waiter, ...]:
+    """Return a table's live tickets, in the order in which they are admitted."""
+    rows = db.execute(
+        select(Ticket.__table__).where(Ticket.table_id == table_id, *_counts(now)).order_by(Ticket.number)
+    )
+    return tuple(
+        Waiter(r.number, r.caller_key, r.process, r.trigger, r.user_name, r.since_ms, r.joined_refresh) for r in rows
+    )
+
+
+def statuses(found: Sequence[Waiter], owner: str | None) -> tuple[WaiterStatus, ...]:
+    """Return a table's queue as people ask for it."""
+    before = [None, *(waiter.process for waiter in found)]
+    return tuple(
+        WaiterStatus(
+            place=place,
+            process=waiter.process,
+            caller=waiter.key,
+            trigger=waiter.trigger,
+            user=waiter.user,
+            since=iso(waiter.since_ms),
+            waits_for=owner or before[place - 1],
+            joins=waiter.joins,
+        )
+        for place, waiter in enumerate(found, 1)
+    )
+
+
+def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that no live ticket comes before a caller's, or none at all if it has no live one."""
+    own = aliased(Ticket)
+    is_mine = (own.table_id == table_id, own.caller_key == caller_key, own.expires_ms > now)
+    number = select(own.number).where(*is_mine).scalar_subquery()
+    others = (Ticket.table_id == table_id, Ticket.caller_key != caller_key)
+    is_before = Ticket.number < func.coalesce(number, _NO_NUMBER)
+    return ~select(Ticket.number).where(*others, is_before, *_counts(now)).exists()
+
+
+def _counts(now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that others have to wait for a ticket."""
+    published = select(Refresh.id).where(Refresh.outcome == Outcome.PUBLISHED)
+    # Whoever joined a refresh that is published has its answer; it only has not come by for it yet.
+    is_answered = Ticket.joined_refresh.in_(published)
+    return Ticket.expires_ms > now, or_(Ticket.joined_refresh.is_(None), ~is_answered)

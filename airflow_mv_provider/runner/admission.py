@@ -1,0 +1,219 @@
+"""Take a table for a new refresh, or say why not: adopt, take over, start, wait in the queue, join, or paused.
+
+`core.queue.turn` decides from what is read; `Store.acquire` holds it, whatever has changed since. So every lost race is
+another look, and nobody is admitted by an outdated one.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core.batch import mint
+from airflow_mv_provider.core.fence import last_epoch
+from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
+from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope import check_scope, stale_scope
+from airflow_mv_provider.core.state import (
+    Admission,
+    Caller,
+    Ownership,
+    RefreshRecord,
+    RefreshState,
+    TableRecord,
+    is_main_as_published,
+    next_epoch,
+)
+from airflow_mv_provider.core.strategy import Choice, compare_reason
+from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, RefreshPausedError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark.delta import Main
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+log = logging.getLogger(__name__)
+
+_MAX_RACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The table is ours: a refresh that is to be worked on, and those that were ended for others on the way."""
+
+    table: TableRecord
+    own: Ownership
+    recovered: tuple[str, ...] = ()
+
+
+def begin(runner: Refresher, name: str, caller: Caller, request: Request) -> Begun | RefreshReport:
+    """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
+
+    raises : RefreshInProgressError, with a `position` where the caller has a ticket and is expected to look again;
+             RefreshPausedError; DefinitionError, FrozenPartitionError
+    """
+    table = runner.store.table(name)
+    check_scope(request.scope, table.definition)
+    try:
+        found = _begin(runner, table, caller, request)
+    except RefreshInProgressError:
+        raise  # its ticket, if it has one, is what it comes back with
+    except MvError:
+        with suppress(MvError):
+            runner.store.queue.leave(caller.key)
+        raise
+    if isinstance(found, RefreshReport):
+        runner.store.queue.leave(caller.key)  # it has its answer; whoever acquires has used its ticket up
+    return found
+
+
+def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> RefreshInProgressError:
+    """Return the error that says who is at work, since when and under which epoch."""
+    return RefreshInProgressError(
+        table.name,
+        problem or f"{_who_works(state)}.",
+        owner=state.owner_process,
+        since_ms=state.owned_since_ms,
+        epoch=state.epoch,
+        phase=str(state.phase),
+    )
+
+
+def _begin(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> Begun | RefreshReport:
+    store, recovered = runner.store, list[str]()
+    for _ in range(_MAX_RACES):
+        state = store.state(table.id)
+        joined = _joined_report(runner, table, caller)
+        if joined is not None and joined.outcome is Outcome.PUBLISHED:
+            return joined
+        if joined is not None and joined.refresh_id == state.refresh_id and state.is_lease_live:
+            raise _turned_away(runner, table, state, caller, request)  # a pause is not for this one
+        match turn(state, caller.key, store.waiters(table.id)):
+            case Admission.PAUSED:
+                raise _paused(table, state)
+            case Admission.WAIT:
+                raise _turned_away(runner, table, state, caller, request)
+            case Admission.ADOPT:
+                own = runner.recoverer.hand_over(table, state, caller)
+                if own is not None:
+                    return Begun(table, own, tuple(recovered))
+            case Admission.TAKE_OVER:
+                if (ended := runner.recoverer.take_over(table, state, caller)) is not None:
+                    recovered.append(ended.refresh_id or "")
+            case Admission.START:
+                begun = _start_new(runner, table, state, caller, request)
+                if begun is not None:
+                    return replace(begun, recovered=tuple(recovered))
+    raise _turned_away(runner, table, store.state(table.id), caller, request)
+
+
+def _start_new(
+    runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+) -> Begun | RefreshReport | None:
+    """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
+    frontier = runner.source_of(table, table.definition).probe()
+    table, found = runner.identified(table)
+    commits = Main(runner.spark, table.location, table.uuid).log(state.published_version) if found else []
+    definition = table.definition
+    is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
+    scope = request.scope
+    if request.is_stale_only and is_trusted:
+        scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
+    reason = compare_reason(
+        is_first=state.published_version is None,
+        is_forced=request.force,
+        same_definition=state.published_hash == definition.content_hash,
+        is_trusted=is_trusted,
+        is_deterministic=definition.source.is_deterministic,
+        is_partial=bool(state.covered),
+    )
+    if not scope.is_everything:
+        reason = f"asked for {scope.describe()}"
+    newest = runner.store.newest_binding(table.id)
+    upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
+    batch = mint(upper, state.published_upper, None)
+    refresh = RefreshRecord(
+        id=uuid.uuid4().hex,
+        table_id=table.id,
+        definition=definition,
+        overrides=request.overrides,
+        batch=batch,
+        frontier=frontier,
+        choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
+        scope=scope,
+    )
+    if batch is None:
+        runner.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
+        return runner.store.report(refresh.id)
+    epoch = next_epoch(state.epoch, last_epoch(commits))
+    with durable(Write.ACQUIRE):
+        own = runner.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=runner.settings.lease_ms)
+    return None if own is None else Begun(table, own)
+
+
+def _turned_away(
+    runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+) -> RefreshInProgressError:
+    """Give the caller a ticket if the table's policy has them; return what it is told."""
+    has_queue = table.definition.concurrency != "reject"
+    if has_queue:
+        has_ticket = any(waiter.key == caller.key for waiter in runner.store.waiters(table.id))
+        joins = None if has_ticket else _to_join(runner, table, state, request)
+        patience_ms = runner.settings.lease_ms + caller.away_ms
+        runner.store.queue.stand(table.id, caller, patience_ms=patience_ms, joins=joins)
+    queue = runner.store.waiters(table.id)
+    before = ahead_of(queue, caller.key)
+    if state.refresh_id is None and not before:
+        problem = "others kept being faster"
+    elif state.refresh_id is None:
+        problem = f"{before[0].process} has waited for it since {_time(before[0].since_ms)} and comes first"
+    else:
+        problem = _who_works(state)
+    if not has_queue:
+        return in_progress(table, state, f"{problem}.")
+    error = in_progress(table, state, f"{problem}; waiting in place {len(before) + 1}.")
+    error.facts["position"] = len(before) + 1
+    return error
+
+
+def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request: Request) -> str | None:
+    """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask."""
+    running = runner.store.refresh(state.refresh_id) if state.refresh_id else None
+    if running is None or not joinable(state, running, table.definition, request):
+        return None
+    return running.id if may_join(running, runner.source_of(table, table.definition).probe()) else None
+
+
+def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:
+    """Return the report of the refresh that a caller has joined: its answer too, once that is published.
+
+    One that ends otherwise says nothing of this caller's own: it takes its turn, at the place that it has kept.
+    """
+    joined = runner.store.queue.joined(table.id, caller.key)
+    return runner.store.report(joined) if joined else None
+
+
+def _choice(reason: str | None, frontier: Frontier) -> Choice:
+    return Choice("corrections", reason or f"the source is new: {frontier.describe()}")
+
+
+def _who_works(state: RefreshState) -> str:
+    since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
+    return f"{state.owner_process} is refreshing it{since} (epoch {state.epoch}, {state.phase})"
+
+
+def _paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
+    if state.is_dropping:
+        return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
+    since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
+    return RefreshPausedError(table.name, f"it has been paused by {state.paused_by or 'somebody'}{since}.")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,92 @@
+"""Drop a table: forget its registration and history, remove its workspaces, and main only if that is asked for.
+
+    bar      one compare-and-set in NORMAL: nothing begins any more, and nothing but a drop follows    drop
+    remove   the table's workspaces and digests; main, once it is proven to be ours                    drop_files
+    forget   every row of the table                                                                    forget
+
+A drop that dies on the way leaves the table barred, and `amv drop` again goes on with it. Files go before the rows that
+say where they are: the other way round nobody would know whose they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core.location import MainPlace, check_apart, source_location
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Caller, TableRecord
+from airflow_mv_provider.exceptions import MainNotOursError, RefreshInProgressError
+from airflow_mv_provider.runner.admission import in_progress
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, detail
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a drop has left: `is_main_deleted` says whether main's files are gone too."""
+
+    table: str
+    location: str
+    is_main_deleted: bool
+
+
+def drop(runner: Refresher, name: str, caller: Caller, *, delete_main: bool) -> Dropped:
+    """Drop a table that nobody refreshes; an unfinished refresh of a dead owner is given up first.
+
+    raises : RefreshInProgressError, when a live owner works; MainNotOursError or UnsafeLocationError, before anything
+             is changed, when main may not be deleted
+    """
+    table = runner.store.table(name)
+    if delete_main:
+        _provably_ours(runner, table)
+    _bar(runner, table, caller)
+    with durable(Write.DROP_FILES):
+        storage.remove_table_workspaces(runner.spark, table.warehouse, table.uuid)
+        # Asked again: what lies there now is what is deleted.
+        place = _provably_ours(runner, table) if delete_main else None
+        if place is not None:
+            storage.remove_main(runner.spark, place)
+    with durable(Write.FORGET):
+        if not runner.store.forget(table.id):
+            raise RefreshInProgressError(name, "somebody wrote to it just now.", hint="Run `amv drop` again.")
+    return Dropped(name, table.location, place is not None)
+
+
+def _bar(runner: Refresher, table: TableRecord, caller: Caller) -> None:
+    while True:
+        state = runner.store.state(table.id)
+        if state.is_owner_dead:
+            runner.abandon(table.name, caller)
+        elif state.phase is not Phase.NORMAL:
+            raise in_progress(table, state)
+        else:
+            with durable(Write.DROP):
+                if runner.store.begin_drop(state):
+                    return
+
+
+def _provably_ours(runner: Refresher, table: TableRecord) -> MainPlace | None:
+    """Return main's place if it may be deleted, None if nothing is there.
+
+    It has to lie where its name says, be a Delta table that carries this table's identity, and be nobody's source.
+    """
+    place = MainPlace(table.warehouse, table.name, table.location)
+    for other in runner.store.tables():
+        source = source_location(other.definition.source.path, other.warehouse, runner.settings.source_roots)
+        check_apart(place.location, source)
+    found = detail(runner.spark, place.location)
+    if found is None and not storage.has_files(runner.spark, place.location):
+        return None
+    carried = None if found is None else found.properties.get(UUID_PROPERTY)
+    if carried != table.uuid:
+        raise MainNotOursError(
+            table.name,
+            f"{place.location} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
+            hint="Nothing was deleted. Look at it, and remove it by hand, or drop the table without --delete-main.",
+        )
+    return place

@@ -1,0 +1,108 @@
+"""A person gives an unfinished refresh up: back to NORMAL by the ways of recovery, main as it was or as published."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.exceptions import LeaseLostError, RefreshInProgressError
+from tests.conftest import Crash
+from tests.scenarios.conftest import change_source, check_invariants
+
+pytestmark = pytest.mark.slow
+
+
+def die(lake, crash_at, point: str) -> str:
+    """Crash a refresh at a point, let its lease expire, and return its id."""
+    change_source(lake)
+    crash_at(point)
+    with pytest.raises(Crash):
+        lake.refresh()
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+    return lake.store.state(lake.store.table("orders").id).refresh_id
+
+
+def abandon(lake):
+    return lake.refresher().abandon("orders", lake.caller(user="ann"))
+
+
+@pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "progress.after", "publish.before"])
+def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_at, point):
+    before = table.rows("orders")
+    refresh_id = die(table, crash_at, point)
+
+    report = abandon(table)
+
+    assert (report.refresh_id, report.outcome, report.error.code) == (refresh_id, Outcome.ABANDONED, "MV-ABANDONED")
+    assert "ann gave it up" in report.error.message
+    assert (table.rows("orders"), table.phase(), table.workspaces()) == (before, "NORMAL", [])
+    assert table.refresh().outcome is Outcome.PUBLISHED
+    check_invariants(table, published=2)
+
+
+@pytest.mark.parametrize("point", ["publish.after", "published.before", "published.after", "staging_delete.after"])
+def test_what_main_has_is_brought_to_its_end(table, crash_at, point):
+    refresh_id = die(table, crash_at, point)
+
+    report = abandon(table)
+
+    assert (report.refresh_id, report.outcome, report.error) == (refresh_id, Outcome.PUBLISHED, None)
+    check_invariants(table, published=2)
+
+
+def test_nothing_unfinished_is_nothing_to_abandon(table):
+    assert abandon(table) is None
+    assert table.phase() == "NORMAL"
+
+
+@pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
+def test_live_owner_is_not_given_up(table, at_point, point):
+    change_source(table)
+    refused = []
+
+    def try_it() -> None:
+        with pytest.raises(RefreshInProgressError) as caught:
+            abandon(table)
+        refused.append(caught.value)
+
+    at_point(point, try_it)
+
+    assert table.refresh().outcome is Outcome.PUBLISHED
+    assert "amv cancel" in refused[0].advice
+    check_invariants(table, published=2)
+
+
+@pytest.mark.parametrize("point", ["fence.after", "seal.before", "progress.after", "publish.before"])
+def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point, point):
+    before = table.rows("orders")
+    change_source(table)
+
+    def give_up() -> None:
+        table.clock.pass_ms(table.settings.lease_ms + 1)
+        assert abandon(table).outcome is Outcome.ABANDONED
+
+    at_point(point, give_up)
+
+    with pytest.raises(LeaseLostError):
+        table.refresh()
+
+    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
+    assert table.refresh().outcome is Outcome.PUBLISHED
+    check_invariants(table, published=2)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelled):
+    refresh_id = die(table, crash_at, "progress.after")
+    if is_cancelled:
+        table.store.request_cancel(table.store.table("orders").id, "ann")
+    shutil.rmtree(table.root / "orders")
+
+    report = abandon(table)
+
+    assert (report.refresh_id, report.error.code, table.phase()) == (refresh_id, "MV-MAIN-MOVED", Phase.NORMAL)
+    assert table.refresh().outcome is Outcome.PUBLISHED
+    assert table.rows("orders") == table.rows("raw/orders")
