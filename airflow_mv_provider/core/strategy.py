@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
 
 Strategy = Literal["skip", "corrections"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
-from airflow_mv_provider.core.table import DeltaSource
+from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.exceptions import SourceChangedError, SourceNotFoundError
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.spark import delta

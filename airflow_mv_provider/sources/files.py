@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
 from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.table import Files
+from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import SourceChangedError, SourceFileError, SourceNotFoundError
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated

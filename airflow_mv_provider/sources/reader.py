@@ -13,7 +13,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.files import FilesReader
 

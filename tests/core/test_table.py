@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.source import DeltaSource, Files
 from airflow_mv_provider.core.strategy import compare_reason, is_copied
-from airflow_mv_provider.core.table import DeltaSource, Files, Guards, RefreshableTable, json_schema, parse_table
+from airflow_mv_provider.core.table import Guards, RefreshableTable, json_schema, parse_table
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 from tests.conftest import a_table
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.table import DeltaSource, Files
+from airflow_mv_provider.core.source import DeltaSource, Files
 from airflow_mv_provider.exceptions import (
     AdoptionError,
     CorruptRecordError,
