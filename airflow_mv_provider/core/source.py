@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_CSV_OPTIONS = frozenset(
-    {
-        *("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "nanValue", "positiveInf"),
-        *(
-            "negativeInf",
-            "emptyValue",
-            "encoding",
-            "charset",
-            "dateFormat",
-            "timestampFormat",
-            "timestampNTZFormat",
-        ),
-        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine", "lineSep", "maxCharsPerColumn"),
-        *("maxColumns", "locale"),
-    }
-)
+# What Spark's readers may be told. None of these can make a bad record pass, or read another file.
+OPTIONS: Mapping[str, frozenset[str]] = {
+    "csv": frozenset(
+        {
+            *("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "nanValue", "positiveInf"),
+            *("negativeInf", "emptyValue", "encoding", "charset", "dateFormat", "timestampFormat"),
+            *("timestampNTZFormat", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine", "lineSep"),
+            *("maxCharsPerColumn", "maxColumns", "locale"),
+        }
+    ),
+    "json": frozenset(
+        {
+            *("multiLine", "lineSep", "encoding", "charset", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+            *("locale", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros"),
+            *("allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars", "allowNonNumericNumbers"),
+        }
+    ),
+    "orc": frozenset(),
+    "parquet": frozenset(),
+}
+_NEEDS_SCHEMA = ("csv", "json", "orc")
 # Spark re-evaluates these each time the source is read, so neither the pin nor an unchanged token says anything.
 _NON_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uuid|uuid4|shuffle|now|curdate|current_date|current_timestamp|current_time"
@@ -45,12 +51,19 @@ def _says_its_type(schema: dict[str, Any]) -> None:
     schema["required"] = [*schema["required"], "type"]
 
 
-def _says_its_type_and_schema(schema: dict[str, Any]) -> None:
+def _says_what_its_format_takes(schema: dict[str, Any]) -> None:
     _says_its_type(schema)
-    of_csv = {"properties": {"format": {"const": "csv"}}}
-    says_it = {"required": ["schema"], "properties": {"schema": {"type": "string", "minLength": 1}}}
-    schema["if"], schema["then"] = of_csv, says_it
-    schema["else"] = {"properties": {"options": {"maxProperties": 0}}}
+    schema["allOf"] = [
+        {"if": {"properties": {"format": {"const": name}}}, "then": _of_format(name, options)}
+        for name, options in OPTIONS.items()
+    ]
+
+
+def _of_format(name: str, options: frozenset[str]) -> dict[str, Any]:
+    taken = {"propertyNames": {"enum": sorted(options)}} if options else {"maxProperties": 0}
+    if name not in _NEEDS_SCHEMA:
+        return {"properties": {"options": taken}}
+    return {"required": ["schema"], "properties": {"options": taken, "schema": {"type": "string", "minLength": 1}}}
 
 
 class _Source(Part):
@@ -80,31 +93,27 @@ class DeltaSource(_Source):
 class Files(_Source):
     """Files under one path or glob, pinned by a listing with sizes and times."""
 
-    model_config = ConfigDict(json_schema_extra=_says_its_type_and_schema)
+    model_config = ConfigDict(json_schema_extra=_says_what_its_format_takes)
 
     type: Literal["files"] = "files"
-    format: Literal["csv", "parquet"]
-    schema_: str | None = Field(default=None, alias="schema", description="Spark DDL. Required for csv.")
-    options: dict[str, str] = Field(
-        default_factory=dict,
-        description="Spark's reader options; csv only.",
-        json_schema_extra={"propertyNames": {"enum": [*sorted(_CSV_OPTIONS)]}},
+    format: Literal["csv", "json", "orc", "parquet"]
+    schema_: str | None = Field(
+        default=None,
+        alias="schema",
+        description="Spark DDL that names every column there is. Required, except for parquet.",
     )
-
-    @field_validator("options")
-    @classmethod
-    def _known_options(cls, options: dict[str, str]) -> dict[str, str]:
-        unknown = sorted(name for name in options if name not in _CSV_OPTIONS)
-        if unknown:
-            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}")
-        return options
+    options: dict[str, str] = Field(default_factory=dict, description="Spark's reader options; csv and json only.")
 
     @model_validator(mode="after")
-    def _csv_says_its_schema(self) -> Self:
-        if self.format == "csv" and not self.schema_:
-            raise ValueError("a csv source needs a schema: guessed types change with the data")
-        if self.format == "parquet" and self.options:
-            raise ValueError("a parquet source takes no options")
+    def _is_told_what_its_format_takes(self) -> Self:
+        article = "an" if self.format == "orc" else "a"
+        if self.format in _NEEDS_SCHEMA and not self.schema_:
+            raise ValueError(f"{article} {self.format} source needs a schema: guessed types change with the data")
+        known = OPTIONS[self.format]
+        if self.options and not known:
+            raise ValueError(f"{article} {self.format} source takes no options")
+        if unknown := sorted(name for name in self.options if name not in known):
+            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}")
         return self
 
 

@@ -68,12 +68,18 @@ def test_defaults_are_careful():
         *(({"source": CSV | {name: "x"}}, name) for name in ("schema_", "driver", "url", "user", "self", "path_")),
         *(
             ({"source": CSV | {"format": fmt}}, "format")
-            for fmt in ("json", "CSV", "com.evil.Source", "csv\n", "", None)
+            for fmt in ("avro", "CSV", "com.evil.Source", "csv\n", "", None)
         ),
         ({"source": CSV | {"format": "org.apache.spark.sql.jdbc"}}, "format"),
         ({"source": CSV | {"type": "jdbc"}}, "jdbc"),
         ({"source": CSV | {"schema": None}}, "a csv source needs a schema"),
         ({"source": CSV | {"schema": ""}}, "a csv source needs a schema"),
+        ({"source": CSV | {"format": "json", "schema": None}}, "a json source needs a schema"),
+        ({"source": CSV | {"format": "orc", "schema": None}}, "an orc source needs a schema"),
+        ({"source": CSV | {"format": "json", "options": {"header": "true"}}}, "forbidden options: header"),
+        ({"source": CSV | {"format": "json", "options": {"mode": "DROPMALFORMED"}}}, "forbidden options: mode"),
+        ({"source": CSV | {"options": {"allowComments": "true"}}}, "forbidden options: allowComments"),
+        ({"source": CSV | {"format": "orc", "options": {"mergeSchema": "true"}}}, "an orc source takes no options"),
         ({"source": CSV | {"format": "parquet", "options": {"header": "true"}}}, "a parquet source takes no options"),
         ({"source": {"type": "delta"}}, "source.delta.path"),
         ({"source": "raw/orders"}, "source"),
