@@ -20,9 +20,12 @@ class Choice:
 
 
 def compare_reason(
-    *, is_first: bool, is_forced: bool, same_definition: bool, is_trusted: bool, is_deterministic: bool
+    *, is_first: bool, is_forced: bool, same_definition: bool, is_trusted: bool, doubt: str | None
 ) -> str | None:
-    """Say why main must be compared although the source may be unchanged, or None when its token may be believed."""
+    """Say why main must be compared although the source may be unchanged, or None when its token may be believed.
+
+    doubt : what the source itself says against its token
+    """
     if is_first:
         return "first refresh"
     if is_forced:
@@ -31,15 +34,14 @@ def compare_reason(
         return "the definition changed"
     if not is_trusted:
         return "main may have been changed by others"
-    if not is_deterministic:
-        return "the projection is not deterministic"
-    return None
+    return doubt
 
 
 def is_copied(table: RefreshableTable) -> bool:
     """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
 
     Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
-    the seal must not matter, and parsing text twice costs more than the copy.
+    the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its pinned
+    inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same.
     """
-    return not (isinstance(table.source, DeltaSource) and table.source.is_deterministic)
+    return not (isinstance(table.source, DeltaSource) and table.source.doubt is None)

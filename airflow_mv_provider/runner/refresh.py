@@ -250,7 +250,8 @@ class Refresher:
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> SourceReader:
         """Return the reader of a table's source, which must lie apart from main."""
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
-        check_apart(table.location, source.location)
+        for location in source.locations:
+            check_apart(table.location, location)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:
@@ -334,7 +335,7 @@ class Refresher:
             is_forced=force,
             same_definition=state.published_hash == definition.content_hash,
             is_trusted=is_main_as_published(state, found.delta_id if found else None, commits),
-            is_deterministic=definition.source.is_deterministic,
+            doubt=definition.source.doubt,
         )
         newest = self.store.newest_binding(table.id)
         upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)

@@ -31,6 +31,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources import json_lines
 from airflow_mv_provider.sources.place import check_link, confined
+from airflow_mv_provider.sources.projection import projected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
 
 _STRICT_CSV = {
@@ -50,13 +51,14 @@ class FilesReader:
         self._source = source
         self._roots = (warehouse, roots)
         self._checked: Frontier | None = None
-        self.location = confined(source.path, warehouse, roots)
+        self._location = confined(source.path, warehouse, roots)
+        self.locations = (self._location,)
 
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`."""
-        found = self._list([self.location])
+        found = self._list([self._location])
         if not found.files:
-            raise SourceNotFoundError("source", f"{self.location} holds no files.")
+            raise SourceNotFoundError("source", f"{self._location} holds no files.")
         for file in found.files:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
@@ -71,8 +73,7 @@ class FilesReader:
                 self._check(paths)
                 self._checked = frontier
             rows = self._rows(paths)
-        with translated("select"):
-            return rows.selectExpr(*self._source.select) if self._source.select else rows
+        return projected(rows, self._source.select)
 
     def verify(self, frontier: Frontier) -> None:
         """List the pinned files again; see `SourceReader`."""
@@ -137,7 +138,7 @@ class FilesReader:
             rows = files.select("path", "length", "modificationTime").collect()
         except PySparkException as error:
             if condition_of(error).startswith("PATH_NOT_FOUND"):
-                raise SourceNotFoundError("source", f"{self.location} does not exist.") from error
+                raise SourceNotFoundError("source", f"{self._location} does not exist.") from error
             with translated("source"):
                 raise
         # Spark passes over files of no bytes: half an upload would look like rows that are gone.

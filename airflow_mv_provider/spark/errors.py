@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
@@ -26,6 +26,7 @@ from airflow_mv_provider.exceptions import (
     SourceChangedError,
     SourceFileError,
     SourceNotFoundError,
+    UnpinnedTableError,
 )
 
 # Text that our own SQL raises with raise_error, and the class it stands for.
@@ -59,6 +60,27 @@ def translated(where: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise translate(error, where) from error
+
+
+@contextmanager
+def understood(where: str) -> Iterator[None]:
+    """As `translated`, for a definition's own SQL or code: a table that it names must be there."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
+            named = re.search(r"table or view (\S+) cannot be found", _text(error))
+            name = named.group(1) if named else "it names"
+            raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
+        found = translate(error, where)
+        if isinstance(found, EngineError) and isinstance(error, AnalysisException):
+            found = DefinitionError(where, f"Spark does not understand it: {first_line(_text(error))}.")
+        raise found from error
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """True if `translate` is meant for it."""
+    return isinstance(error, PySparkException | Py4JError)
 
 
 def condition_of(error: BaseException) -> str:

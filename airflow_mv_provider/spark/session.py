@@ -89,9 +89,14 @@ def submitted_session() -> SparkSession:
 def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
     session = spark.newSession()
+    settle(session)
+    return session
+
+
+def settle(session: SparkSession) -> None:
+    """Set what every refresh relies on; again, after somebody else's code had the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
-    return session
 
 
 def _log_settings() -> str:

@@ -36,6 +36,8 @@ ORDERS: dict[str, Any] = {"name": "orders", "source": {"type": "delta", "path": 
 CSV = {"type": "files", "path": "raw/*.csv", "format": "csv", "schema": "id INT"}
 JSON = {"type": "files", "path": "raw/*.json", "format": "json", "schema": "id INT"}
 ORC = {"type": "files", "path": "raw/*", "format": "orc", "schema": "id INT"}
+QUERY = {"type": "query", "sql": "SELECT * FROM o", "inputs": {"o": "raw/orders"}}
+FUNCTION = {"type": "function", "callable": "orders:rows"}
 PARQUET = {"type": "files", "path": "raw/*", "format": "parquet"}
 
 
@@ -100,7 +102,10 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(chunk_rows=10, adopt=True), _changed(guards={"max_deleted_fraction": 1, "allow_empty": True})),
         _changed(source=CSV | {"options": {"header": "true"}, "select": ["id"]}),
         *(_changed(source=JSON), _changed(source=JSON | {"options": {"multiLine": "true"}}), _changed(source=ORC)),
+        *(_changed(source=QUERY), _changed(source=QUERY | {"select": ["id"]}), _changed(source=FUNCTION)),
         # and wrong ones
+        *(_changed(source=QUERY | change) for change in ({"inputs": {}}, {"inputs": {"a b": "p"}}, {"path": "p"})),
+        *(_changed(source=FUNCTION | change) for change in ({"callable": "rows"}, {"path": "p"}, {"sql": "SELECT 1"})),
         *(_changed(source=each | {"schema": None}) for each in (JSON, ORC)),
         *(_changed(source=each | {"options": {"header": "true"}}) for each in (JSON, ORC)),
         *(_changed(key=None), _changed(key=[]), _changed(key="id"), _changed(name=None), _changed(source=None)),
