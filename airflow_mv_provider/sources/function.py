@@ -84,7 +84,13 @@ class FunctionReader:
         return f"function {self._source.callable}"
 
 
-def _named(error: BaseException) -> str:
+def _named(error: Exception) -> str:
     """Name an error and its place. Not its text, which is its author's and may hold anything."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    kind = type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        return f"{kind} ({error.name})"
+    if isinstance(error, SyntaxError):
+        return f"{kind} ({Path(error.filename or '?').name}, line {error.lineno})"
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    theirs = [(path.name, line) for path, line in frames if path != Path(__file__) and path.parent.name != "importlib"]
+    return f"{kind} ({theirs[-1][0]}, line {theirs[-1][1]})" if theirs else kind
