@@ -8,7 +8,8 @@ each of them is an error, and where a file is to blame it is named. What JSON ne
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import assert_never
 from urllib.parse import unquote
@@ -68,7 +69,7 @@ class FilesReader:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)
         paths = [_literal_path(file.path) for file in frontier.files]
-        with translated("source"):
+        with _gone_if_missing(), translated("source"):
             if self._checked != frontier:
                 self._check(paths)
                 self._checked = frontier
@@ -78,7 +79,8 @@ class FilesReader:
     def verify(self, frontier: Frontier) -> None:
         """List the pinned files again; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)
-        now = self._list([_literal_path(file.path) for file in frontier.files])
+        with _gone_if_missing():
+            now = self._list([_literal_path(file.path) for file in frontier.files])
         if now != frontier:
             changed = sorted({f.path for f in set(now.files) ^ set(frontier.files)})
             raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
@@ -145,6 +147,15 @@ class FilesReader:
         if empty := sorted({_plain(unquote(name)) for name in names} - {_plain(row.path) for row in rows}):
             raise SourceFileError("source", f"{empty[0]} is empty.")
         return listing([(_plain(row.path), row.length, row.modificationTime) for row in rows])
+
+
+@contextmanager
+def _gone_if_missing() -> Iterator[None]:
+    """Say of a file that is not there what is true of a pinned one: it was there, and the next pin will know better."""
+    try:
+        yield
+    except SourceNotFoundError as error:
+        raise SourceChangedError(error.where, error.problem) from error
 
 
 def _decoded(rows: DataFrame) -> DataFrame:

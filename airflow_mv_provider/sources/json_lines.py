@@ -54,7 +54,7 @@ def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str,
     files = _texts(spark, paths, options, wholetext="true")
     # As the only field of an object: here, too, what follows the value is a mistake.
     only = F.from_json(
-        F.concat(F.lit('{"value":'), F.col("text"), F.lit("}")),
+        F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
         StructType().add("value", StringType()).add(_CORRUPT, StringType()),
         _parsing(options) | _MARKED,
     )
@@ -82,7 +82,7 @@ def _texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]
 
 def _alone(text: Column, options: Mapping[str, str]) -> Column:
     """Parse `text` as the only element of an array: what follows a value is a mistake there."""
-    wrapped = F.concat(F.lit("["), text, F.lit("]"))
+    wrapped = F.concat(F.lit("["), text, F.lit("\n]"))  # the line break ends a comment, where comments are allowed
     return F.from_json(wrapped, "array<map<string,string>>", _parsing(options)).alias("alone")
 
 
