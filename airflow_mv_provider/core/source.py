@@ -41,7 +41,7 @@ _CHANGING = (
 # A subquery of a projection reads something that is not pinned; a whole query is held to its inputs.
 _IN_PROJECTION = re.compile(rf"\b({_CHANGING}|select)\b", re.IGNORECASE)
 _IN_QUERY = re.compile(rf"\b({_CHANGING}|tablesample)\b|'\s*(today|tomorrow|yesterday)\s*'", re.IGNORECASE)
-_COMMENT = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 _CALLABLE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"

@@ -103,6 +103,7 @@ def test_defaults_are_careful():
                 "/* x",
                 "selected",
                 "-- SELECT 1",
+                "/* a */ " * 60 + "DROP",
                 "EXPLAIN SELECT 1",
             )
         ),
