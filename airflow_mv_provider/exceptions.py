@@ -15,7 +15,9 @@
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong
         │   ├── InvalidIdentifierError a table or column name is not one
-        │   └── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
+        │   ├── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
+        │   ├── UnpinnedTableError     a query reads a table that is not among its inputs
+        │   └── SourceFunctionError    a source's function cannot be imported, fails, or returns no DataFrame
         ├── TableNotFoundError         no such refreshable table
         ├── TableConflictError         the location belongs to another refreshable table
         ├── MainUnsupportedError       main is a view, not Delta, or forgets its transactions
@@ -147,6 +149,16 @@ class InvalidIdentifierError(DefinitionError):
 class UnsafeLocationError(DefinitionError):
     code = "MV-LOCATION"
     hint = "Use a path under the warehouse, or add its root to AMV_SOURCE_ROOTS."
+
+
+class UnpinnedTableError(DefinitionError):
+    code = "MV-QUERY-UNPINNED"
+    hint = "Name the table among the `inputs` of a query, with its path: what is not an input is not pinned."
+
+
+class SourceFunctionError(DefinitionError):
+    code = "MV-FUNCTION"
+    hint = "Correct the function: it takes the Spark session and returns a DataFrame."
 
 
 class TableNotFoundError(TerminalError):

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mv_provider import __version__
-from airflow_mv_provider.core.table import DeltaSource, Guards, RefreshableTable
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import Guards, RefreshableTable
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher

@@ -16,8 +16,9 @@ import pytest
 from sqlalchemy import text
 
 from airflow_mv_provider.core.request import parse_request
+from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.store import Store

@@ -1,10 +1,13 @@
-"""The README's examples are run as they stand."""
+"""The examples of the README and of docs/sources.md are run as they stand."""
 
 from __future__ import annotations
 
+import gzip
 import re
 import subprocess
 import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,16 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+SOURCES = (ROOT / "docs/sources.md").read_text(encoding="utf-8")
+
+
+def examples(language: str, text: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
 def example(language: str) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-    assert len(found) == 1
-    return found[0]
+    (found,) = examples(language, README)
+    return found
 
 
 @pytest.mark.slow
@@ -58,6 +67,27 @@ def test_dag_of_the_readme_parses_without_pyspark(tmp_path: Path) -> None:
     )
 
     assert run.returncode == 0, run.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_sources.py").write_text("\n".join(examples("python", SOURCES)))
+    monkeypatch.syspath_prepend(tmp_path)
+    (lake.root / "raw/payments").mkdir(parents=True)
+    (lake.root / "raw/payments/a.json.gz").write_bytes(
+        gzip.compress(b'{"payment_id": 1, "paid_at": "2026-01-15T10:00:00+01:00", "amount": 9.90}\n')
+    )
+    lake.write("SELECT 1 AS order_id, 9.90 AS amount, 7 AS customer")
+    lake.write("SELECT 7 AS customer_id, 'ann' AS name", "raw/customers")
+
+    for text in examples("yaml", SOURCES):
+        (definition,) = parse(text)
+        lake.refresher().apply(definition)
+        lake.refresh(definition.name)
+
+    assert lake.rows("payments") == [(Decimal("9.90"), None, datetime(2026, 1, 15, 9, tzinfo=UTC), 1)]
+    assert lake.rows("sales") == [(Decimal("9.90"), "ann", 1)]
+    assert lake.rows("rates") == [(date(2026, 1, 1), 1.08), (date(2026, 1, 2), 1.09)]
 
 
 def test_commands_of_the_readme_exist() -> None:

@@ -1,6 +1,7 @@
 """What a source says of its own state, and the counter that stands for it.
 
-A `Frontier` is the source's token: for Delta a table id and a version, for files a listing with sizes and times.
+A `Frontier` is the source's token: for Delta a table id and a version, for files a listing with sizes and times, for a
+query the tokens of its inputs; for a function there is none.
 A `Binding` ties one value of our counter to one frontier, durably, before anything is read at it.
 """
 
@@ -11,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,27 @@ class FilesFrontier:
         return f"{len(self.files)} files, {sum(f.num_bytes for f in self.files):,} bytes"
 
 
-Frontier = DeltaFrontier | FilesFrontier
+@dataclass(frozen=True, slots=True)
+class QueryFrontier:
+    """The inputs of a query, each at its own frontier, sorted by name."""
+
+    inputs: tuple[tuple[str, DeltaFrontier], ...]
+
+    def describe(self) -> str:
+        """For people."""
+        return ", ".join(f"{name} at {at.describe()}" for name, at in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class NoFrontier:
+    """A source that says nothing of its state: each time it may be another."""
+
+    def describe(self) -> str:
+        """For people."""
+        return "a source without versions"
+
+
+Frontier = DeltaFrontier | FilesFrontier | QueryFrontier | NoFrontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,7 @@ def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *,
     """
     if newest is None:
         return persisted + 1
-    if newest.frontier != frontier:
+    if newest.frontier != frontier or isinstance(frontier, NoFrontier):
         return newest.upper + 1
     if must_compare and newest.upper <= persisted:
         return newest.upper + 1
@@ -80,13 +101,31 @@ def to_json(frontier: Frontier) -> dict[str, Any]:
             return {"type": "delta", "table_id": table_id, "version": version}
         case FilesFrontier(files):
             return {"type": "files", "files": [[f.path, f.num_bytes, f.modified_ms] for f in files]}
+        case QueryFrontier(inputs):
+            return {"type": "query", "inputs": [[name, to_json(at)] for name, at in inputs]}
+        case NoFrontier():
+            return {"type": "none"}
+        case _:
+            assert_never(frontier)
 
 
 def from_json(stored: dict[str, Any]) -> Frontier:
     """Return the frontier that `to_json` stored."""
-    if stored["type"] == "delta":
-        return DeltaFrontier(stored["table_id"], int(stored["version"]))
-    return FilesFrontier(tuple(SourceFile(path, size, ms) for path, size, ms in stored["files"]))
+    match stored["type"]:
+        case "delta":
+            return _delta(stored)
+        case "files":
+            return FilesFrontier(tuple(SourceFile(path, size, ms) for path, size, ms in stored["files"]))
+        case "query":
+            return QueryFrontier(tuple((name, _delta(at)) for name, at in stored["inputs"]))
+        case "none":
+            return NoFrontier()
+        case other:
+            raise ValueError(f"no frontier is of type {other!r}")
+
+
+def _delta(stored: dict[str, Any]) -> DeltaFrontier:
+    return DeltaFrontier(stored["table_id"], int(stored["version"]))
 
 
 def listing(files: Sequence[tuple[str, int, datetime]]) -> FilesFrontier:

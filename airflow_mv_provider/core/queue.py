@@ -73,7 +73,7 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
         and set(running.overrides) == set(request.overrides)
         and running.scope == request.scope
         and not (request.force or request.is_stale_only)
-        and wanted.source.is_deterministic
+        and wanted.source.doubt is None
     )
 
 

@@ -69,22 +69,30 @@ def check_source(where: str, columns: Sequence[Column], key: Sequence[str], part
                 )
 
 
-def check_same(where: str, desired: Sequence[Column], main: Sequence[Column]) -> None:
+def check_same(
+    where: str,
+    desired: Sequence[Column],
+    main: Sequence[Column],
+    *,
+    names: tuple[str, str] = ("the source", "main"),
+) -> None:
     """Refuse a source whose columns are not main's, whatever their order.
 
+    names  : what the two are called
     raises : SchemaMismatchError, naming the first column that differs
     """
+    here, there = names
     have = {column.name: column for column in main}
     want = {column.name: column for column in desired}
     if added := [name for name in want if name not in have]:
-        raise SchemaMismatchError(where, f"the source has column {added[0]!r}, main has not.", column=added[0])
+        raise SchemaMismatchError(where, f"{here} has column {added[0]!r}, {there} has not.", column=added[0])
     if missing := [name for name in have if name not in want]:
-        raise SchemaMismatchError(where, f"main has column {missing[0]!r}, the source has not.", column=missing[0])
+        raise SchemaMismatchError(where, f"{there} has column {missing[0]!r}, {here} has not.", column=missing[0])
     for name, column in want.items():
         if column.type != have[name].type:
             raise SchemaMismatchError(
                 where,
-                f"column {name!r} is {_shown(column.type)} in the source and {_shown(have[name].type)} in main.",
+                f"column {name!r} is {_shown(column.type)} in {here} and {_shown(have[name].type)} in {there}.",
                 column=name,
             )
 

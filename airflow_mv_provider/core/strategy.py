@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
 
 Strategy = Literal["skip", "corrections"]
 
@@ -24,10 +25,13 @@ def compare_reason(
     is_forced: bool,
     same_definition: bool,
     is_trusted: bool,
-    is_deterministic: bool,
+    doubt: str | None,
     is_partial: bool = False,
 ) -> str | None:
-    """Say why main must be compared although the source may be unchanged, or None when its token may be believed."""
+    """Say why main must be compared although the source may be unchanged, or None when its token may be believed.
+
+    doubt : what the source itself says against its token
+    """
     if is_first:
         return "first refresh"
     if is_forced:
@@ -36,17 +40,16 @@ def compare_reason(
         return "the definition changed"
     if not is_trusted:
         return "main may have been changed by others"
-    if not is_deterministic:
-        return "the projection is not deterministic"
     if is_partial:
         return "refreshes before this one covered only some partitions"
-    return None
+    return doubt
 
 
 def is_copied(table: RefreshableTable) -> bool:
     """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
 
     Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
-    the seal must not matter, and parsing text twice costs more than the copy.
+    the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its pinned
+    inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same.
     """
-    return not (isinstance(table.source, DeltaSource) and table.source.is_deterministic)
+    return not (isinstance(table.source, DeltaSource) and table.source.doubt is None)

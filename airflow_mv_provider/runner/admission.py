@@ -123,14 +123,14 @@ def _start_new(
     definition = table.definition
     is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
     scope = request.scope
-    if request.is_stale_only and is_trusted:
+    if request.is_stale_only and is_trusted and definition.source.doubt is None:
         scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
     reason = compare_reason(
         is_first=state.published_version is None,
         is_forced=request.force,
         same_definition=state.published_hash == definition.content_hash,
         is_trusted=is_trusted,
-        is_deterministic=definition.source.is_deterministic,
+        doubt=definition.source.doubt,
         is_partial=bool(state.covered),
     )
     if not scope.is_everything:

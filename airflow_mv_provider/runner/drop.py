@@ -77,8 +77,8 @@ def _provably_ours(runner: Refresher, table: TableRecord) -> MainPlace | None:
     """
     place = MainPlace(table.warehouse, table.name, table.location)
     for other in runner.store.tables():
-        source = source_location(other.definition.source.path, other.warehouse, runner.settings.source_roots)
-        check_apart(place.location, source)
+        for path in other.definition.source.paths:
+            check_apart(place.location, source_location(path, other.warehouse, runner.settings.source_roots))
     found = detail(runner.spark, place.location)
     if found is None and not storage.has_files(runner.spark, place.location):
         return None

@@ -218,7 +218,8 @@ class Refresher:
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> SourceReader:
         """Return the reader of a table's source, which must lie apart from main."""
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
-        check_apart(table.location, source.location)
+        for location in source.locations:
+            check_apart(table.location, location)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:

@@ -19,7 +19,7 @@ def register(store: Store, settings: Settings, definition: RefreshableTable) -> 
     if settings.warehouse is None:
         raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
     location = main_location(settings.warehouse, definition.name)
-    source = source_location(definition.source.path, settings.warehouse, settings.source_roots)
-    check_apart(location, source)
+    for path in definition.source.paths:
+        check_apart(location, source_location(path, settings.warehouse, settings.source_roots))
     with durable(Write.REGISTER):
         return store.register(definition, warehouse=settings.warehouse, location=location)

@@ -1,13 +1,17 @@
 """Files as source, pinned by a listing with sizes and times, and read strictly.
 
-Spark reads a short CSV line as NULLs, cuts a long one off, and decodes bytes of another encoding into replacement
-characters, all in silence. Here each of them is an error that names the file.
+Spark reads a short CSV line as NULLs, cuts a long one off, decodes bytes of another encoding into replacement
+characters, and makes NULLs of a column that an ORC or Parquet file has under another name or type, all in silence. Here
+each of them is an error, and where a file is to blame it is named. What JSON needs is in `json_lines`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import assert_never
 from urllib.parse import unquote
 
 from pyspark.errors import PySparkException
@@ -15,11 +19,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
 from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.table import Files
-from airflow_mv_provider.exceptions import SourceChangedError, SourceFileError, SourceNotFoundError
+from airflow_mv_provider.core.source import Files
+from airflow_mv_provider.exceptions import (
+    MvError,
+    SchemaMismatchError,
+    SourceChangedError,
+    SourceFileError,
+    SourceNotFoundError,
+)
+from airflow_mv_provider.sources import json_lines
 from airflow_mv_provider.sources.place import check_link, confined
+from airflow_mv_provider.sources.projection import projected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
 
 _STRICT_CSV = {
@@ -32,19 +45,21 @@ _REPLACEMENT = "\ufffd"
 
 
 class FilesReader:
-    """Reads csv or parquet files under one path or glob."""
+    """Reads csv, json, orc or parquet files under one path or glob."""
 
     def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark
         self._source = source
         self._roots = (warehouse, roots)
-        self.location = confined(source.path, warehouse, roots)
+        self._checked: Frontier | None = None
+        self._location = confined(source.path, warehouse, roots)
+        self.locations = (self._location,)
 
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`."""
-        found = self._list([self.location])
+        found = self._list([self._location])
         if not found.files:
-            raise SourceNotFoundError("source", f"{self.location} holds no files.")
+            raise SourceNotFoundError("source", f"{self._location} holds no files.")
         for file in found.files:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
@@ -54,24 +69,69 @@ class FilesReader:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)
         paths = [_literal_path(file.path) for file in frontier.files]
-        with translated("source"):
-            reader = self._spark.read
-            if self._source.schema_:
-                reader = reader.schema(self._source.schema_)
-            if self._source.format == "csv":
-                rows = _decoded(reader.options(**(_STRICT_CSV | self._source.options)).csv(paths))
-            else:
-                rows = reader.parquet(*paths)
-        with translated("select"):
-            return rows.selectExpr(*self._source.select) if self._source.select else rows
+        with _gone_if_missing(), translated("source"):
+            if self._checked != frontier:
+                self._check(paths)
+                self._checked = frontier
+            rows = self._rows(paths)
+        return projected(rows, self._source.select)
 
     def verify(self, frontier: Frontier) -> None:
         """List the pinned files again; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)
-        now = self._list([_literal_path(file.path) for file in frontier.files])
+        with _gone_if_missing():
+            now = self._list([_literal_path(file.path) for file in frontier.files])
         if now != frontier:
             changed = sorted({f.path for f in set(now.files) ^ set(frontier.files)})
             raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
+
+    def _check(self, paths: list[str]) -> None:
+        """Refuse what the reader of this format would pass over in silence; before the rows are read, once a pin."""
+        if self._source.format in ("orc", "parquet") and self._source.schema_:
+            self._check_columns(paths)
+        if self._source.format == "json" and self._is_multi_line:
+            json_lines.check_whole(self._spark, paths, self._source.options)
+
+    def _rows(self, paths: list[str]) -> DataFrame:
+        options = self._source.options
+        reader = self._spark.read
+        if self._source.schema_:
+            reader = reader.schema(self._source.schema_)
+        match self._source.format:
+            case "csv":
+                return _decoded(reader.options(**(_STRICT_CSV | options)).csv(paths))
+            case "json" if self._is_multi_line:
+                return reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
+            case "json":
+                return json_lines.read(self._spark, paths, self._declared, options)
+            case "orc" | "parquet":
+                return reader.format(self._source.format).load(paths)
+            case _:
+                assert_never(self._source.format)
+
+    @property
+    def _is_multi_line(self) -> bool:
+        return self._source.options.get("multiLine", "").lower() == "true"
+
+    def _check_columns(self, paths: list[str]) -> None:
+        """Refuse files whose columns are not the schema's; what one of them lacks and another has is NULL."""
+        try:
+            with translated("source"):
+                merged = self._spark.read.format(self._source.format).option("mergeSchema", "true").load(paths).schema
+        except SchemaMismatchError:
+            raise
+        except MvError:
+            return  # a file that cannot be read: reading names it, merging does not
+        found, declared = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
+        schema.check_same("source", found, declared, names=("a file", "the schema"))
+
+    @cached_property
+    def _declared(self) -> StructType:
+        """The schema as Spark understands it; asked of `from_json`, which runs nothing and opens no file."""
+        parsed = self._spark.range(0).select(F.from_json(F.lit("{}"), self._source.schema_ or ""))
+        declared = parsed.schema.fields[0].dataType
+        assert isinstance(declared, StructType)
+        return declared
 
     def _list(self, paths: list[str]) -> FilesFrontier:
         try:
@@ -80,13 +140,22 @@ class FilesReader:
             rows = files.select("path", "length", "modificationTime").collect()
         except PySparkException as error:
             if condition_of(error).startswith("PATH_NOT_FOUND"):
-                raise SourceNotFoundError("source", f"{self.location} does not exist.") from error
+                raise SourceNotFoundError("source", f"{self._location} does not exist.") from error
             with translated("source"):
                 raise
         # Spark passes over files of no bytes: half an upload would look like rows that are gone.
         if empty := sorted({_plain(unquote(name)) for name in names} - {_plain(row.path) for row in rows}):
             raise SourceFileError("source", f"{empty[0]} is empty.")
         return listing([(_plain(row.path), row.length, row.modificationTime) for row in rows])
+
+
+@contextmanager
+def _gone_if_missing() -> Iterator[None]:
+    """Say of a file that is not there what is true of a pinned one: it was there, and the next pin will know better."""
+    try:
+        yield
+    except SourceNotFoundError as error:
+        raise SourceChangedError(error.where, error.problem) from error
 
 
 def _decoded(rows: DataFrame) -> DataFrame:
@@ -99,9 +168,9 @@ def _decoded(rows: DataFrame) -> DataFrame:
             F.when(column.contains(_REPLACEMENT), F.raise_error(message).cast("string")).otherwise(column).alias(name)
         )
 
-    schema: StructType = rows.schema
+    fields = rows.schema.fields
     return rows.select(
-        *(checked(f.name) if isinstance(f.dataType, StringType) else F.col(quoted(f.name)) for f in schema.fields)
+        *(checked(f.name) if isinstance(f.dataType, StringType) else F.col(quoted(f.name)) for f in fields)
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
@@ -26,11 +26,14 @@ from airflow_mv_provider.exceptions import (
     SourceChangedError,
     SourceFileError,
     SourceNotFoundError,
+    UnpinnedTableError,
 )
 
 # Text that our own SQL raises with raise_error, and the class it stands for.
 ROW_MISMATCH = "MV-ROW-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
+BAD_RECORD = "MV-BAD-RECORD"
+UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _FILE_URI = re.compile(r"\b(?:file|hdfs|abfss?|gs|s3a?):/[^\s'\",]+")
@@ -45,6 +48,7 @@ _ANALYSIS = (
     ),
     *("UNRESOLVED_STAR", "MISSING_AGGREGATION", "UNSUPPORTED_DATATYPE", "INVALID_EXTRACT", "WRONG_NUM_ARGS"),
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
+    "INVALID_PARAMETER_VALUE",
 )
 _MAX_TEXT = 300
 
@@ -56,6 +60,27 @@ def translated(where: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise translate(error, where) from error
+
+
+@contextmanager
+def understood(where: str) -> Iterator[None]:
+    """As `translated`, for a definition's own SQL or code: a table that it names must be there."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
+            named = re.search(r"table or view (\S+) cannot be found", _text(error))
+            name = named.group(1) if named else "it names"
+            raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
+        found = translate(error, where)
+        if isinstance(found, EngineError) and isinstance(error, AnalysisException):
+            found = DefinitionError(where, f"Spark does not understand it: {first_line(_text(error))}.")
+        raise found from error
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """True if `translate` is meant for it."""
+    return isinstance(error, PySparkException | Py4JError)
 
 
 def condition_of(error: BaseException) -> str:
@@ -75,8 +100,16 @@ def translate(error: BaseException, where: str) -> MvError:
     condition = condition_of(error)
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main is not what the differences were computed against.")
-    if BAD_ENCODING in text:
+    if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
+    if BAD_RECORD in text:
+        return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
+    if UNKNOWN_FIELD in text:
+        return SchemaMismatchError(
+            where,
+            f"{_file_in(text)} has field {_raised(UNKNOWN_FIELD, text)}, the schema has not.",
+            hint="Add the field to the schema; `select` leaves out what the table shall not have.",
+        )
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
@@ -89,6 +122,8 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
     if "does not conform to the schema" in text or "CSV header" in text:
         return SchemaMismatchError(where, f"the header of {_file_in(text)} is not the schema: {_header(text)}.")
+    if "CANNOT_MERGE_SCHEMAS" in text:
+        return SchemaMismatchError(where, f"its files do not have the same columns: {_cause(text)}.")
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
         return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "DELTA_FILE_NOT_FOUND" in text:
@@ -142,7 +177,15 @@ def _header(text: str) -> str:
     return f"{counted.group(1)} columns for {counted.group(2)}" if counted else "other columns"
 
 
+def _raised(what: str, text: str) -> str:
+    """Return the detail that our own SQL put behind the file's name."""
+    found = re.search(rf"{what} \S+ (.*?)(?: SQLSTATE|\n|$)", text)
+    return repr(found.group(1)) if found else "of another name"
+
+
 def _record(text: str) -> str:
+    if BAD_RECORD in text:
+        return _raised(BAD_RECORD, text)
     for pattern in (
         r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)",
         r"For input string: \"(.*?)\"",

@@ -21,6 +21,7 @@ _CONFS = {
     "spark.sql.session.timeZone": "UTC",  # a zone with daylight saving shifts timestamps in its gap
     "spark.sql.ansi.enabled": "true",  # overflow and bad casts fail instead of becoming NULL
     "spark.sql.caseSensitive": "false",
+    "spark.sql.variable.substitute": "false",  # ${env:...} in a query or a path is text, and no secret's way out
     # A transaction version left over from an earlier statement becomes an error, not a silently dropped commit.
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
@@ -89,9 +90,14 @@ def submitted_session() -> SparkSession:
 def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
     session = spark.newSession()
+    settle(session)
+    return session
+
+
+def settle(session: SparkSession) -> None:
+    """Set what every refresh relies on; again, after somebody else's code had the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
-    return session
 
 
 def _log_settings() -> str:

@@ -34,6 +34,10 @@ tables:
 
 ORDERS: dict[str, Any] = {"name": "orders", "source": {"type": "delta", "path": "raw/orders"}, "key": ["id"]}
 CSV = {"type": "files", "path": "raw/*.csv", "format": "csv", "schema": "id INT"}
+JSON = {"type": "files", "path": "raw/*.json", "format": "json", "schema": "id INT"}
+ORC = {"type": "files", "path": "raw/*", "format": "orc", "schema": "id INT"}
+QUERY = {"type": "query", "sql": "SELECT * FROM o", "inputs": {"o": "raw/orders"}}
+FUNCTION = {"type": "function", "callable": "orders:rows"}
 PARQUET = {"type": "files", "path": "raw/*", "format": "parquet"}
 
 
@@ -97,7 +101,13 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(), _changed(source=CSV), _changed(source=PARQUET), _changed(partition_by=["day"])),
         *(_changed(chunk_rows=10, adopt=True), _changed(guards={"max_deleted_fraction": 1, "allow_empty": True})),
         _changed(source=CSV | {"options": {"header": "true"}, "select": ["id"]}),
+        *(_changed(source=JSON), _changed(source=JSON | {"options": {"multiLine": "true"}}), _changed(source=ORC)),
+        *(_changed(source=QUERY), _changed(source=QUERY | {"select": ["id"]}), _changed(source=FUNCTION)),
         # and wrong ones
+        *(_changed(source=QUERY | change) for change in ({"inputs": {}}, {"inputs": {"a b": "p"}}, {"path": "p"})),
+        *(_changed(source=FUNCTION | change) for change in ({"callable": "rows"}, {"path": "p"}, {"sql": "SELECT 1"})),
+        *(_changed(source=each | {"schema": None}) for each in (JSON, ORC)),
+        *(_changed(source=each | {"options": {"header": "true"}}) for each in (JSON, ORC)),
         *(_changed(key=None), _changed(key=[]), _changed(key="id"), _changed(name=None), _changed(source=None)),
         *(_changed(colour="red"), _changed(chunk_rows=0), _changed(chunk_rows="5"), _changed(adopt="yes")),
         *(_changed(guards={"max_deleted_fraction": 2}), _changed(guards={"allow_empty": "no"})),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
-from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, Frontier, desired_upper
+from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, Frontier, NoFrontier, desired_upper
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 0), (3, 3), (3, 2), (-1, 2), (-2, -1)])
@@ -60,6 +60,13 @@ def frontier(version: int) -> DeltaFrontier:
 )
 def test_desired_upper(newest, now, persisted, must_compare, expected):
     assert desired_upper(newest, frontier(now), persisted, must_compare=must_compare) == expected
+
+
+@pytest.mark.parametrize("persisted", [3, 4])
+def test_source_without_a_token_is_always_new(persisted):
+    newest = Binding(4, NoFrontier())
+
+    assert desired_upper(newest, NoFrontier(), persisted, must_compare=False) == 5
 
 
 def test_table_that_was_dropped_and_made_again_is_new_at_the_same_version():

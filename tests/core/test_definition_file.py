@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mv_provider.core.source import Function, Query
 from airflow_mv_provider.definition_file import load, parse
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 
@@ -88,3 +89,26 @@ def test_other_encoding_is_named(tmp_path):
 
     with pytest.raises(DefinitionError, match=r"tables\.yaml: it is not UTF-8 text\."):
         load(file)
+
+
+def test_query_and_function_are_sources():
+    query, function = parse(
+        """
+        tables:
+        - name: sales
+          source:
+            type: query
+            sql: SELECT o.id, c.name FROM orders AS o JOIN customers AS c USING (customer_id)
+            inputs: {orders: raw/orders, customers: raw/customers}
+          key: [id]
+        - name: rates
+          source: {type: function, callable: "rates:read", select: [day, rate]}
+          key: [day]
+        """
+    )
+
+    assert query.source == Query(
+        "SELECT o.id, c.name FROM orders AS o JOIN customers AS c USING (customer_id)",
+        inputs={"orders": "raw/orders", "customers": "raw/customers"},
+    )
+    assert function.source == Function("rates:read", select=["day", "rate"])

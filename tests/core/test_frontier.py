@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.frontier import (
     DeltaFrontier,
     FilesFrontier,
+    NoFrontier,
+    QueryFrontier,
     SourceFile,
     fingerprint,
     from_json,
@@ -19,9 +22,12 @@ from airflow_mv_provider.core.frontier import (
 )
 
 FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62))
+DELTA = st.builds(DeltaFrontier, st.text(), st.integers(0, 2**62))
 FRONTIERS = st.one_of(
-    st.builds(DeltaFrontier, st.text(), st.integers(0, 2**62)),
+    DELTA,
     st.builds(FilesFrontier, st.lists(FILES, max_size=5).map(tuple)),
+    st.builds(QueryFrontier, st.lists(st.tuples(st.text(), DELTA), max_size=3).map(tuple)),
+    st.builds(NoFrontier),
 )
 
 
@@ -53,3 +59,12 @@ def test_frontier_is_described_for_people():
 
     assert DeltaFrontier("id", 3).describe() == "Delta version 3"
     assert files.describe() == "2 files, 1,234 bytes"
+    assert QueryFrontier((("a", DeltaFrontier("id", 3)), ("b", DeltaFrontier("id", 0)))).describe() == (
+        "a at Delta version 3, b at Delta version 0"
+    )
+    assert NoFrontier().describe() == "a source without versions"
+
+
+def test_frontier_of_an_unknown_kind_is_no_frontier():
+    with pytest.raises(ValueError, match="'kafka'"):
+        from_json({"type": "kafka"})

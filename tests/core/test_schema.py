@@ -176,6 +176,11 @@ def test_first_difference_is_named(desired, problem):
     assert caught.value.message == f"orders: {problem}"
 
 
+def test_both_sides_have_the_names_that_are_given():
+    with pytest.raises(SchemaMismatchError, match="a file has column 'x', the schema has not"):
+        check_same("source", [*MAIN, Column("x", "long")], MAIN, names=("a file", "the schema"))
+
+
 def test_order_of_columns_nullability_and_comments_do_not_matter():
     desired = columns_of({"fields": [field("v", "string"), field("s", struct(a=array("long"))), field("id", "long")]})
     main = columns_of(

@@ -18,7 +18,8 @@ from airflow_mv_provider.core.scope import (
     order,
     stale_scope,
 )
-from airflow_mv_provider.core.table import DeltaSource, RefreshableTable
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, MvError
 
 

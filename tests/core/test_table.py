@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.strategy import compare_reason, is_copied
-from airflow_mv_provider.core.table import DeltaSource, Files, Guards, RefreshableTable, json_schema, parse_table
+from airflow_mv_provider.core.table import Guards, RefreshableTable, json_schema, parse_table
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 from tests.conftest import a_table
 
 ORDERS = {"name": "orders", "source": {"type": "delta", "path": "raw/orders"}, "key": ["id"]}
+QUERY = {"type": "query", "sql": "SELECT * FROM o", "inputs": {"o": "raw/orders"}}
+FUNCTION = {"type": "function", "callable": "orders:rows"}
 CSV = {"type": "files", "path": "raw/*.csv", "format": "csv", "schema": "id INT"}
 
 
@@ -67,14 +70,60 @@ def test_defaults_are_careful():
         *(({"source": CSV | {name: "x"}}, name) for name in ("schema_", "driver", "url", "user", "self", "path_")),
         *(
             ({"source": CSV | {"format": fmt}}, "format")
-            for fmt in ("json", "CSV", "com.evil.Source", "csv\n", "", None)
+            for fmt in ("avro", "CSV", "com.evil.Source", "csv\n", "", None)
         ),
         ({"source": CSV | {"format": "org.apache.spark.sql.jdbc"}}, "format"),
         ({"source": CSV | {"type": "jdbc"}}, "jdbc"),
         ({"source": CSV | {"schema": None}}, "a csv source needs a schema"),
         ({"source": CSV | {"schema": ""}}, "a csv source needs a schema"),
+        ({"source": CSV | {"format": "json", "schema": None}}, "a json source needs a schema"),
+        ({"source": CSV | {"format": "orc", "schema": None}}, "an orc source needs a schema"),
+        ({"source": CSV | {"format": "json", "options": {"header": "true"}}}, "forbidden options: header"),
+        ({"source": CSV | {"format": "json", "options": {"mode": "DROPMALFORMED"}}}, "forbidden options: mode"),
+        ({"source": CSV | {"options": {"allowComments": "true"}}}, "forbidden options: allowComments"),
+        ({"source": CSV | {"format": "orc", "options": {"mergeSchema": "true"}}}, "an orc source takes no options"),
         ({"source": CSV | {"format": "parquet", "options": {"header": "true"}}}, "a parquet source takes no options"),
         ({"source": {"type": "delta"}}, "source.delta.path"),
+        *(({"source": {k: v for k, v in QUERY.items() if k != name}}, name) for name in ("sql", "inputs")),
+        ({"source": QUERY | {"path": "raw/orders"}}, "source.query.path"),
+        ({"source": QUERY | {"inputs": {}}}, "source.query.inputs"),
+        ({"source": QUERY | {"inputs": ["o"]}}, "source.query.inputs"),
+        ({"source": QUERY | {"inputs": {"o": "a", "O": "b"}}}, "an input is named twice"),
+        *(
+            ({"source": QUERY | {"inputs": {name: "raw/orders"}}}, "no name of an input")
+            for name in ("", "a b", "a.b", "a`b", "1a", "_mv_x", "_MV_x", "x" * 129, "o\n")
+        ),
+        *(
+            ({"source": QUERY | {"sql": sql}}, "expected one query")
+            for sql in (
+                "",
+                " ",
+                "DROP TABLE o",
+                "INSERT INTO o SELECT 1",
+                "/* x",
+                "selected",
+                "-- SELECT 1",
+                "/* a */ " * 60 + "DROP",
+                "EXPLAIN SELECT 1",
+            )
+        ),
+        ({"source": QUERY | {"sql": "SELECT 1 AS _mv_x"}}, "_mv_ is reserved"),
+        ({"source": FUNCTION | {"sql": "SELECT 1"}}, "source.function.sql"),
+        *(
+            ({"source": FUNCTION | {"callable": name}}, "source.function.callable")
+            for name in (
+                "",
+                "rows",
+                "orders:",
+                ":rows",
+                "orders:rows()",
+                "a b:c",
+                "a:b:c",
+                "../a:b",
+                "orders:rows\n",
+                None,
+            )
+        ),
         ({"source": "raw/orders"}, "source"),
         ({"source": ORDERS["source"] | {1: 2}}, "keys should be strings"),
         ({"source": ORDERS["source"] | {None: 2}}, "keys should be strings"),
@@ -184,6 +233,14 @@ CONTENT = [
     {"source": DeltaSource("raw/other")},
     {"source": DeltaSource("raw/orders", select=["id"])},
     {"source": Files("raw/orders", format="parquet")},
+    {"source": Files("raw/orders", format="json", schema="id INT")},
+    {"source": Files("raw/orders", format="json", schema="id INT", options={"multiLine": "true"})},
+    {"source": Query("SELECT * FROM o", inputs={"o": "raw/orders"})},
+    {"source": Query("SELECT id FROM o", inputs={"o": "raw/orders"})},
+    {"source": Query("SELECT * FROM o", inputs={"o": "raw/other"})},
+    {"source": Query("SELECT * FROM o", inputs={"o": "raw/orders", "p": "raw/other"})},
+    {"source": Function("orders:rows")},
+    {"source": Function("orders:rows", select=["id"])},
     {"key": ["id", "line"]},
     {"partition_by": ["p"]},
 ]
@@ -230,7 +287,7 @@ def test_content_hash_is_the_same_in_every_process_and_order():
 def test_projection_that_changes_by_itself_is_told(expression):
     source = DeltaSource("raw/orders", select=["id", expression])
 
-    assert not source.is_deterministic
+    assert source.doubt == "the projection is not deterministic"
     assert is_copied(a_table(source=source))
 
 
@@ -244,15 +301,73 @@ def test_projection_that_changes_by_itself_is_told(expression):
 def test_projection_of_columns_is_deterministic(expression):
     source = DeltaSource("raw/orders", select=["id", expression])
 
-    assert source.is_deterministic
+    assert source.doubt is None
     assert not is_copied(a_table(source=source))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("SELECT o.*, rand() FROM o", "SELECT current_date AS d FROM o", "SELECT * FROM o TABLESAMPLE (5 ROWS)"),
+        *("SELECT * FROM o WHERE day = date 'today'", "select UUID() from o", "SELECT timestamp ' Now '"),
+    ],
+)
+def test_query_that_changes_by_itself_is_told_by_the_word(sql):
+    doubt = Query(sql, inputs={"o": "raw/orders"}).doubt
+
+    assert doubt is not None
+    assert doubt.startswith("the query is not deterministic (")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("SELECT * FROM o", "(SELECT 1) UNION ALL (SELECT 2)", "WITH a AS (SELECT 1) SELECT * FROM a", "TABLE o"),
+        *(
+            "-- a note\n/* and\nmore */ SELECT 1",
+            "FROM o |> WHERE id > 1",
+            "values (1)",
+            "\n  SELECT unix_timestamp(t) FROM o",
+        ),
+    ],
+)
+def test_query_over_its_inputs_is_deterministic_but_copied(sql):
+    source = Query(sql, inputs={"o": "raw/orders"})
+
+    assert source.doubt is None
+    assert is_copied(a_table(source=source))
+
+
+def test_projection_of_a_query_is_looked_at_too():
+    source = Query("SELECT * FROM o", inputs={"o": "raw/orders"}, select=["uuid() AS u"])
+
+    assert source.doubt == "the projection is not deterministic"
+
+
+def test_function_is_never_believed_to_return_the_same():
+    source = Function("orders:rows")
+
+    assert source.doubt == "nothing says whether the function's rows are the same"
+    assert is_copied(a_table(source=source))
+    assert source.paths == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Query("SELECT * FROM o", inputs={"o": "raw/orders"}, select=["id"]), Function("package.orders:Rows.all")],
+    ids=lambda s: s.type,
+)
+def test_source_in_python_and_in_a_document_is_the_same(source):
+    document = ORDERS | {"source": json.loads(source.model_dump_json(by_alias=True))}
+
+    assert parse_table(document).source == source
 
 
 def test_files_are_copied_because_a_directory_keeps_nothing():
     assert is_copied(a_table(source=Files("raw/*", format="parquet")))
 
 
-USUAL = {"is_first": False, "is_forced": False, "same_definition": True, "is_trusted": True, "is_deterministic": True}
+USUAL = {"is_first": False, "is_forced": False, "same_definition": True, "is_trusted": True, "doubt": None}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +378,7 @@ USUAL = {"is_first": False, "is_forced": False, "same_definition": True, "is_tru
         ({"is_forced": True}, "comparison was asked for"),
         ({"same_definition": False}, "the definition changed"),
         ({"is_trusted": False}, "main may have been changed by others"),
-        ({"is_deterministic": False}, "the projection is not deterministic"),
+        ({"doubt": "it is random"}, "it is random"),
     ],
 )
 def test_main_is_compared_for_a_reason(change, expected):

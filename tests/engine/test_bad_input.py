@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.table import DeltaSource, Files
+from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.exceptions import (
     AdoptionError,
     CorruptRecordError,
+    DefinitionError,
     DuplicateKeyError,
     FileEncodingError,
     GuardRefusedError,
@@ -26,7 +29,9 @@ from airflow_mv_provider.exceptions import (
     PartitionValueError,
     SchemaMismatchError,
     SourceFileError,
+    SourceFunctionError,
     SourceNotFoundError,
+    UnpinnedTableError,
     UnsafeLocationError,
 )
 
@@ -188,6 +193,122 @@ def test_paths_with_glob_and_comma_are_read_as_they_are(lake):
     assert lake.rows("orders") == [(n, str(n)) for n in range(5)]
 
 
+def json(lake: Any, options: dict[str, str] | None = None, **files: str | bytes) -> None:
+    """Write JSON files under raw/json and make them the source of `orders`."""
+    folder = lake.root / "raw/json"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    source = Files("raw/json/*.json*", format="json", schema="id BIGINT, v STRING", options=options or {})
+    lake.apply(source=source)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "parts"),
+    [
+        pytest.param('{"id": 2, "v"', CorruptRecordError, ['{"id": 2, "v"'], id="corrupt line"),
+        pytest.param("2,b", CorruptRecordError, ["2,b"], id="no JSON"),
+        pytest.param("2", CorruptRecordError, ["'2'"], id="number"),
+        pytest.param("null", CorruptRecordError, ["null"], id="null"),
+        pytest.param('[{"id": 2, "v": "b"}]', CorruptRecordError, ["[{"], id="array"),
+        pytest.param('{"id": 2, "v": "b"} {"id": 3, "v": "c"}', CorruptRecordError, ["3"], id="two on a line"),
+        pytest.param('{"id": 2, "v": "b"}, {"id": 3, "v": "c"}', CorruptRecordError, ["3"], id="two and a comma"),
+        pytest.param('{"id": 2, "v": "b"} junk', CorruptRecordError, ["junk"], id="junk behind"),
+        pytest.param('{"id": 2, "id": 3, "v": "b"}', CorruptRecordError, ['"id": 3'], id="field twice"),
+        pytest.param('{"id": "two", "v": "b"}', CorruptRecordError, ["two"], id="text for a number"),
+        pytest.param('{"id": 2.5, "v": "b"}', CorruptRecordError, ["2.5"], id="fraction for an integer"),
+        pytest.param('{"id": 99999999999999999999, "v": "b"}', CorruptRecordError, ["99999"], id="too large"),
+        pytest.param('{"id": 2, "v": "b", "w": 1}', SchemaMismatchError, ["field 'w'"], id="field added"),
+        pytest.param('{"ID": 2, "v": "b"}', SchemaMismatchError, ["field 'ID'"], id="field in capitals"),
+        pytest.param('{"id": 2, "v": "caf\xe9"}'.encode("latin-1"), FileEncodingError, [], id="latin-1"),
+        pytest.param('{"id": 2, "v": "b"}'.encode("utf-16"), FileEncodingError, [], id="utf-16"),
+    ],
+)
+def test_bad_json_names_the_file(lake, content, error, parts):
+    json(lake, good='{"id": 1, "v": "a"}\n')
+    lake.refresh()
+    json(lake, bad=content)
+
+    refused(lake, error, "bad.json", *parts)
+
+    json(lake, bad='{"id": 2, "v": "b"}')
+    lake.refresh()
+    assert lake.rows("orders") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        pytest.param('{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n', CorruptRecordError, id="lines"),
+        pytest.param('[{"id": 1,\n"v": "a"}', CorruptRecordError, id="cut off"),
+        pytest.param('[{"id": "one",\n"v": "a"}]', CorruptRecordError, id="wrong type"),
+        pytest.param('[{"id": 1,\n"v": "caf\xe9"}]'.encode("latin-1"), FileEncodingError, id="latin-1"),
+    ],
+)
+def test_bad_json_over_several_lines_names_the_file(lake, content, error):
+    json(lake, {"multiLine": "true"}, bad=content)
+
+    refused(lake, error, "bad.json")
+
+
+def test_encoding_that_nobody_knows_is_named(lake):
+    json(lake, {"encoding": "klingon"}, good='{"id": 1, "v": "a"}\n')
+
+    refused(lake, DefinitionError, "klingon")
+
+
+@pytest.mark.parametrize("cut", [10, 40])
+def test_truncated_compressed_file_is_named(lake, cut):
+    whole = gzip.compress(b"".join(b'{"id": %d, "v": "%d"}\n' % (n, n * 7919) for n in range(1000)))
+    json(lake)
+    (lake.root / "raw/json/bad.json.gz").write_bytes(whole[:-cut])
+
+    refused(lake, SourceFileError, "bad.json.gz")
+
+
+def orc(lake: Any, sql: str, schema: str = "id BIGINT, v STRING", mode: str = "overwrite") -> Path:
+    lake.spark.sql(sql).coalesce(1).write.mode(mode).orc(str(lake.root / "raw/orc"))
+    lake.apply(source=Files("raw/orc", format="orc", schema=schema))
+    return next((lake.root / "raw/orc").glob("*.orc"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "parts"),
+    [
+        pytest.param("id INT, v STRING", ["'id'", "long", "integer"], id="narrower"),
+        pytest.param("id BIGINT, w STRING", ["'v'"], id="other name"),
+        pytest.param("id BIGINT", ["'v'"], id="column added"),
+        pytest.param("id BIGINT, v STRING, w INT", ["'w'"], id="column missing"),
+    ],
+)
+@pytest.mark.parametrize("fmt", ["orc", "parquet"])
+def test_columnar_files_must_have_the_schemas_columns(lake, fmt, schema, parts):
+    lake.spark.sql(GOOD).write.format(fmt).save(str(lake.root / "raw/files"))
+    lake.apply(source=Files("raw/files", format=fmt, schema=schema))
+
+    refused(lake, SchemaMismatchError, *parts)
+
+    lake.apply(source=Files("raw/files", format=fmt, schema="v STRING, id BIGINT"))
+    lake.refresh()
+    assert lake.rows("orders") == [(n, f"v{n}") for n in range(10)]
+
+
+def test_orc_files_that_disagree_are_refused(lake):
+    orc(lake, GOOD)
+    orc(lake, "SELECT 'x' AS id, 'v' AS v", mode="append")
+
+    refused(lake, SchemaMismatchError, "same columns")
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_truncated_orc_is_named(lake, size):
+    file = orc(lake, GOOD)
+    lake.refresh()
+    os.truncate(file, size)
+
+    refused(lake, SourceFileError, file.name)
+
+
 @pytest.mark.parametrize("path", ["raw/none/*.csv", "raw/none", "raw/empty"])
 def test_missing_path_and_empty_directory_are_named(lake, path):
     (lake.root / "raw/empty").mkdir(parents=True)
@@ -315,3 +436,130 @@ def test_main_that_forgets_transactions_is_refused(good):
     good.write("SELECT id, 'n' AS v FROM range(10)")
 
     refused(good, MainUnsupportedError, "setTransactionRetentionDuration")
+
+
+# -- queries and functions ---------------------------------------------------------------------------------------------
+
+
+def query(lake: Any, sql: str, **inputs: str) -> None:
+    lake.apply(source=Query(sql, inputs={"o": "raw/orders"} | inputs))
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "parts"),
+    [
+        pytest.param("SELECT * FROM o JOIN other USING (id)", UnpinnedTableError, ["`other`"], id="no such table"),
+        pytest.param("SELECT * FROM default.elsewhere", UnpinnedTableError, ["default.elsewhere"], id="of the catalog"),
+        pytest.param("SELECT * FROM a_view", UnpinnedTableError, ["a_view"], id="view"),
+        pytest.param("SELECT * FROM delta.`{root}/raw/orders`", UnpinnedTableError, ["/raw/orders"], id="by path"),
+        pytest.param("SELECT * FROM parquet.`{root}/raw/orders`", UnpinnedTableError, ["parquet"], id="files by path"),
+        pytest.param(
+            "SELECT * FROM o WHERE id IN (SELECT id FROM elsewhere)", UnpinnedTableError, ["elsewhere"], id="in"
+        ),
+        pytest.param("SELECT o.*, a_function() AS v2 FROM o", UnpinnedTableError, ["elsewhere"], id="SQL function"),
+        pytest.param("SELECT * FROM o; DROP TABLE o", DefinitionError, ["';'"], id="two statements"),
+        pytest.param("WITH a AS (SELECT 1) INSERT INTO o SELECT * FROM a", DefinitionError, ["INSERT"], id="insert"),
+        pytest.param("SELECT nothing FROM o", DefinitionError, ["`nothing`"], id="no such column"),
+        pytest.param("SELECT * FROM o VERSION AS OF 0", DefinitionError, ["TIME_TRAVEL"], id="another version"),
+        pytest.param("SELECT *, id FROM o", SchemaMismatchError, ["'id'"], id="name twice"),
+        pytest.param("SELECT id, CAST(v AS INT) AS v FROM o", SchemaMismatchError, ["'v'", "integer"], id="other type"),
+        pytest.param("SELECT id, assert_true(id < 5) AS v FROM o", MvError, [], id="fails when run"),
+    ],
+)
+def test_bad_query_is_refused(good, sql, error, parts):
+    good.write("SELECT id FROM range(3)", "elsewhere")
+    good.spark.sql(f"CREATE TABLE elsewhere USING delta LOCATION '{good.root}/elsewhere'")
+    good.spark.sql("CREATE VIEW a_view AS SELECT * FROM elsewhere")
+    good.spark.sql("CREATE FUNCTION a_function() RETURNS BIGINT RETURN (SELECT max(id) FROM elsewhere)")
+    try:
+        query(good, sql.replace("{root}", str(good.root)))
+
+        refused(good, error, *parts)
+
+        query(good, "SELECT id, upper(v) AS v FROM o")
+        good.refresh()
+        assert good.rows("orders") == [(n, f"V{n}") for n in range(10)]
+    finally:
+        good.spark.sql("DROP FUNCTION a_function")
+        good.spark.sql("DROP VIEW a_view")
+        good.spark.sql("DROP TABLE elsewhere")
+
+
+def test_each_input_of_a_query_is_confined(lake, tmp_path):
+    lake.write(GOOD)
+
+    with pytest.raises(UnsafeLocationError, match="outside"):
+        query(lake, "SELECT * FROM o", p=str(tmp_path / "elsewhere"))
+    with pytest.raises(UnsafeLocationError, match="share a directory"):
+        query(lake, "SELECT * FROM o", p="orders")
+
+    (tmp_path / "secret").mkdir()
+    (lake.root / "raw/link").symlink_to(tmp_path / "secret")
+    query(lake, "SELECT * FROM o", p="raw/link")
+    with pytest.raises(UnsafeLocationError, match="link"):
+        lake.refresh()
+
+
+def test_missing_input_is_named(lake):
+    lake.write(GOOD)
+    query(lake, "SELECT * FROM o", p="raw/none")
+
+    refused(lake, SourceNotFoundError, "raw/none")
+
+
+@pytest.mark.parametrize(
+    ("text", "callable_", "error", "parts"),
+    [
+        pytest.param(
+            None, "no_such_module:rows", SourceFunctionError, ["no_such_module", "ModuleNotFound"], id="module"
+        ),
+        pytest.param("1 / 0", "bad_rows:rows", SourceFunctionError, ["ZeroDivisionError", "line 1"], id="import fails"),
+        pytest.param("def (", "bad_rows:rows", SourceFunctionError, ["SyntaxError"], id="no Python"),
+        pytest.param("", "bad_rows:rows", SourceFunctionError, ["no 'rows'"], id="no such name"),
+        pytest.param("rows = 5", "bad_rows:rows", SourceFunctionError, ["int, not a function"], id="not callable"),
+        pytest.param("def rows(): pass", "bad_rows:rows", SourceFunctionError, ["TypeError"], id="takes nothing"),
+        pytest.param("def rows(s): return [1]", "bad_rows:rows", SourceFunctionError, ["list"], id="a list"),
+        pytest.param("def rows(s): pass", "bad_rows:rows", SourceFunctionError, ["NoneType"], id="nothing"),
+        pytest.param(
+            "def rows(s):\n    raise ValueError('pass' + 'word')",
+            "bad_rows:rows",
+            SourceFunctionError,
+            ["ValueError (bad_rows.py, line 2)"],
+            id="raises",
+        ),
+        pytest.param(
+            "def rows(s): return s.readStream.format('rate').load()",
+            "bad_rows:rows",
+            SourceFunctionError,
+            ["stream"],
+            id="a stream",
+        ),
+        pytest.param(
+            "def rows(s): return s.table('none')", "bad_rows:rows", DefinitionError, ["`none`"], id="no table"
+        ),
+        pytest.param(
+            "def rows(s): return s.range(3)", "bad_rows:rows", SchemaMismatchError, ["'v'"], id="other columns"
+        ),
+        pytest.param(
+            "def rows(s): return s.sql(\"SELECT 1L AS id, raise_error('no') AS v\").selectExpr('id', 'string(v) v')",
+            "bad_rows:rows",
+            MvError,
+            [],
+            id="fails when run",
+        ),
+    ],
+)
+def test_bad_function_is_refused(good, tmp_path, monkeypatch, text, callable_, error, parts):
+    (tmp_path / "authors").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "authors")
+    if text is not None:
+        (tmp_path / "authors/bad_rows.py").write_text(text)
+    good.apply(source=Function(callable_))
+
+    raised = refused(good, error, *parts)
+
+    assert "password" not in str(raised)
+    monkeypatch.delitem(sys.modules, "bad_rows", raising=False)
+    good.apply()
+    good.refresh()
+    assert good.rows("orders") == good.rows("raw/orders")

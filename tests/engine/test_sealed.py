@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.table import Files
+from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
 from airflow_mv_provider.spark import digests
 from tests.conftest import Crash

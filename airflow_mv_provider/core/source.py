@@ -1,0 +1,209 @@
+"""What a table is kept equal to: one model per kind of source, each with the definition's own projection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from airflow_mv_provider.core.identifier import RESERVED_PREFIX
+
+# What Spark's readers may be told. None of these can make a bad record pass, or read another file.
+OPTIONS: Mapping[str, frozenset[str]] = {
+    "csv": frozenset(
+        {
+            *("header", "sep", "delimiter", "quote", "escape", "comment", "nullValue", "nanValue", "positiveInf"),
+            *("negativeInf", "emptyValue", "encoding", "charset", "dateFormat", "timestampFormat"),
+            *("timestampNTZFormat", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine", "lineSep"),
+            *("maxCharsPerColumn", "maxColumns", "locale"),
+        }
+    ),
+    "json": frozenset(
+        {
+            *("multiLine", "lineSep", "encoding", "charset", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+            *("locale", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros"),
+            *("allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars", "allowNonNumericNumbers"),
+        }
+    ),
+    "orc": frozenset(),
+    "parquet": frozenset(),
+}
+_NEEDS_SCHEMA = ("csv", "json", "orc")
+# Spark evaluates these anew each time it runs, so neither the pin nor an unchanged token says anything.
+_CHANGING = (
+    r"rand|randn|random|randstr|uuid|uuid4|shuffle|now|curdate|current_date|current_timestamp|current_time"
+    r"|localtimestamp|unix_timestamp(?=\s*\(\s*\))|monotonically_increasing_id|spark_partition_id|current_user|user"
+    r"|session_user|input_file_name|input_file_block_start|input_file_block_length"
+    r"|uniform|reflect|try_reflect|java_method"
+)
+# A subquery of a projection reads something that is not pinned; a whole query is held to its inputs.
+_IN_PROJECTION = re.compile(rf"\b({_CHANGING}|select)\b", re.IGNORECASE)
+_IN_QUERY = re.compile(rf"\b({_CHANGING}|tablesample)\b|'\s*(today|tomorrow|yesterday)\s*'", re.IGNORECASE)
+_COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
+_BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+_CALLABLE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+
+
+class Part(BaseModel):
+    """A part of a definition: a key that it does not know is an error, and nothing in it changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _says_its_type(schema: dict[str, Any]) -> None:
+    """Require `type` of a source in a document, though Python's classes set it: it decides what the rest means."""
+    schema["required"] = [*schema["required"], "type"]
+
+
+def _says_what_its_format_takes(schema: dict[str, Any]) -> None:
+    _says_its_type(schema)
+    schema["allOf"] = [
+        {"if": {"properties": {"format": {"const": name}}}, "then": _of_format(name, options)}
+        for name, options in OPTIONS.items()
+    ]
+
+
+def _of_format(name: str, options: frozenset[str]) -> dict[str, Any]:
+    taken = {"propertyNames": {"enum": sorted(options)}} if options else {"maxProperties": 0}
+    if name not in _NEEDS_SCHEMA:
+        return {"properties": {"options": taken}}
+    return {"required": ["schema"], "properties": {"options": taken, "schema": {"type": "string", "minLength": 1}}}
+
+
+class _Source(Part):
+    first: ClassVar[str]  # the field that Python's callers give without its name
+
+    select: tuple[str, ...] | None = Field(
+        default=None,
+        description="The projection: one SQL expression per column. Trusted, as all of a definition is.",
+    )
+
+    def __init__(self, first: str | None = None, /, **data: Any) -> None:
+        super().__init__(**(data if first is None else {self.first: first, **data}))
+
+    @property
+    def doubt(self) -> str | None:
+        """Say why two reads of one pin may return different rows, or None if they never do."""
+        if any(_IN_PROJECTION.search(expression) for expression in self.select or ()):
+            return "the projection is not deterministic"
+        return None
+
+
+class _PathSource(_Source):
+    first = "path"
+
+    path: str = Field(description="Relative to the warehouse, or absolute under an allowed root.")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it reads, as the definition spells it."""
+        return (self.path,)
+
+
+class DeltaSource(_PathSource):
+    """A Delta table, pinned by its version."""
+
+    model_config = ConfigDict(json_schema_extra=_says_its_type)
+
+    type: Literal["delta"] = "delta"
+
+
+class Files(_PathSource):
+    """Files under one path or glob, pinned by a listing with sizes and times."""
+
+    model_config = ConfigDict(json_schema_extra=_says_what_its_format_takes)
+
+    type: Literal["files"] = "files"
+    format: Literal["csv", "json", "orc", "parquet"]
+    schema_: str | None = Field(
+        default=None,
+        alias="schema",
+        description="Spark DDL that names every column there is. Required, except for parquet.",
+    )
+    options: dict[str, str] = Field(default_factory=dict, description="Spark's reader options; csv and json only.")
+
+    @model_validator(mode="after")
+    def _is_told_what_its_format_takes(self) -> Self:
+        article = "an" if self.format == "orc" else "a"
+        if self.format in _NEEDS_SCHEMA and not self.schema_:
+            raise ValueError(f"{article} {self.format} source needs a schema: guessed types change with the data")
+        known = OPTIONS[self.format]
+        if self.options and not known:
+            raise ValueError(f"{article} {self.format} source takes no options")
+        if unknown := sorted(name for name in self.options if name not in known):
+            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}")
+        return self
+
+
+class Query(_Source):
+    """A SQL query over Delta tables, each of them pinned by its version."""
+
+    model_config = ConfigDict(json_schema_extra=_says_its_type)
+    first = "sql"
+
+    type: Literal["query"] = "query"
+    sql: str = Field(description="One query. It reads its inputs by their names, and nothing else.")
+    inputs: dict[str, str] = Field(
+        min_length=1,
+        description="Name of each input → path of its Delta table, relative to the warehouse or under an allowed root.",
+        json_schema_extra={"propertyNames": {"pattern": _NAME}},
+    )
+
+    @field_validator("sql")
+    @classmethod
+    def _is_query(cls, sql: str) -> str:
+        if not _BEGINS_QUERY.match(sql):
+            raise ValueError("expected one query: SELECT, WITH, FROM, VALUES or TABLE")
+        if RESERVED_PREFIX in sql.lower():
+            raise ValueError(f"the prefix {RESERVED_PREFIX} is reserved")
+        return sql
+
+    @field_validator("inputs")
+    @classmethod
+    def _have_names(cls, inputs: dict[str, str]) -> dict[str, str]:
+        for name in inputs:
+            if not re.fullmatch(_NAME, name) or name.lower().startswith(RESERVED_PREFIX):
+                raise ValueError(
+                    f"{name[:60]!r} is no name of an input: letters, digits and underscores, not {RESERVED_PREFIX}"
+                )
+        if len({name.lower() for name in inputs}) < len(inputs):
+            raise ValueError("an input is named twice")
+        return inputs
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it reads, as the definition spells it."""
+        return tuple(self.inputs.values())
+
+    @property
+    def doubt(self) -> str | None:
+        """See `_Source.doubt`; a word of the query that is only a column's name costs a comparison, no more."""
+        if found := _IN_QUERY.search(self.sql):
+            return f"the query is not deterministic ({found.group().lower()})"
+        return super().doubt
+
+
+class Function(_Source):
+    """A Python function that takes the Spark session and returns a DataFrame."""
+
+    model_config = ConfigDict(json_schema_extra=_says_its_type)
+    first = "callable"
+
+    type: Literal["function"] = "function"
+    callable: str = Field(pattern=_CALLABLE, description="`module:function`, importable where the refresh runs.")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Nothing that a definition could say."""
+        return ()
+
+    @property
+    def doubt(self) -> str | None:
+        """See `_Source.doubt`."""
+        return "nothing says whether the function's rows are the same"
+
+
+Source = Annotated[DeltaSource | Files | Query | Function, Field(discriminator="type")]

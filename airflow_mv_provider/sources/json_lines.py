@@ -1,0 +1,99 @@
+"""JSON records, one a line, parsed so that nothing of a line is passed over.
+
+Spark's own reader takes a line's first value and drops what follows it, takes the last of two fields with one name,
+and leaves out fields that the schema does not know, all in silence. So a line is read as text and parsed twice: once
+for what fields it has, once by the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
+
+_CORRUPT = "_mv_corrupt"
+_ENCODINGS = ("encoding", "charset")
+_MARKED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_NUM_SHOWN = 80
+
+
+def read(spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Return the records of the files at `paths`; lazy.
+
+    raises : when it is run: what `spark.errors` makes of BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD
+    """
+    lines = _texts(spark, paths, options).where(F.col("text").rlike(r"\S"))
+    parsed = lines.select(
+        "file", "text", "is_decoded", _alone(F.col("text"), options), _record(schema, options).alias("record")
+    )
+    names = F.map_keys(F.get("alone", F.lit(0)))
+    unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
+    shown = F.substring("text", 1, _NUM_SHOWN)
+    checked = (
+        F.when(~F.col("is_decoded"), _refusal(BAD_ENCODING, F.lit("")))
+        .when(names.isNull() | (F.size("alone") != 1), _refusal(BAD_RECORD, shown))
+        .when(F.size(unknown) > 0, _refusal(UNKNOWN_FIELD, F.array_min(unknown)))
+        .when(F.size(F.array_distinct(names)) < F.size(names), _refusal(BAD_RECORD, shown))
+        .when(F.col(f"record.{_CORRUPT}").isNotNull(), _refusal(BAD_RECORD, shown))
+        .otherwise(F.col("record"))
+    )
+    return parsed.select(checked.alias("r")).select(*(F.col(f"r.{quoted(f.name)}") for f in schema.fields))
+
+
+def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
+    """Refuse files that hold more than one value, of which `multiLine` would read the first alone.
+
+    cost   : a scan of the files; each must fit into a task's memory
+    raises : what `spark.errors` makes of BAD_ENCODING and BAD_RECORD
+    """
+    files = _texts(spark, paths, options, wholetext="true")
+    # As the only field of an object: here, too, what follows the value is a mistake.
+    only = F.from_json(
+        F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
+        StructType().add("value", StringType()).add(_CORRUPT, StringType()),
+        _parsing(options) | _MARKED,
+    )
+    broken = F.lit("it is not one value")
+    checked = (
+        F.when(~F.col("is_decoded"), _refusal(BAD_ENCODING, F.lit("")))
+        .when(F.col(f"only.{_CORRUPT}").isNotNull(), _refusal(BAD_RECORD, broken))
+        .otherwise(1)
+    )
+    files.select("file", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
+
+
+def _texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], **more: str) -> DataFrame:
+    """Return (file, text, is_decoded), a row for each line."""
+    separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
+    lines = spark.read.format("text").options(**separated, **more).load(list(paths))
+    named = lines.select(F.input_file_name().alias("file"), "value")
+    declared = next((options[name] for name in _ENCODINGS if name in options), "UTF-8")
+    if declared.upper() in ("UTF-8", "UTF8"):
+        text, is_decoded = F.col("value"), F.is_valid_utf8("value")
+    else:
+        text, is_decoded = F.decode(F.col("value").cast("binary"), declared), F.lit(True)
+    return named.select("file", F.ltrim(text, F.lit("\ufeff")).alias("text"), is_decoded.alias("is_decoded"))
+
+
+def _alone(text: Column, options: Mapping[str, str]) -> Column:
+    """Parse `text` as the only element of an array: what follows a value is a mistake there."""
+    wrapped = F.concat(F.lit("["), text, F.lit("\n]"))  # the line break ends a comment, where comments are allowed
+    return F.from_json(wrapped, "array<map<string,string>>", _parsing(options)).alias("alone")
+
+
+def _record(schema: StructType, options: Mapping[str, str]) -> Column:
+    whole = StructType([*schema.fields]).add(_CORRUPT, StringType())
+    return F.from_json("text", whole, _parsing(options) | _MARKED)
+
+
+def _parsing(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name not in (*_ENCODINGS, "lineSep", "multiLine")}
+
+
+def _refusal(what: str, detail: Column) -> Column:
+    return F.raise_error(F.concat(F.lit(f"{what} "), F.col("file"), F.lit(" "), detail))

@@ -1,0 +1,370 @@
+"""Each kind of source through whole refreshes: first everything, then what changed, then nothing."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
+from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = "id BIGINT, v STRING, amount DECIMAL(20,2)"
+WIDE = {"guards": {"max_deleted_fraction": 1.0}}
+
+
+def holds(lake: Any, expected: list[tuple[Any, ...]], path: str = "orders") -> None:
+    """Compare main, read by delta-rs, with rows of (amount, id, v) as a multiset, whatever their order."""
+    assert Counter(lake.rows(path)) == Counter(expected)
+
+
+def found(lake: Any) -> list[tuple[Any, ...]]:
+    """Main's rows as texts of (id, v, amount), sorted: what a test spells out."""
+    return sorted((str(i), v, str(a)) for a, i, v in lake.rows())
+
+
+def folder(lake: Any) -> Path:
+    place = lake.root / "raw/files"
+    place.mkdir(parents=True, exist_ok=True)
+    return Path(place)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def as_json(lake: Any, name: str, rows: str) -> None:
+    lines = [row.split(",") for row in rows.split()]
+    text = "".join(f'{{"id": {i}, "v": "{v}", "amount": {a}}}\n' for i, v, a in lines)
+    (folder(lake) / f"{name}.json").write_text(text)
+
+
+def as_csv(lake: Any, name: str, rows: str) -> None:
+    (folder(lake) / f"{name}.csv").write_text("id,v,amount\n" + "".join(f"{row}\n" for row in rows.split()))
+
+
+def as_orc(lake: Any, name: str, rows: str) -> None:
+    lines = [row.split(",") for row in rows.split()]
+    values = ", ".join(f"({i}, '{v}', {a})" for i, v, a in lines)
+    frame = lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(id, v, amount)").selectExpr(
+        "CAST(id AS BIGINT) AS id", "v", "CAST(amount AS DECIMAL(20,2)) AS amount"
+    )
+    frame.coalesce(1).write.mode("overwrite").orc(str(lake.root / "made"))
+    (written,) = (lake.root / "made").glob("*.orc")
+    written.rename(folder(lake) / f"{name}.orc")
+
+
+@pytest.mark.parametrize(
+    ("format_", "write"), [("json", as_json), ("csv", as_csv), ("orc", as_orc)], ids=["json", "csv", "orc"]
+)
+def test_files_that_come_change_and_go_are_followed(lake, format_, write):
+    write(lake, "a", "1,one,9007199254740993.25 2,two,2.50")
+    write(lake, "b", "3,three,3.00")
+    lake.apply(source=Files(f"raw/files/*.{format_}", format=format_, schema=SCHEMA), **WIDE)
+
+    first = lake.refresh()
+
+    assert found(lake) == [("1", "one", "9007199254740993.25"), ("2", "two", "2.50"), ("3", "three", "3.00")]
+    assert first.source == "2 files, " + first.source.split(", ", 1)[1]
+
+    (folder(lake) / f"b.{format_}").unlink()
+    write(lake, "a", "1,one,9007199254740993.25 2,changed,2.50")
+    write(lake, "c", "4,four,4.00")
+    second = lake.refresh()
+
+    assert (second.rows_inserted, second.rows_updated, second.rows_deleted) == (1, 1, 1)
+    assert found(lake) == [("1", "one", "9007199254740993.25"), ("2", "changed", "2.50"), ("4", "four", "4.00")]
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+COMPRESSIONS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("ending", COMPRESSIONS)
+@pytest.mark.parametrize(
+    ("format_", "content"),
+    [("csv", b"id,v,amount\n1,one,1.00\n"), ("json", b'{"id": 1, "v": "one", "amount": 1.00}\n')],
+    ids=["csv", "json"],
+)
+def test_compressed_files_are_read(lake, format_, content, ending):
+    (folder(lake) / f"a.{format_}.{ending}").write_bytes(COMPRESSIONS[ending](content))
+    lake.apply(source=Files("raw/files", format=format_, schema=SCHEMA))
+
+    lake.refresh()
+
+    assert found(lake) == [("1", "one", "1.00")]
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b'\xef\xbb\xbf{"id": 1, "v": "\xc3\xa9", "amount": 1}\n', {}),
+        (b'\xef\xbb\xbf[{"id": 1,\n "v": "\xc3\xa9", "amount": 1}]\n', {"multiLine": "true"}),
+        (b'{"id": 1, "v": "\xe9", "amount": 1}\r\n\r\n', {"encoding": "ISO-8859-1"}),
+        ('{"id": 1, "v": "\xe9", "amount": 1}'.encode("utf-16"), {"encoding": "UTF-16", "multiLine": "true"}),
+        (
+            b"/* all */ {'id': 1, 'v': '\xc3\xa9', 'amount': 1}\n",
+            {"allowComments": "true", "allowSingleQuotes": "true"},
+        ),
+    ],
+    ids=["mark", "mark, several lines", "latin-1", "utf-16", "comments and quotes"],
+)
+def test_json_is_read_as_its_options_say(lake, content, options):
+    (folder(lake) / "a.json").write_bytes(content)
+    lake.apply(source=Files("raw/files", format="json", schema=SCHEMA, options=options))
+
+    lake.refresh()
+
+    assert found(lake) == [("1", "\xe9", "1.00")]
+
+
+def test_records_over_several_lines_are_read_whole(lake):
+    (folder(lake) / "a.json").write_text(
+        '[\n{"id": 1, "v": "one",\n "amount": 1},\n{"id": 2, "v": "two", "amount": 2}]'
+    )
+    lake.apply(source=Files("raw/files", format="json", schema=SCHEMA, options={"multiLine": "true"}))
+
+    lake.refresh()
+
+    assert found(lake) == [("1", "one", "1.00"), ("2", "two", "2.00")]
+
+
+def test_nested_json_is_compared_by_value(lake):
+    (folder(lake) / "a.json").write_text('{"id": 1, "s": {"b": [1, 2], "c": null}}\n{"id": 2, "s": null}\n')
+    lake.apply(source=Files("raw/files", format="json", schema="id BIGINT, s STRUCT<b: ARRAY<INT>, c: STRING>"))
+    lake.refresh()
+
+    (folder(lake) / "a.json").write_text('{"id": 1, "s": {"b": [1, 2], "c": ""}}\n{"id": 2}\n')
+    report = lake.refresh()
+
+    assert (report.rows_updated, report.rows_unchanged) == (1, 1)
+    assert lake.rows() == [(1, (("b", (1, 2)), ("c", ""))), (2, None)]
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_file_that_changes_between_pin_and_read_is_named(lake, change, crash_at):
+    as_json(lake, "a", "1,one,1")
+    as_json(lake, "b", "2,two,2")
+    lake.apply(source=Files("raw/files/*.json", format="json", schema=SCHEMA))
+    caller = lake.caller("same")
+    begun = lake.refresher().begin("orders", caller)
+    if change == "removed":
+        (folder(lake) / "b.json").unlink()
+    else:
+        as_json(lake, "b", "2,another,2")
+
+    with pytest.raises(SourceChangedError, match=r"b\.json"):
+        lake.refresh(caller=caller)
+
+    assert begun.own.refresh_id
+    assert lake.phase() == "NORMAL"
+    lake.refresh()
+    assert found(lake)[0] == ("1", "one", "1.00")
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+INPUTS = {"orders": "raw/orders", "customers": "raw/customers"}
+JOIN = "SELECT o.id, o.total, c.name FROM orders AS o LEFT JOIN customers AS c ON o.customer = c.id"
+
+
+@pytest.fixture
+def shop(lake: Any) -> Any:
+    lake.write("SELECT id, id % 3 AS customer, id * 10 AS total FROM range(6)")
+    lake.write("SELECT id, concat('c', id) AS name FROM range(2)", "raw/customers")
+    return lake
+
+
+def expected_join(names: dict[int, str], ids: range) -> list[tuple[Any, ...]]:
+    return [(i, names.get(i % 3), i * 10) for i in ids]
+
+
+def test_query_follows_each_of_its_inputs(shop):
+    shop.apply(name="sales", source=Query(JOIN, inputs=INPUTS))
+
+    first = shop.refresh("sales")
+
+    holds(shop, expected_join({0: "c0", 1: "c1"}, range(6)), "sales")
+    assert first.source == "customers at Delta version 0, orders at Delta version 0"
+    assert shop.refresh("sales").outcome is Outcome.NOTHING_TO_DO
+
+    shop.sql("UPDATE {t} SET name = 'new' WHERE id = 1", path="raw/customers")
+    second = shop.refresh("sales")
+
+    holds(shop, expected_join({0: "c0", 1: "new"}, range(6)), "sales")
+    assert (second.rows_updated, second.rows_unchanged) == (2, 4)
+    assert second.source == "customers at Delta version 1, orders at Delta version 0"
+
+    shop.sql("DELETE FROM {t} WHERE id = 5", path="raw/orders")
+    shop.sql("INSERT INTO {t} VALUES (6, 0, 60)", path="raw/orders")
+    shop.refresh("sales")
+
+    holds(shop, [*expected_join({0: "c0", 1: "new"}, range(5)), (6, "c0", 60)], "sales")
+
+
+def test_query_is_read_at_its_pin_however_late(shop):
+    shop.apply(name="sales", source=Query(JOIN, inputs=INPUTS))
+    caller = shop.caller("same")
+    shop.refresher().begin("sales", caller)
+    shop.sql("DELETE FROM {t} WHERE id >= 3", path="raw/orders")
+
+    report = shop.refresh("sales", caller=caller)
+
+    assert report.rows_inserted == 6
+    holds(shop, expected_join({0: "c0", 1: "c1"}, range(6)), "sales")
+
+
+def test_projection_applies_on_top_of_a_query(shop):
+    source = Query("WITH big AS (SELECT * FROM orders WHERE total > 20) SELECT * FROM big;", inputs=INPUTS)
+    shop.apply(name="sales", source=source.model_copy(update={"select": ("id", "total + 1 AS more")}))
+
+    shop.refresh("sales")
+
+    assert shop.rows("sales") == [(3, 31), (4, 41), (5, 51)]
+
+
+def test_two_queries_call_different_tables_by_one_name(shop):
+    shop.apply(name="a", source=Query("SELECT id FROM t", inputs={"t": "raw/orders"}))
+    shop.apply(name="b", source=Query("SELECT id FROM t", inputs={"t": "raw/customers"}))
+    refresher = shop.refresher()
+
+    for name in ("a", "b"):
+        refresher.refresh(name, shop.caller())
+
+    assert refresher.spark.catalog.listTables() == []
+    assert (len(shop.rows("a")), len(shop.rows("b"))) == (6, 2)
+
+
+def test_query_that_is_not_deterministic_is_compared_each_time_and_says_so(shop):
+    shop.apply(name="sales", source=Query("SELECT id, uuid() AS u FROM orders", inputs=INPUTS))
+    shop.refresh("sales")
+    before = shop.rows("sales")
+
+    report = shop.refresh("sales")
+
+    assert report.reason == "the query is not deterministic (uuid)"
+    assert report.rows_updated == 6
+    assert Counter(before) != Counter(shop.rows("sales"))
+
+
+def test_view_of_an_inputs_name_is_not_read(shop):
+    shop.apply(name="sales", source=Query("SELECT id FROM orders", inputs={"orders": "raw/orders"}))
+    refresher = shop.refresher()
+    refresher.spark.range(100).createOrReplaceTempView("orders")
+
+    refresher.refresh("sales", shop.caller())
+
+    assert len(shop.rows("sales")) == 6
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+MODULE = """
+calls = 0
+
+def rows(spark):
+    global calls
+    calls += 1
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return spark.range(5).selectExpr("id", "CASE WHEN id < {limit} THEN 'new' ELSE 'old' END AS v")
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write the DAG author's module, and let Python find it, and forget it when it changes."""
+    (tmp_path / "authors").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "authors")
+
+    def write(text: str) -> None:
+        (tmp_path / "authors/my_orders.py").write_text(text)
+        sys.modules.pop("my_orders", None)
+        sys.path_importer_cache.clear()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield write
+    sys.modules.pop("my_orders", None)
+
+
+def test_function_is_called_once_a_refresh_and_always_compared(lake, module):
+    module(MODULE.format(limit=0))
+    lake.apply(source=Function("my_orders:rows"))
+
+    first = lake.refresh()
+
+    assert (first.rows_inserted, sys.modules["my_orders"].calls) == (5, 1)
+    assert lake.rows() == [(i, "old") for i in range(5)]
+
+    module(MODULE.format(limit=2))
+    second = lake.refresh()
+
+    assert (second.rows_updated, second.rows_unchanged, sys.modules["my_orders"].calls) == (2, 3, 1)
+    assert second.reason == "nothing says whether the function's rows are the same"
+    assert second.source == "a source without versions"
+    assert lake.rows() == [(i, "new" if i < 2 else "old") for i in range(5)]
+
+    third = lake.refresh()
+
+    assert (third.outcome, third.rows_unchanged) == (Outcome.PUBLISHED, 5)
+
+
+def test_session_is_as_it_was_after_a_function(lake, module):
+    module(MODULE.format(limit=0))
+    lake.apply(source=Function("my_orders:rows", select=["id", "upper(v) AS v"]))
+    refresher = lake.refresher()
+
+    refresher.refresh("orders", lake.caller())
+
+    assert refresher.spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert lake.rows() == [(i, "OLD") for i in range(5)]
+
+
+# -- read-only ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Query("SELECT * FROM o", inputs={"o": "raw/orders"}), Function("my_orders:rows"), DeltaSource("raw/orders")],
+    ids=lambda s: s.type,
+)
+def test_read_only_counts_what_would_change(lake, module, source):
+    module(MODULE.format(limit=1))
+    lake.write("SELECT id, 'old' AS v FROM range(5)")
+    lake.apply()
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 0", path="raw/orders")
+    lake.apply(source=source)
+
+    report = lake.refresh(read_only=True)
+
+    assert (report.outcome, report.rows_updated, report.rows_unchanged) == (Outcome.DIFFERENCES, 1, 4)
+    assert lake.rows() == [(i, "old") for i in range(5)]
+    assert lake.workspaces() == []
+
+
+def test_sources_of_one_table_may_be_exchanged(lake, module):
+    lake.write("SELECT id, 'old' AS v FROM range(5)")
+    lake.apply()
+    lake.refresh()
+    module(MODULE.format(limit=3))
+    lake.apply(source=Function("my_orders:rows"))
+
+    report = lake.refresh()
+
+    assert (report.reason, report.rows_updated) == ("the definition changed", 3)
+    lake.apply(source=Query("SELECT id FROM t", inputs={"t": "raw/orders"}))
+    with pytest.raises(SchemaMismatchError) as caught:
+        lake.refresh()
+    assert isinstance(caught.value, MvError)
