@@ -21,6 +21,7 @@ def refresh_text(report: RefreshReport) -> str:
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
     if report.reason:
         lines.append(f"  reason    {shown(report.reason)}")
+    lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
     if report.frozen:
         names = ", ".join(partition_text(name) for name in report.frozen[:5])
         lines.append(

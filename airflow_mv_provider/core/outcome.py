@@ -53,6 +53,7 @@ class RefreshReport:
 
     scope  : which partitions it covered; None is all of them
     frozen : the first partitions that differ and were left, because they are frozen
+    schema_changes : what became of columns that are not main's, in words
     """
 
     table: str
@@ -69,6 +70,7 @@ class RefreshReport:
     source: str | None = None
     scope: str | None = None
     frozen: tuple[str, ...] = ()
+    schema_changes: tuple[str, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

@@ -14,6 +14,7 @@ from functools import reduce
 from operator import xor
 
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.schema import Column
 
 WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
@@ -70,6 +71,7 @@ class Seal:
     rows        : the staged copy of whole rows; None when the source is read again at its pin
     digests     : the table of what was read, summed up by buckets of keys
     num_buckets : buckets of keys in each partition, a power of two
+    columns     : that were read, as main will have them
     """
 
     rows: str | None
@@ -77,6 +79,7 @@ class Seal:
     num_buckets: int
     num_bytes: int
     partitions: tuple[SealedPartition, ...]
+    columns: tuple[Column, ...] = ()
 
     @property
     def num_rows(self) -> int:

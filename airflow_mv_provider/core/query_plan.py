@@ -88,6 +88,7 @@ def _nodes(tree: str) -> Iterator[_Node]:
 
 def _shown(node: _Node, parent: _Node | None) -> str:
     if parent is not None and parent.alias and not parent.alias.startswith("__"):
-        return parent.alias[:_MAX_SHOWN]
+        # Of a long path the end tells most.
+        return parent.alias if len(parent.alias) <= _MAX_SHOWN else f"...{parent.alias[3 - _MAX_SHOWN :]}"
     text = re.sub(r" *\[.*?\]", "", node.text)[:_MAX_SHOWN].strip()
     return f"something without a name ({text})"

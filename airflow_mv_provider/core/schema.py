@@ -39,7 +39,13 @@ def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(Column(f["name"], _bare(f["type"])) for f in schema["fields"])
 
 
-def check_source(where: str, columns: Sequence[Column], key: Sequence[str], partition_by: Sequence[str]) -> None:
+def check_source(
+    where: str,
+    columns: Sequence[Column],
+    key: Sequence[str],
+    partition_by: Sequence[str],
+    order_by: Sequence[str] = (),
+) -> None:
     """Refuse columns that cannot be stored, compared, or used as key or partition as the definition wants.
 
     raises : InvalidIdentifierError, SchemaMismatchError, NotComparableError, KeyColumnError
@@ -57,6 +63,8 @@ def check_source(where: str, columns: Sequence[Column], key: Sequence[str], part
         if not is_comparable(column.type):
             raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
     types = {column.name: column for column in columns}
+    if missing := [name for name in order_by if name not in types]:
+        raise KeyColumnError(where, f"order_by column {missing[0]!r} is not among {_listed(types)}.", column=missing[0])
     for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
         for name in names:
             if name not in types:
@@ -92,7 +100,7 @@ def check_same(
         if column.type != have[name].type:
             raise SchemaMismatchError(
                 where,
-                f"column {name!r} is {_shown(column.type)} in {here} and {_shown(have[name].type)} in {there}.",
+                f"column {name!r} is {shown(column.type)} in {here} and {shown(have[name].type)} in {there}.",
                 column=name,
             )
 
@@ -141,14 +149,15 @@ def _bare(kind: Type) -> Type:
             return kind
 
 
-def _shown(kind: Type) -> str:
+def shown(kind: Type) -> str:
+    """Return a type as people write it."""
     if isinstance(kind, str):
         return kind
     match kind["type"]:
         case "array":
-            return f"array<{_shown(kind['elementType'])}>"
+            return f"array<{shown(kind['elementType'])}>"
         case "struct":
-            return "struct<" + ", ".join(f"{f['name']}: {_shown(f['type'])}" for f in kind["fields"]) + ">"
+            return "struct<" + ", ".join(f"{f['name']}: {shown(f['type'])}" for f in kind["fields"]) + ">"
         case other:
             return str(other)
 

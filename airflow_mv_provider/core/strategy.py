@@ -51,5 +51,7 @@ def is_copied(table: RefreshableTable) -> bool:
     Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
     the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its pinned
     inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same.
+    Where main's rows stay for keys that are there twice, what was staged depends on main, which will change.
     """
-    return not (isinstance(table.source, DeltaSource) and table.source.doubt is None)
+    is_pinned = isinstance(table.source, DeltaSource) and table.source.doubt is None
+    return not is_pinned or table.on_conflict == "ignore"

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from airflow_mv_provider.core.evolution import Policy
 from airflow_mv_provider.core.identifier import check_column_name, check_table_name
 from airflow_mv_provider.core.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
@@ -22,8 +23,8 @@ class Guards(Part):
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 
-def _says_its_partitions(schema: dict[str, Any]) -> None:
-    """Require partition_by of what makes no sense without it."""
+def _says_what_goes_together(schema: dict[str, Any]) -> None:
+    """Require of a document what `RefreshableTable._fits_together` does."""
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
     schema["allOf"] = [
         {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}
@@ -32,12 +33,16 @@ def _says_its_partitions(schema: dict[str, Any]) -> None:
     unpartitioned = {"properties": {"partition_by": {"maxItems": 0}}}
     hashed = {"required": ["hash_partitions"], "properties": {"hash_partitions": {"type": "integer"}}}
     schema["allOf"].append({"if": hashed, "then": unpartitioned})
+    last_wins = {"required": ["on_conflict"], "properties": {"on_conflict": {"const": "overwrite"}}}
+    ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
+    chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore"]}}}
+    schema["allOf"] += [{"if": last_wins, "then": ordered}, {"if": ordered, "then": chooses}]
 
 
 class RefreshableTable(Part):
     """A Delta table kept equal to what a source holds."""
 
-    model_config = ConfigDict(json_schema_extra=_says_its_partitions)
+    model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
 
     name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
     source: Source
@@ -54,13 +59,22 @@ class RefreshableTable(Part):
         default="atomic",
         description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
     )
-    on_conflict: Literal["fail"] = "fail"
+    on_conflict: Literal["fail", "overwrite", "ignore"] = Field(
+        default="fail",
+        description="Two rows of the source with one key: an error, the last by order_by, or the row that main has.",
+    )
+    order_by: tuple[str, ...] = Field(
+        default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
+    )
     concurrency: Literal["reject", "queue", "join"] = Field(
         default="reject",
         description="What a caller gets while another refreshes the table: an error, a place in the queue, or the"
         " report of the refresh under way where that reads the same.",
     )
-    schema_policy: Literal["fail"] = "fail"
+    schema_policy: Policy = Field(
+        default="fail",
+        description="Columns of the source that are not main's: an error, passed over, or main is widened.",
+    )
     frozen_before: str | None = Field(
         default=None,
         min_length=1,
@@ -86,7 +100,7 @@ class RefreshableTable(Part):
     def _is_name(cls, name: str) -> str:
         return check_table_name(name)
 
-    @field_validator("key", "partition_by")
+    @field_validator("key", "partition_by", "order_by")
     @classmethod
     def _are_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         for column in columns:
@@ -96,9 +110,13 @@ class RefreshableTable(Part):
         return columns
 
     @model_validator(mode="after")
-    def _parts_are_partitions(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.publish == "progressive" and not self.partition_by:
             raise ValueError("a progressive table needs partition_by: each of its commits brings whole partitions")
+        if self.on_conflict == "overwrite" and not self.order_by:
+            raise ValueError("on_conflict: overwrite needs order_by: which of two rows is the last?")
+        if self.order_by and self.on_conflict == "fail":
+            raise ValueError("order_by needs on_conflict: overwrite or ignore")
         if self.hash_partitions is not None and self.partition_by:
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
@@ -126,6 +144,8 @@ class RefreshableTable(Part):
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
         if self.frozen_before is not None:
             content["frozen_before"] = self.frozen_before
+        if self.on_conflict != "fail":
+            content["on_conflict"] = [self.on_conflict, *self.order_by]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:

@@ -46,10 +46,12 @@ class MergingStore(Reader):
         chunks: Sequence[Chunk],
         seconds: Mapping[str, float],
         frozen: Sequence[str] = (),
+        schema_changes: Sequence[str] = (),
     ) -> None:
         """Write the seal and its chunks, and go from REFRESHING to MERGING.
 
-        frozen : partitions that differ and will be left as they are
+        frozen         : partitions that differ and will be left as they are
+        schema_changes : what becomes of columns that are not main's
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
@@ -80,6 +82,7 @@ class MergingStore(Reader):
                 seal=stored,
                 bytes_staging=seal.num_bytes,
                 frozen=list(frozen),
+                schema_changes=list(schema_changes),
             )
             if rows:
                 db.execute(insert(Progress), rows)

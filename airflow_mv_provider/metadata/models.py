@@ -104,6 +104,7 @@ class RefreshRow(Base):
     overrides: Mapped[list[Any]]
     scope: Mapped[dict[str, Any] | None]
     frozen: Mapped[list[Any]]
+    schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]
     lower: Mapped[int | None]
     upper: Mapped[int | None]

@@ -25,6 +25,7 @@ from airflow_mv_provider.core.progress import (
     Slice,
 )
 from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.core.scope import covered_from_json
 from airflow_mv_provider.core.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
@@ -195,7 +196,8 @@ class Reader:
             return record
         sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
         stored = {name: row.seal[name] for name in ("rows", "digests", "num_buckets", "num_bytes")}
-        return replace(record, seal=Seal(**stored, partitions=sealed))
+        columns = tuple(Column(**column) for column in row.seal["columns"])
+        return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns))
 
     def chunks(self, refresh_id: str) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
         """Return a refresh's chunks as planned, and those whose corrections are recorded."""
@@ -352,6 +354,7 @@ def _report(row: Row[Any]) -> RefreshReport:
         source=None if row.frontier is None else from_json(row.frontier).describe(),
         scope=None if row.scope is None else scope_from_json(row.scope).describe(),
         frozen=tuple(row.frozen),
+        schema_changes=tuple(row.schema_changes),
         rows_inserted=row.rows_inserted,
         rows_updated=row.rows_updated,
         rows_deleted=row.rows_deleted,

@@ -104,6 +104,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "overrides": list(refresh.overrides),
         "scope": None if refresh.scope.is_everything else refresh.scope.to_json(),
         "frozen": [],
+        "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
         "lower": refresh.batch.lower if refresh.batch else None,
         "upper": refresh.batch.upper if refresh.batch else None,

@@ -41,6 +41,7 @@ from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.operators.metrics import count_ended, count_error
 from airflow_mv_provider.operators.request import caller, group_of, was_cleared
 
 if TYPE_CHECKING:
@@ -87,12 +88,20 @@ class _MvOperator(BaseOperator):
             return self.work(self._refresher, context)
         except RefreshInProgressError as error:
             self._wait(error, context)
-        except TerminalError as error:
-            raise AirflowFailException(str(error)) from error
+        except MvError as error:
+            count_error(error)
+            if isinstance(error, TerminalError):
+                raise AirflowFailException(str(error)) from error
+            raise
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Do this task's part with a runner that is open."""
         raise NotImplementedError
+
+    def tell(self, report: RefreshReport, why: str = "") -> None:
+        """Log how a refresh stands, and count it if it has ended."""
+        self.log.info("%s%s", why, summary(report))
+        count_ended(report)
 
     def caller(self, context: Context) -> Caller:
         """Return who asks: the same for all tasks of a group, which work on one refresh."""
@@ -227,13 +236,13 @@ class BeginRefreshOperator(_FirstTask):
         who = self.caller(context)
         if request.read_only:
             report = refresher.refresh(name, who, request)
-            self.log.info("%s", summary(report))
+            self.tell(report)
             return report.refresh_id
         begun = refresher.begin(name, who, request)
         for refresh_id in begun.recovered:
-            self.log.info("Ended for a dead owner: %s", summary(refresher.store.report(refresh_id)))
+            self.tell(refresher.store.report(refresh_id), "Ended for a dead owner: ")
         if isinstance(begun, RefreshReport):
-            self.log.info("%s", summary(begun))
+            self.tell(begun)
             return begun.refresh_id
         refresher.park(begun)
         return begun.own.refresh_id
@@ -246,7 +255,10 @@ class RefreshTableOperator(_FirstTask):
         """Bring the table up to date."""
         name, request = self.begin(refresher, context)
         report = refresher.refresh(name, self.caller(context), request)
-        self.log.info("%s", summary(report))
+        for refresh_id in report.recovered:
+            if refresh_id != report.refresh_id:
+                self.tell(refresher.store.report(refresh_id), "Ended for a dead owner: ")
+        self.tell(report)
         return report.refresh_id
 
     def caller(self, context: Context) -> Caller:
@@ -279,7 +291,7 @@ class _PhaseTask(_MvOperator):
                 self.log.info("Done already: %s", summary(ended))
                 return
         report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
-        self.log.info("%s", summary(report))
+        self.tell(report)
 
 
 class StageRefreshOperator(_PhaseTask):

@@ -148,6 +148,10 @@ def _start_new(
         choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
         scope=scope,
     )
+    log.debug(
+        "%s refresh %s: minted %s for %s (published %d): %s",
+        *(table.name, refresh.id, batch, frontier.describe(), state.published_upper, refresh.choice.reason),
+    )
     if batch is None:
         runner.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
         return runner.store.report(refresh.id)

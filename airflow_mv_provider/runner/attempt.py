@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import assert_never
 
-from airflow_mv_provider.core import plan, schema
+from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import Chunk, RecordedChunk, plan_chunks
 from airflow_mv_provider.core.strategy import is_copied
@@ -134,8 +134,7 @@ class Attempt:
         work, layout, published = self.work, self.work.layout, self._ground.published_digests()
         copy = work.workspace.staging(work.own.epoch) if is_copied(work.definition) else None
         partitions.check_values(work.spark, layout)
-        rows = work.source_rows()
-        schema.check_same(work.table.name, schema.columns_of(rows.schema.jsonValue()), layout.columns)
+        rows = work.source_rows(self._ground.base)
         with durable(Write.STAGING):
             staged = staging.load(rows, layout, (copy, work.workspace.digests(work.own.epoch)), published)
         work.source.verify(work.refresh.frontier)
@@ -146,7 +145,7 @@ class Attempt:
             staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
         frozen: tuple[str, ...] = ()
         if work.definition.frozen_before is not None:
-            frozen = staging.frozen_differences(work.whole_source(), main, layout)
+            frozen = staging.frozen_differences(work.whole_source, main, layout)
         chunks = plan_chunks(
             seal.partitions,
             chunk_rows=work.definition.chunk_rows,
@@ -154,7 +153,8 @@ class Attempt:
             is_sliceable=work.definition.hash_partitions is None,
         )
         with durable(Write.SEAL):
-            work.store.seal(work.own, seal, chunks, self._clock.spent(), frozen)
+            notes = work.evolution(layout.main_columns or ()).notes
+            work.store.seal(work.own, seal, chunks, self._clock.spent(), frozen, notes)
 
     def _clean(self) -> None:
         """Remove what this refresh has outdated, then go back to NORMAL."""

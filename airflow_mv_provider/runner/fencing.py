@@ -19,6 +19,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.publish import note_of
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import WIDENING_PROPERTY
 
 log = logging.getLogger(__name__)
 
@@ -90,15 +91,16 @@ class Ground:
                 raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
             self.delta_id = found.delta_id
             return
-        rows = work.whole_source()
+        rows = work.whole_source
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
-        schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
+        schema.check_source(work.table.name, columns, definition.key, definition.partition_by, definition.order_by)
         if found is None:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
-                work.main.create(rows.schema, definition.partition_by)
+                may_widen = definition.schema_policy == "evolve"
+                work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
             found = work.main.detail()
             assert found is not None
         self.delta_id = found.delta_id
@@ -109,7 +111,13 @@ class Ground:
                 f"the definition by {_listed(definition.partition_by)}.",
                 hint="Partitions of a table cannot be changed in place: choose another name.",
             )
-        schema.check_same(work.table.name, columns, work.layout.columns)
+        widened = work.evolution(work.layout.main_columns or ()).widened
+        if widened and found.properties.get(WIDENING_PROPERTY) != "true":
+            raise MainUnsupportedError(
+                work.table.name,
+                f"column {widened[0]!r} has to be widened, which main was not created for.",
+                hint=f"ALTER TABLE ... SET TBLPROPERTIES ('{WIDENING_PROPERTY}' = 'true') lets it.",
+            )
 
 
 def _listed(names: tuple[str, ...]) -> str:

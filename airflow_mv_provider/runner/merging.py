@@ -60,7 +60,13 @@ class Merging:
 
     def compare(self, chunk: Chunk) -> None:
         """Work out one chunk's corrections and record them."""
-        record = self._compared().compare(chunk, self._work.current().merge_round)
+        work = self._work
+        record = self._compared().compare(chunk, work.current().merge_round)
+        log.debug(
+            "%s refresh %s epoch %d: chunk %d against version %d: %d rows to change at %s",
+            *(work.table.name, work.own.refresh_id, work.own.epoch, chunk.number),
+            *(record.base_version, record.num_rows, record.path),
+        )
         with durable(Write.PROGRESS):
             self._work.store.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.evolution import evolved
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
@@ -23,7 +24,7 @@ from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.comparison import Comparison
-from airflow_mv_provider.spark import staging, storage
+from airflow_mv_provider.spark import delta, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
@@ -74,17 +75,19 @@ def _differences(
     source = runner.source_of(table, table.definition)
     rows = source.read(refresh.frontier)
     columns = schema.columns_of(rows.schema.jsonValue())
-    schema.check_source(table.name, columns, table.definition.key, table.definition.partition_by)
+    definition = table.definition
+    schema.check_source(table.name, columns, definition.key, definition.partition_by, definition.order_by)
     main = Main(runner.spark, table.location, table.uuid)
     exists = main.detail() is not None
     if exists:
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
-        schema.check_same(table.name, columns, existing)
-        columns = existing
-    layout = Layout(table.definition, columns, refresh.scope)
+        fixed = (*definition.key, *definition.partition_by)
+        columns = evolved(table.name, columns, existing, definition.schema_policy, fixed).columns
+    layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(table.definition) else None
     check_values(runner.spark, layout)
-    rows = in_scope(rows, layout)
+    held = in_scope(delta.read(runner.spark, table.location, main.log()[0].version), layout) if exists else None
+    rows = layout.shaped(staging.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     source.verify(refresh.frontier)
     seal, _ = staging.seal(runner.spark, staged, rows, layout, None)

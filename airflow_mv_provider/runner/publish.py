@@ -52,6 +52,11 @@ class Publisher:
         standing = stand(
             commits, base=base, latest=commits[0].version, refresh_id=work.own.refresh_id, epoch=epoch, part=part
         )
+        log.debug(
+            "%s refresh %s epoch %d: main since version %d: latest %d, %d commits of ours, %d of others, fenced by %s",
+            *(work.table.name, work.own.refresh_id, epoch, base, standing.latest),
+            *(len(standing.published), len(standing.foreign), standing.fenced_by),
+        )
         if standing.fenced_by is not None:
             raise FencedError(work.table.name, f"epoch {standing.fenced_by} owns main; this is {epoch}.")
         return commits, standing

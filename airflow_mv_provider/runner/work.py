@@ -8,12 +8,14 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.evolution import Evolution, evolved
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark import delta, staging
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -58,7 +60,19 @@ class Work:
         """Main's columns; main must be there."""
         with translated(self.table.name):
             found = self.spark.read.format("delta").load(self.table.location).schema
-        return Layout(self.definition, schema.columns_of(found.jsonValue()), self.refresh.scope)
+        main = schema.columns_of(found.jsonValue())
+        seal = self.refresh.seal
+        columns = self.evolution(main).columns if seal is None else seal.columns
+        return Layout(self.definition, columns, self.refresh.scope, main)
+
+    def evolution(self, main: tuple[schema.Column, ...]) -> Evolution:
+        """Decide what becomes of the source's columns; only asked before the seal.
+
+        raises : SchemaMismatchError
+        """
+        source = schema.columns_of(self.whole_source.schema.jsonValue())
+        fixed = (*self.definition.key, *self.definition.partition_by)
+        return evolved(self.table.name, source, main, self.definition.schema_policy, fixed)
 
     def current(self) -> RefreshRecord:
         """Return the refresh as the database has it now."""
@@ -66,10 +80,18 @@ class Work:
         assert found is not None
         return found
 
-    def source_rows(self) -> DataFrame:
-        """Return the source's rows at the refresh's pin that are in its scope; lazy. Main must be there."""
-        return in_scope(self.whole_source(), self.layout)
+    def source_rows(self, base: int | None = None) -> DataFrame:
+        """Return the source's rows at the refresh's pin that are in its scope, one for each key; lazy.
 
+        base : main's version whose rows stay where a key is there twice, if the definition says so
+        """
+        rows = in_scope(self.whole_source, self.layout)
+        existing = None
+        if base is not None and self.definition.on_conflict == "ignore":
+            existing = in_scope(delta.read(self.spark, self.table.location, base), self.layout)
+        return self.layout.shaped(staging.resolved(rows, self.layout, existing))
+
+    @cached_property
     def whole_source(self) -> DataFrame:
         """Return all of the source's rows at the refresh's pin; lazy."""
         return self.source.read(self.refresh.frontier)

@@ -282,7 +282,7 @@ def _unchanged(part: SealedPartition) -> PartitionCounts:
 
 def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
     """Return the rows of main that the refresh looks at."""
-    return in_scope(delta.read(main.spark, main.location, base_version), layout)
+    return layout.shaped(in_scope(delta.read(main.spark, main.location, base_version), layout))
 
 
 def _any_null(key: Sequence[str]) -> Column:

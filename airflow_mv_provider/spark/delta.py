@@ -21,6 +21,7 @@ from airflow_mv_provider.exceptions import MainUnsupportedError
 from airflow_mv_provider.spark.errors import condition_of, translated
 
 UUID_PROPERTY = "mv.table_uuid"
+WIDENING_PROPERTY = "delta.enableTypeWidening"
 _TXN_CONFS = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
@@ -104,11 +105,16 @@ class Main:
             )
         return found
 
-    def create(self, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Create main, empty, with our identity; whoever creates it at the same time has created the same."""
+    def create(self, schema: StructType, partition_by: Sequence[str], *, may_widen: bool = False) -> None:
+        """Create main, empty, with our identity; whoever creates it at the same time has created the same.
+
+        may_widen : let types be widened later, which needs readers that know Delta's type widening
+        """
         columns = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in schema.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}, 'delta.enableDeletionVectors' = 'true'"
+        if may_widen:
+            properties += f", {literal(WIDENING_PROPERTY)} = 'true'"
         sql = (
             f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
             f"TBLPROPERTIES ({properties})"

@@ -21,7 +21,7 @@ Rows that exist twice in main, or have no key, are differences too. Corrections,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -47,14 +47,13 @@ DIGEST_COLUMNS = (
 )
 
 
-def row_hash(columns: Sequence[schema.Column], alias: str | None = None) -> str:
+def row_hash(columns: Sequence[schema.Column], value: Callable[[schema.Column], str] | None = None) -> str:
     """Return the SQL of a row's hash, a BIGINT that is never NULL.
 
     columns : all columns of main, in main's order; both sides must be hashed by the same list
-    alias   : the relation that the columns belong to, where more than one is in scope
+    value   : gives the SQL of a column's value, where that is more than its name
     """
-    prefix = f"{quoted(alias)}." if alias else ""
-    parts = [part for c in columns for part in _marked(prefix + quoted(c.name), c.type, 0)]
+    parts = [part for c in columns for part in _marked(value(c) if value else quoted(c.name), c.type, 0)]
     return f"xxhash64({', '.join(parts)})"
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.scope import EVERYTHING, Scope
 from airflow_mv_provider.core.table import RefreshableTable
 
@@ -13,12 +20,33 @@ from airflow_mv_provider.core.table import RefreshableTable
 class Layout:
     """How rows of one table are named: the definition, and main's columns in main's order.
 
-    scope : the partitions that are looked at; frozen ones never are
+    columns      : those that are compared and written, as main will have them
+    scope        : the partitions that are looked at; frozen ones never are
+    main_columns : as main has them, where it has to change; None where they are `columns`, or more
     """
 
     table: RefreshableTable
     columns: tuple[schema.Column, ...]
     scope: Scope = EVERYTHING
+    main_columns: tuple[schema.Column, ...] | None = None
+
+    @property
+    def is_evolving(self) -> bool:
+        """True if main has to get a column, or a wider type."""
+        return self.main_columns is not None and not set(self.names) <= self._same_in_main
+
+    def in_main(self, column: schema.Column, alias: str) -> str:
+        """Return the SQL of a column's value in main, as it will be: NULL where main has not got it yet."""
+        name, have = quoted(column.name), {c.name for c in self.main_columns or self.columns}
+        if self.main_columns is None or column.name in self._same_in_main:
+            return f"{quoted(alias)}.{name}"
+        value = f"{quoted(alias)}.{name}" if column.name in have else "NULL"
+        return f"CAST({value} AS {sql_type(column)})"
+
+    @property
+    def _same_in_main(self) -> set[str]:
+        types = {c.name: c.type for c in self.main_columns or ()}
+        return {c.name for c in self.columns if types.get(c.name) == c.type}
 
     @property
     def is_whole(self) -> bool:
@@ -29,6 +57,40 @@ class Layout:
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
 
+    def shaped(self, rows: DataFrame) -> DataFrame:
+        """Return rows of either side as `columns` has them: others left out, NULL where they have none, widened."""
+        have = {c.name: c.type for c in schema.columns_of(rows.schema.jsonValue())}
+        if have == {c.name: c.type for c in self.columns}:
+            return rows
+        types = {f.name: f.dataType for f in struct_type(self.columns).fields}
+        return rows.select(
+            *(
+                (F.col(quoted(name)) if name in have else F.lit(None)).cast(types[name]).alias(name)
+                for name in self.names
+            )
+        )
+
     def column(self, name: str) -> schema.Column:
         """Return one of main's columns."""
         return next(c for c in self.columns if c.name == name)
+
+
+def struct_type(columns: Sequence[schema.Column]) -> StructType:
+    """Return Spark's type of rows with these columns."""
+    kind = _nullable({"type": "struct", "fields": [{"name": c.name, "type": c.type} for c in columns]})
+    return StructType.fromJson(kind)
+
+
+def sql_type(column: schema.Column) -> str:
+    """Return a column's type as SQL spells it."""
+    return struct_type([column]).fields[0].dataType.simpleString()
+
+
+def _nullable(kind: Any) -> Any:
+    """Return a type as Spark's JSON has it, nullable everywhere: whoever reads a file may not promise more."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [{**f, "type": _nullable(f["type"]), "nullable": True, "metadata": {}} for f in kind["fields"]]
+        return {"type": "struct", "fields": fields}
+    return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}

@@ -11,9 +11,11 @@ are part of the match.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.progress import RecordedChunk
@@ -39,6 +41,10 @@ def publish(
     raises : SealBrokenError, when a chunk no longer reads as it was recorded; MainMovedError, when a row of main is not
              what it was, or another writer came in between; FencedError
     """
+    if layout.is_evolving:  # an earlier round of this refresh may have changed main's columns already
+        with translated(layout.table.name):
+            found = spark.read.format("delta").load(main.location).schema
+        layout = replace(layout, main_columns=schema.columns_of(found.jsonValue()))
     merged, has_null_keys = changes.recorded(spark, layout, chunks)
     view = f"mv_changes_{note.refresh_id}"
     merged.createOrReplaceTempView(view)
@@ -75,14 +81,17 @@ def merge_sql(
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
         match.append(bitmap.may_match_sql("t", table.key, keys))
-    as_expected = f"{diff.row_hash(layout.columns, 't')} = s.{OLD_HASH}"
+    old_hash = diff.row_hash(layout.columns, lambda column: layout.in_main(column, "t"))
+    as_expected = f"{old_hash} = s.{OLD_HASH}"
     first = quoted(layout.names[0])
     stop = f"raise_error({literal(ROW_MISMATCH)})"
     names = ", ".join(quoted(n) for n in layout.names)
     values = ", ".join(f"s.{quoted(n)}" for n in layout.names)
-    update = ", ".join(f"t.{quoted(n)} = s.{quoted(n)}" for n in layout.names)
+    # A column that main has not got yet is found by its bare name only.
+    target, evolving = ("", "WITH SCHEMA EVOLUTION ") if layout.is_evolving else ("t.", "")
+    update = ", ".join(f"{target}{quoted(n)} = s.{quoted(n)}" for n in layout.names)
     return f"""
-        MERGE INTO {delta.at_path(location)} AS t USING {quoted(view)} AS s
+        MERGE {evolving}INTO {delta.at_path(location)} AS t USING {quoted(view)} AS s
         ON {" AND ".join(match)}
         WHEN MATCHED AND {op} = 'X' THEN DELETE
         WHEN MATCHED AND {op} = 'D' AND {as_expected} THEN DELETE

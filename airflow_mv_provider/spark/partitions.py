@@ -8,7 +8,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
@@ -22,7 +21,7 @@ from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.layout import Layout, sql_type
 
 
 def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
@@ -59,7 +58,7 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         found += [(column, value) for column, value in pairs if value is not None]
     if not found:
         return
-    checks = [f"try_cast({literal(value)} AS {_sql_type(layout.column(column))}) IS NULL" for column, value in found]
+    checks = [f"try_cast({literal(value)} AS {sql_type(layout.column(column))}) IS NULL" for column, value in found]
     with translated(table.name):
         row = spark.sql(f"SELECT array({', '.join(checks)}) AS is_bad").collect()[0]
     for (column, value), is_bad in zip(found, row.is_bad, strict=True):
@@ -159,15 +158,10 @@ def is_member_sql(alias: str, layout: Layout, members: Sequence[str]) -> str:
     def equals(column: str, value: str | None) -> str:
         if value is None:
             return f"{alias}.{quoted(column)} IS NULL"
-        return f"{alias}.{quoted(column)} = CAST({literal(value)} AS {_sql_type(layout.column(column))})"
+        return f"{alias}.{quoted(column)} = CAST({literal(value)} AS {sql_type(layout.column(column))})"
 
     each = (
         "(" + " AND ".join(equals(c, v) for c, v in zip(table.partition_by, partition_values(m), strict=True)) + ")"
         for m in members
     )
     return f"({' OR '.join(each) or 'false'})"
-
-
-def _sql_type(column: schema.Column) -> str:
-    kind = str(column.type)
-    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)

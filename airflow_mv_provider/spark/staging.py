@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
@@ -37,6 +37,7 @@ from airflow_mv_provider.spark.partitions import in_scope, is_frozen
 log = logging.getLogger(__name__)
 
 _NUM_SAMPLES = 10
+_KEY = "_mv_key"
 _MAX_FROZEN_SHOWN = 20
 _HASHED = schema.Column(diff.HASH, "long")
 
@@ -108,7 +109,7 @@ def _validated(
             (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table, staged.num_buckets)
         )
         num_bytes = sum(storage.num_bytes(spark, path) for path in (staged.rows, staged.digests) if path)
-        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts)
+        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns)
         if null_keys:
             raise _null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
@@ -122,6 +123,39 @@ def _validated(
         if problem := unstorable(part.partition, table.partition_by):
             raise PartitionValueError(table.name, problem)
     return found
+
+
+def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFrame:
+    """Return the rows with one row for each key, chosen as the definition says; rows without a key are left for others.
+
+    rows : all columns of the source
+    main : main's rows, where the row that is there already is to stay; None before there is any
+    cost : a scan of the keys, and a shuffle of eight bytes each; of rows whose key is there twice all of them
+    """
+    table = layout.table
+    if table.on_conflict == "fail":
+        return rows
+    keys, hashed = _columns(table.key), F.xxhash64(*_columns(table.key))
+    keyed = rows.withColumn(_KEY, F.when(~_any_null(table.key), hashed))
+    twice = keyed.where(F.col(_KEY).isNotNull()).groupBy(_KEY).count().where("count > 1").select(_KEY)
+    once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
+    several = keyed.join(twice, _KEY, "left_semi").drop(_KEY)
+    tie = F.expr(diff.row_hash(schema.columns_of(rows.schema.jsonValue()))).desc()  # any order, but always the same
+    by = [F.col(quoted(name)) for name in table.order_by]
+    last = [each.desc_nulls_last() for each in by] if table.on_conflict == "overwrite" else [each.asc() for each in by]
+    chosen = _first_of_each(several, keys, [*last, tie])
+    if table.on_conflict == "overwrite" or main is None:
+        return layout.shaped(once).unionByName(layout.shaped(chosen))
+    own_tie = F.expr(diff.row_hash(layout.columns)).desc()
+    held = layout.shaped(main).join(several.select(*keys).distinct(), list(table.key), "left_semi")
+    stays = _first_of_each(held.select(*_columns(layout.names)), keys, [own_tie])
+    new = layout.shaped(chosen).join(stays.select(*keys), list(table.key), "left_anti").select(*_columns(layout.names))
+    return layout.shaped(once).select(*_columns(layout.names)).unionByName(new).unionByName(stays)
+
+
+def _first_of_each(rows: DataFrame, keys: Sequence[Column], order: Sequence[Column]) -> DataFrame:
+    number = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
+    return rows.withColumn(_KEY, number).where(F.col(_KEY) == 1).drop(_KEY)
 
 
 def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
@@ -183,7 +217,8 @@ def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tu
     table = layout.table
     with translated(table.name):
         mine, theirs = (
-            diff.digested(diff.aligned(rows.where(is_frozen(rows, table)), layout), table, 1) for rows in (source, main)
+            diff.digested(diff.aligned(layout.shaped(rows.where(is_frozen(rows, table))), layout), table, 1)
+            for rows in (source, main)
         )
         beside = diff.bucketwise(mine, theirs, table)
         return digests.differing_partitions(beside, table, _MAX_FROZEN_SHOWN)
@@ -212,7 +247,7 @@ def sample_keys(rows: DataFrame, key: Sequence[str]) -> list[str]:
 
 def _null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
     is_null = {name: F.col(quoted(name)).isNull() for name in table.key}
-    bad = staged.where(reduce(Column.__or__, is_null.values()))
+    bad = staged.where(_any_null(table.key))
     samples = sample_keys(bad, table.key)
     column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
     return NullKeyError(
@@ -248,6 +283,10 @@ def _check_duplicates(staged: DataFrame, table: RefreshableTable) -> None:
         f"key ({', '.join(table.key)}) is not unique in the source; more than one row has {_shown(samples)}.",
         samples=samples,
     )
+
+
+def _any_null(key: Sequence[str]) -> Column:
+    return reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in key))
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
 from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.spark.layout import struct_type
 
 
 def write(rows: DataFrame, path: str) -> None:
     """Write rows to a directory that does not exist yet."""
-    rows.write.mode("errorifexists").parquet(path)
+    rows.write.mode("error").parquet(path)  # Spark Connect knows no other word for it
 
 
 def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:
@@ -34,9 +33,8 @@ def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) 
     columns : as they were written
     raises  : SealBrokenError, when it is gone
     """
-    kind = _nullable({"type": "struct", "fields": [{"name": c.name, "type": c.type} for c in columns]})
     try:
-        return spark.read.schema(StructType.fromJson(kind)).parquet(path)
+        return spark.read.schema(struct_type(columns)).parquet(path)
     except PySparkException as error:
         with translated(where):
             if condition_of(error).startswith("PATH_NOT_FOUND"):
@@ -73,16 +71,6 @@ def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str
 def remove_main(spark: SparkSession, place: MainPlace) -> None:
     """Remove main itself, with everything below it; the caller has proven that it is ours."""
     _remove(spark, place.location)
-
-
-def _nullable(kind: Any) -> Any:
-    """Return a type as Spark's JSON has it, nullable everywhere: whoever reads a file may not promise more."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        fields = [{**f, "type": _nullable(f["type"]), "nullable": True, "metadata": {}} for f in kind["fields"]]
-        return {"type": "struct", "fields": fields}
-    return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}
 
 
 def _remove(spark: SparkSession, path: str) -> None:

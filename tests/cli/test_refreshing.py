@@ -76,6 +76,24 @@ def test_force_compares_although_nothing_is_new(amv, orders):
     assert (said.document["outcome"], said.document["rows_unchanged"]) == ("published", 40)
 
 
+def test_only_some_partitions(amv, orders):
+    first = amv("refresh", "orders", "--from", "1", "--until", "3", "--json")
+    second = amv("refresh", "orders", "--partition", "[0]", "--json")
+    refused = amv("refresh", "orders", "--partition", "one", "--json")
+    last = amv("refresh", "orders", "--stale")
+
+    assert (first.code, first.document["rows_inserted"], first.document["scope"]) == (
+        0,
+        20,
+        "partitions from 1 until 3",
+    )
+    assert (second.document["rows_inserted"], second.document["scope"]) == (10, 'partitions ["0"]')
+    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert "'one' is not a value of 'p', which is a long" in refused.document["error"]["message"]
+    assert "10 inserted, 0 updated, 0 deleted" in last.out
+    assert is_equal_to_source(amv)
+
+
 def test_read_only_reports_and_writes_nothing(amv, orders):
     said = amv("refresh", "orders", "--read-only", "--json")
 

@@ -45,3 +45,27 @@ def test_only_the_differences_are_written(lake):
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 97)
     assert lake.rows("orders") == lake.rows("raw/orders")
     assert lake.workspaces() == []
+
+
+def test_log_tells_the_story_of_a_refresh_by_its_id(lake, caplog):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+
+    with caplog.at_level("DEBUG", "airflow_mv_provider"):
+        report = lake.refresh()
+
+    told = [record.getMessage() for record in caplog.records if f"refresh {report.refresh_id}" in record.getMessage()]
+    story = (
+        "minted",
+        "fencing",
+        "staging",
+        "comparing",
+        "chunk 0",
+        "publishing",
+        "main since",
+        "publishing",
+        "cleaning",
+    )
+    at = 0
+    for part in story:
+        at = next(n for n, line in enumerate(told) if n >= at and part in line) + 1

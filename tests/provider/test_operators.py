@@ -437,6 +437,23 @@ def test_force_from_the_form_compares_what_has_not_changed(home, airflow):
     assert home.store.report(run.refresh_id).rows_unchanged == 5
 
 
+def test_a_run_refreshes_the_partitions_of_its_interval(home, airflow):
+    home.write("SELECT id, CAST(id AS STRING) AS p FROM range(5)")
+    home.apply(partition_by=["p"], key=["id", "p"])
+    written = "table='orders', partition_from='{{ params.first }}', partition_until=3"
+    text = one_task_dag(written).replace("schedule=None", "schedule=None, params={'first': '1'}")
+
+    run = airflow.run(airflow.load("single", text))
+    refused = airflow.run(airflow.load("single", text), partitions=["4"])
+    form = airflow.run(airflow.load("single", one_task_dag()), partitions=["4"])
+
+    assert home.store.report(run.refresh_id).scope == "partitions from 1 until 3"
+    assert refused.states == {"refresh": "failed"}
+    assert "the task covers partitions from 1 until 3" in str(refused.errors["refresh"][0])
+    assert home.store.report(form.refresh_id).scope == 'partitions ["4"]'
+    assert home.rows("orders") == [(1, "1"), (2, "2"), (4, "4")]
+
+
 def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):
     monkeypatch.setenv("AIRFLOW_VAR_SECRET", "s3cr3t")
     home.apply()

@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("overrides", sa.JSON(), nullable=False),
         sa.Column("scope", sa.JSON(), nullable=True),
         sa.Column("frozen", sa.JSON(), nullable=False),
+        sa.Column("schema_changes", sa.JSON(), nullable=False),
         sa.Column("is_read_only", sa.Boolean(), nullable=False),
         sa.Column("lower", sa.BigInteger(), nullable=True),
         sa.Column("upper", sa.BigInteger(), nullable=True),

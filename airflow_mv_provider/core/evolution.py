@@ -1,0 +1,95 @@
+"""What becomes of a source whose columns are not main's: decided change by change, by the table's schema policy.
+
+    the source has                       fail       ignore             evolve
+    a column that main has not           refused    left out           added to main, nullable
+    not a column that main has           refused    left as it is      refused
+    a type that holds more               refused    refused            main's type is widened
+    a type that holds less               refused    read as main's     read as main's
+    any other type                       refused    refused            refused
+
+No type ever narrows. Columns of the key and of the partitions never change their type: rows are found by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_mv_provider.core.schema import Column, Type, check_same, shown
+from airflow_mv_provider.exceptions import SchemaMismatchError
+
+Policy = Literal["fail", "ignore", "evolve"]
+
+_INTEGERS = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """How a source's columns are brought into main.
+
+    columns : those that are compared and written, as main will have them: in main's order, added ones last
+    widened : names of those whose type main has to widen
+    notes   : what is not as it was, for people
+    """
+
+    columns: tuple[Column, ...]
+    widened: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def evolved(
+    where: str, source: Sequence[Column], main: Sequence[Column], policy: Policy, fixed: Collection[str]
+) -> Evolution:
+    """Decide what becomes of each column.
+
+    fixed  : columns of the key and of the partitions
+    raises : SchemaMismatchError, naming the first column that the policy refuses
+    """
+    if policy == "fail":
+        check_same(where, source, main)
+        return Evolution(tuple(main))
+    have, want = {column.name: column for column in main}, {column.name: column for column in source}
+    columns, widened, notes = [], [], []
+    for column in main:
+        found = want.get(column.name)
+        if found is None:
+            if policy == "evolve":
+                check_same(where, [c for c in source if c.name in have], main)
+            notes.append(f"column {column.name!r} is not in the source: left as it is")
+        elif found.type == column.type or _holds(column.type, found.type):
+            columns.append(column)
+        elif policy == "evolve" and column.name not in fixed and _holds(found.type, column.type):
+            columns.append(found)
+            widened.append(column.name)
+            notes.append(f"column {column.name!r} widened from {shown(column.type)} to {shown(found.type)}")
+        else:
+            check_same(where, [found], [column])
+    for column in source:
+        if column.name not in have:
+            same = next((name for name in have if name.lower() == column.name.lower()), None)
+            if same is not None:
+                problem = f"the source has column {column.name!r}, main {same!r}."
+                raise SchemaMismatchError(where, problem, column=column.name, hint="Rename it in `select`.")
+            if policy == "evolve":
+                columns.append(column)
+            verb = "added" if policy == "evolve" else "left out"
+            notes.append(f"column {column.name!r}, {shown(column.type)}, {verb}")
+    return Evolution(tuple(columns), tuple(widened), tuple(notes))
+
+
+def _holds(wide: Type, narrow: Type) -> bool:
+    """True if every value of type `narrow` is one of `wide`, and Delta can widen the one into the other."""
+    if not isinstance(wide, str) or not isinstance(narrow, str):
+        return False
+    if wide in _INTEGERS and narrow in _INTEGERS:
+        return _INTEGERS.index(wide) > _INTEGERS.index(narrow)
+    if (wide, narrow) == ("double", "float"):
+        return True
+    of_wide, of_narrow = _DECIMAL.match(wide), _DECIMAL.match(narrow)
+    if of_wide is None or of_narrow is None:
+        return False
+    (precision, scale), (old_precision, old_scale) = (map(int, found.groups()) for found in (of_wide, of_narrow))
+    return wide != narrow and scale >= old_scale and precision - scale >= old_precision - old_scale

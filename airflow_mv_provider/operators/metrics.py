@@ -1,0 +1,45 @@
+"""Metrics of refreshes, sent where Airflow's own `[metrics]` section sends all others: to StatsD or OpenTelemetry.
+
+    mv.refresh.ended        counter   table, outcome, trigger
+    mv.refresh.duration     timer     table, outcome         from its beginning to its end, waits between tasks included
+    mv.refresh.phase        timer     table, phase           time worked in it
+    mv.refresh.rows         counter   table, change          inserted, updated, deleted
+    mv.refresh.bytes        counter   table, place           written to main, to staging
+    mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
+
+A refresh is counted by the task that ended it; one that was ended for a dead owner, by the task that did so; one that
+others have joined, by them too. Where Airflow has no metrics switched on, nothing is done.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from airflow.sdk.observability.stats import incr, timing
+
+from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.exceptions import MvError
+
+
+def count_ended(report: RefreshReport) -> None:
+    """Send a refresh's figures, if it has ended."""
+    if report.finished_at is None or report.started_at is None:
+        return
+    table, outcome = report.table, str(report.outcome)
+    incr("mv.refresh.ended", tags={"table": table, "outcome": outcome, "trigger": report.trigger or ""})
+    took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
+    timing("mv.refresh.duration", took, tags={"table": table, "outcome": outcome})
+    for phase, seconds in report.phase_seconds.items():
+        timing("mv.refresh.phase", timedelta(seconds=seconds), tags={"table": table, "phase": phase})
+    rows = {"inserted": report.rows_inserted, "updated": report.rows_updated, "deleted": report.rows_deleted}
+    for change, num_rows in rows.items():
+        if num_rows:
+            incr("mv.refresh.rows", num_rows, tags={"table": table, "change": change})
+    for place, num_bytes in (("main", report.bytes_main), ("staging", report.bytes_staging)):
+        if num_bytes:
+            incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})
+
+
+def count_error(error: MvError) -> None:
+    """Send that a task met an error."""
+    incr("mv.refresh.error", tags={"code": error.code})
