@@ -96,6 +96,11 @@ _OPTIONS: dict[str, Any] = {
         type="float",
         example="3600",
     ),
+    "spark_remote": _option(
+        "Address of a Spark Connect server; Spark runs in the task's process without it.",
+        example="sc://spark.example.com:15002",
+        sensitive=True,
+    ),
     "queue_timeout_s": _option(
         "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",
         type="float",

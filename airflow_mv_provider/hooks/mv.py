@@ -39,6 +39,7 @@ _VARIABLE_OF_OPTION = {
     "source_roots": "AMV_SOURCE_ROOTS",
     "lease_s": "AMV_LEASE_S",
     "handover_s": "AMV_HANDOVER_S",
+    "spark_remote": "AMV_SPARK_REMOTE",
 }
 
 

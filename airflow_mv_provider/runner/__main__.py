@@ -57,12 +57,11 @@ def _report(name: str, asked: Mapping[str, Any], wait_s: float) -> RefreshReport
         secrets = secrets_of(settings)
         store = open_store(settings)
         from airflow_mv_provider.runner.refresh import Refresher
-        from airflow_mv_provider.spark.session import local_session
 
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
         caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
         with watcher() as tell:
-            refresher = Refresher(store, settings, _submitted if is_submitted else local_session, tell)
+            refresher = Refresher(store, settings, _submitted if is_submitted else None, tell)
             return refresh_answer(refresher, name, caller, request, wait_s=wait_s)
     except MvError as error:
         return failed(RefreshReport(name), error)

@@ -8,6 +8,7 @@ never began                              the table's name, and the error
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -73,13 +74,15 @@ def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return the texts that no output may contain."""
-    url = settings.database_url
+    url, remote = settings.database_url, settings.spark_remote or ""
+    tokens = re.findall(r";(?:token|x-[\w-]*)=([^;]+)", remote)
+    secrets = [url, *([remote] if remote else []), *tokens]
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        return [url]
+        return secrets
     options = (str(value) for name, value in parsed.query.items() if "pass" in name)
-    return [url, *(secret for secret in (str(parsed.password or ""), *options) if secret)]
+    return [*secrets, *(secret for secret in (str(parsed.password or ""), *options) if secret)]
 
 
 def _without(secrets: Sequence[str], text: str) -> str:

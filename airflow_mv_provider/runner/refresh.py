@@ -60,7 +60,7 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import SourceReader, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
-from airflow_mv_provider.spark.session import isolated, local_session
+from airflow_mv_provider.spark.session import isolated, open_session
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 class Refresher:
     """Refreshes tables for one process.
 
-    session : gives the Spark session when the first step needs one; called at most once
+    session : gives the Spark session when the first step needs one; called at most once. The settings' without it
     watch   : told of every step before it is done
     """
 
@@ -76,13 +76,13 @@ class Refresher:
         self,
         store: Store,
         settings: Settings,
-        session: Callable[[], SparkSession] = local_session,
+        session: Callable[[], SparkSession] | None = None,
         watch: Watcher = lambda progress: None,
     ) -> None:
         self.store = store
         self.settings = settings
         self.watch = watch
-        self._start = session
+        self._start = session or (lambda: open_session(settings.spark_remote))
         self._session: SparkSession | None = None
         self._interrupted = threading.Event()
 

@@ -22,6 +22,7 @@ class Settings:
 
     lease_ms    : an owner that does not renew for this long may be taken over
     handover_ms : how long a table waits for the next task of its run
+    spark_remote : address of a Spark Connect server; None for Spark in this process
     """
 
     database_url: str
@@ -29,6 +30,7 @@ class Settings:
     source_roots: tuple[str, ...] = ()
     lease_ms: int = 60_000
     handover_ms: int = 3_600_000
+    spark_remote: str | None = None
 
     def __post_init__(self) -> None:
         if self.warehouse is not None:
@@ -56,6 +58,7 @@ def from_environment(
         warehouse=_absolute(place) if place else None,
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
+        spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
     )
 
 

@@ -1,12 +1,18 @@
-"""Sessions: the embedded local one, a submitted program's, and a session of its own for each refresh."""
+"""Sessions: the embedded local one, a submitted program's, one on a Spark Connect server, and one for each refresh.
+
+A process speaks either to a JVM of its own or to Spark Connect, never to both: PySpark decides once which one its
+functions are for.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -27,6 +33,9 @@ _CONFS = {
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
     "spark.sql.adaptive.enabled": "true",
 }
+
+_CONNECT_PORT = 15002
+_PATIENCE_S = 10.0
 
 _WITH_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -69,6 +78,50 @@ def local_session(
     return SparkSession.builder.getOrCreate()
 
 
+def open_session(remote: str | None = None) -> SparkSession:
+    """Return a session on the Spark Connect server at `remote`, or the embedded local one."""
+    return connect_session(remote) if remote else local_session()
+
+
+def connect_session(remote: str) -> SparkSession:
+    """Return a new session on a Spark Connect server; Delta's jars and extensions are the server's.
+
+    remote : sc://host:port, with PySpark's further parameters (;token=...;use_ssl=true)
+    cost   : about a second
+    raises : DefinitionError, when it is no such address, or the server has no Delta; EngineError, when nobody answers
+    """
+    found = urlsplit(remote)
+    if found.scheme != "sc" or not found.hostname:
+        raise DefinitionError("Spark Connect", "the address is not sc://host:port.", hint="Mend AMV_SPARK_REMOTE.")
+    where = f"{found.hostname}:{found.port or _CONNECT_PORT}"
+    try:  # PySpark itself would try again for ten minutes
+        socket.create_connection((found.hostname, found.port or _CONNECT_PORT), _PATIENCE_S).close()
+    except OSError as error:
+        raise EngineError(
+            "Spark Connect", f"nobody answers at {where}.", hint="Start the server, then retry."
+        ) from error
+    if SparkContext._active_spark_context is not None:
+        raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    try:
+        session = SparkSession.builder.remote(remote).create()
+        extensions = session.conf.get("spark.sql.extensions", "") or ""
+    except PySparkException as error:
+        raise EngineError(
+            "Spark Connect", f"the server at {where} refused: {str(error).splitlines()[0][:200]}"
+        ) from error
+    if "DeltaSparkSessionExtension" not in extensions:
+        confs = " ".join(f"--conf {name}={value}" for name, value in _WITH_DELTA.items())
+        hint = f"Start it with --packages {_delta_packages()} {confs}."
+        raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
+    return session
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """True if a session is on a Spark Connect server."""
+    return not hasattr(spark, "sparkContext") or type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def submitted_session() -> SparkSession:
     """Return the session of a program that spark-submit started: master and resources are the submitter's.
 
@@ -89,7 +142,7 @@ def submitted_session() -> SparkSession:
 
 def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
-    session = spark.newSession()
+    session = spark if is_remote(spark) else spark.newSession()  # a remote one is nobody else's already
     settle(session)
     return session
 

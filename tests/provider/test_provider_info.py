@@ -65,7 +65,7 @@ def test_each_option_is_complete_and_has_no_default() -> None:
     assert {o["version_added"] for o in options.values()} == {__version__}
     # A default would be found before AMV_* variables, which come after [mv].
     assert {o["default"] for o in options.values()} == {None}
-    assert [name for name, o in options.items() if o.get("sensitive")] == ["sql_alchemy_conn"]
+    assert [name for name, o in options.items() if o.get("sensitive")] == ["sql_alchemy_conn", "spark_remote"]
 
 
 @pytest.mark.slow

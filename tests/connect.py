@@ -1,0 +1,89 @@
+"""A real Spark Connect server on loopback, in a process of its own, ended by its own pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pyspark
+import pytest
+
+PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+_SPARK_HOME = Path(pyspark.__file__).parent
+_PATIENCE_S = 180
+_CONFS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # Tiny tables and many plans: compiling each plan costs more than it gives.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+}
+
+
+class ConnectServer:
+    """One server; whoever reaches it on this machine may use it."""
+
+    def __init__(self, directory: Path, **confs: str) -> None:
+        self._log = directory / "connect.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        confs = _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
+        options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
+        options += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--packages", PACKAGES]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [_SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "2g", *options],
+                env=os.environ | {"SPARK_HOME": str(_SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # spark-submit's shell and its JVM are ended together
+            )
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self._port}"
+
+    def wait(self) -> None:
+        """Wait until it accepts connections."""
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 1).close()
+                return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > until:
+                    pytest.fail(f"The Connect server did not start: {self._log.read_text()[-1500:]}", pytrace=False)
+                time.sleep(0.2)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(_PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,144 @@
+"""The same engine on a real Spark Connect server: real `amv` processes, each a client that starts no JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import read_independently
+from tests.connect import ConnectServer, connect
+
+__all__ = ["connect"]
+pytestmark = pytest.mark.slow
+
+AMV = Path(sys.executable).with_name("amv")
+TABLES = """
+tables:
+  - {name: orders, source: {type: delta, path: raw/orders}, key: [id, p], partition_by: [p], chunk_rows: 10}
+  - name: lines
+    source: {type: files, path: raw/lines/*.csv, format: csv, schema: "id INT, v STRING"}
+    key: [id]
+    on_conflict: overwrite
+    order_by: [v]
+  - name: query
+    source: {type: query, sql: "SELECT p, count(*) AS n FROM o GROUP BY p", inputs: {o: raw/orders}}
+    key: [p]
+    publish: progressive
+    partition_by: [p]
+"""
+FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
+LATER = "SELECT id, CAST(id % 4 AS INT) AS p, IF(id = 7, 'late', concat('v', id)) AS v FROM range(1, 43)"
+
+
+@dataclass
+class Client:
+    """A warehouse, its database, and programs that reach Spark through the server alone."""
+
+    root: Path
+    remote: str
+
+    def amv(self, *arguments: str, **variables: str) -> tuple[int, dict[str, Any], str]:
+        """Run amv; return its exit code, its answer and its stderr."""
+        environment = {"AMV_DATABASE_URL": f"sqlite:///{self.root}/mv.db", "AMV_WAREHOUSE": str(self.root / "wh")}
+        environment |= {"AMV_SPARK_REMOTE": self.remote, "JAVA_HOME": "/nowhere"} | variables
+        done = subprocess.run(
+            [AMV, *arguments, "--json"],
+            env=os.environ | environment,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+    def write(self, sql: str) -> None:
+        """Write the Delta source, from a process of its own: this one speaks to a JVM."""
+        program = (
+            "from pyspark.sql import SparkSession; import sys\n"
+            "spark = SparkSession.builder.remote(sys.argv[1]).create()\n"
+            "spark.sql(sys.argv[2]).write.format('delta').mode('overwrite').save(sys.argv[3])\n"
+        )
+        path = str(self.root / "wh/raw/orders")
+        subprocess.run([sys.executable, "-c", program, self.remote, sql, path], check=True, cwd=self.root)
+
+    def is_equal(self) -> bool:
+        return read_independently(self.root / "wh/orders") == read_independently(self.root / "wh/raw/orders")
+
+
+@pytest.fixture
+def client(connect: ConnectServer, tmp_path: Path) -> Client:
+    client = Client(tmp_path, connect.url)
+    (tmp_path / "tables.yaml").write_text(TABLES)
+    client.write(FIRST)
+    code, _, err = client.amv("apply", "tables.yaml")
+    assert code == 0, err
+    return client
+
+
+def test_refresh_twice_then_look_then_a_part(client):
+    code, first, err = client.amv("refresh", "orders")
+    assert (code, first.get("rows_inserted")) == (0, 40), err
+    client.write(LATER)
+
+    _, seen, _ = client.amv("refresh", "orders", "--read-only")
+    _, part, _ = client.amv("refresh", "orders", "--partition", "3")
+    _, rest, _ = client.amv("refresh", "orders", "--stale")
+
+    assert [seen[f"rows_{each}"] for each in ("inserted", "updated", "deleted")] == [3, 1, 1]
+    assert [part[f"rows_{each}"] for each in ("inserted", "updated", "deleted")] == [0, 1, 0]
+    assert [rest[f"rows_{each}"] for each in ("inserted", "updated", "deleted")] == [3, 0, 1]
+    assert client.is_equal()
+    assert client.amv("refresh", "orders")[1]["outcome"] == "nothing_to_do"
+
+
+def test_files_and_a_query_and_bad_input(client):
+    lines = client.root / "wh/raw/lines"
+    lines.mkdir(parents=True)
+    (lines / "a.csv").write_text("id,v\n1,a\n2,b\n2,c\n")
+
+    assert client.amv("refresh", "lines")[1]["rows_inserted"] == 2
+    code, query, err = client.amv("refresh", "query")
+    assert (code, query.get("rows_inserted")) == (0, 4), err
+    (lines / "b.csv").write_text("id,v\nx,a\n")
+    code, refused, _ = client.amv("refresh", "lines")
+
+    assert (code, refused["error"]["code"]) == (1, "MV-FILE-CORRUPT")
+    assert "b.csv" in refused["error"]["message"]
+    assert read_independently(client.root / "wh/lines") == [(1, "a"), (2, "c")]
+
+
+@pytest.mark.parametrize("point", ["progress.after", "publish.before", "publish.after"])
+def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
+    client.amv("refresh", "orders")
+    client.write(LATER)
+    code, _, _ = client.amv("refresh", "orders", AMV_CRASH_AT=point, AMV_LEASE_S="1")
+    assert code == -signal.SIGKILL
+    until = time.monotonic() + 30
+    while client.amv("status", "orders")[1]["is_lease_live"]:
+        assert time.monotonic() < until
+
+    code, recovered, err = client.amv("recover")
+
+    assert code == 0, err
+    assert [report["outcome"] for report in recovered["recovered"]] == ["published"]
+    assert client.is_equal()
+
+
+def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
+    away, wrong = Client(client.root, "sc://127.0.0.1:1/;token=c4n4ry"), Client(client.root, "http://127.0.0.1:1")
+
+    gone, not_one = away.amv("refresh", "orders"), wrong.amv("refresh", "orders")
+
+    assert (gone[0], gone[1]["error"]["code"]) == (75, "MV-ENGINE")
+    assert "nobody answers at 127.0.0.1:1" in gone[1]["error"]["message"]
+    assert "c4n4ry" not in str(gone)
+    assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
