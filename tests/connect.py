@@ -79,7 +79,7 @@ class ConnectServer:
             self._process.wait(_PATIENCE_S)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     server = ConnectServer(tmp_path_factory.mktemp("connect"))
     try:
