@@ -43,6 +43,16 @@ for _name in [name for name in os.environ if name.startswith("AMV_")]:
     del os.environ[_name]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `make test`, which runs two processes: whatever uses the Spark session runs in one, the rest beside it.
+
+    What a module shares, such as a server, is started once.
+    """
+    for item in items:
+        uses_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
