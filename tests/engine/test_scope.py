@@ -50,7 +50,7 @@ def expected(lake, old, is_new):
         ({"from": SECOND, "until": "2013-01-04"}, lambda day: SECOND <= day < "2013-01-04"),
         ({"until": SECOND}, lambda day: day < SECOND),
     ],
-    ids=str,
+    ids=["a list", "a range", "until"],
 )
 def test_only_the_scope_changes(table, asked, is_new):
     old = table.rows()
