@@ -33,6 +33,7 @@
         ├── KeyColumnError             the key names a missing or unusable column
         ├── DuplicateKeyError          two rows of the source share a key
         ├── NullKeyError               a key is NULL
+        ├── TooManyErrorsError         more records for the error table than the definition allows
         ├── PartitionValueError        a partition value cannot be stored
         ├── KeyMovedError              a row changed its partition where only whole partitions are brought into main
         ├── FrozenPartitionError       a partition older than `frozen_before` was asked for
@@ -234,6 +235,11 @@ class DuplicateKeyError(TerminalError):
 class NullKeyError(TerminalError):
     code = "MV-KEY-NULL"
     hint = "Filter these rows in the source, or give the key a value in `select`."
+
+
+class TooManyErrorsError(TerminalError):
+    code = "MV-ERRORS-TOO-MANY"
+    hint = "Correct the source, or raise `errors: {max_rows: ...}`."
 
 
 class PartitionValueError(TerminalError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from airflow_mv_provider.core.identifier import ERRORS_SUFFIX
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import partition_values
@@ -29,6 +30,9 @@ def refresh_text(report: RefreshReport) -> str:
         )
     if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES):
         lines.append(f"  rows      {_rows(report)}")
+    if report.rows_rejected:
+        where = f"kept in {report.table}{ERRORS_SUFFIX}" if report.outcome is Outcome.PUBLISHED else "not published"
+        lines.append(f"  rejected  {number(report.rows_rejected)} of the source's records, {where}")
     if report.outcome is Outcome.PUBLISHED:
         lines.append(f"  bytes     {size(report.bytes_main)} to main, {size(report.bytes_staging)} to staging")
     if report.main_version is not None:

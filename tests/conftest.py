@@ -43,19 +43,20 @@ for _name in [name for name in os.environ if name.startswith("AMV_")]:
     del os.environ[_name]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `make test`, which runs two processes: whatever uses the Spark session runs in one, the rest beside it.
+    """For `make test`, which runs two processes, each with one Spark session of its own.
 
-    What a module shares, such as a server, is started once.
+    Tests that use it go to whichever is free; the others stay with their module, whose servers are started once.
     """
     for item in items:
-        uses_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else str(item.path)))
+        if "spark" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
+    """The one session of this process: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
     from airflow_mv_provider.spark.session import local_session
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"

@@ -15,6 +15,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.ports import free_port
+
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 180
@@ -39,9 +41,7 @@ class ConnectServer:
 
     def __init__(self, directory: Path, **confs: str) -> None:
         self._log = directory / "connect.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         confs = _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
         options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
         options += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--packages", PACKAGES]

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.ports import free_port
 
 _PATIENCE_S = 60
 _SETTINGS = {
@@ -103,7 +104,7 @@ def postgres() -> Iterator[PostgresServer]:
     if os.geteuid() == 0:
         owner = _account()
         os.chown(directory, owner.pw_uid, owner.pw_gid)
-    server = PostgresServer(directory, _free_port())
+    server = PostgresServer(directory, free_port())
     server.start()
     yield server
     server.kill()  # nothing of it is needed any more, so no checkpoint
@@ -133,9 +134,3 @@ def _account() -> pwd.struct_passwd:
         return pwd.getpwnam("postgres")
     except KeyError:
         pytest.fail("PostgreSQL refuses to run as root, and there is no user `postgres`: create it.", pytrace=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -48,7 +48,7 @@ class CommitNote:
     table_uuid: str
     refresh_id: str
     epoch: int
-    step: Literal["fence", "publish"]
+    step: Literal["fence", "publish", "errors"]
     txn_version: int
     merge_round: int = 0
     chunks: int = 0
@@ -56,6 +56,7 @@ class CommitNote:
     definition_hash: str = ""
     is_final: bool = False
     part: int = 0  # of a progressive refresh, from 1; 0 is everything
+    num_errors: int = 0  # in the error table, after a commit of step "errors"
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""
@@ -73,15 +74,18 @@ def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
     return note if is_ours else None
 
 
+_COUNTS = ("epoch", "txn_version", "merge_round", "chunks", "part", "upper", "num_errors")
+
+
 def _is_sound(fields: Mapping[str, object]) -> bool:
     """True if every fact has its type and sign: whoever may write to main may write anything into its log."""
     texts = (fields["refresh_id"], fields["definition_hash"])
-    counts = (fields[name] for name in ("epoch", "txn_version", "merge_round", "chunks", "part", "upper"))
+    counts = (fields[name] for name in _COUNTS)
     return (
         all(type(text) is str for text in texts)
         and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and type(fields["is_final"]) is bool
-        and fields["step"] in ("fence", "publish")
+        and fields["step"] in ("fence", "publish", "errors")
     )
 
 

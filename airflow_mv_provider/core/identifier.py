@@ -11,6 +11,7 @@ _MAX_COLUMN_CHARS = 255
 # What Parquet and Delta refuse in a column name without column mapping, and the back-tick, which would end a quote.
 _BAD_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=`\x00-\x1f\x7f]")
 RESERVED_PREFIX = "_mv_"
+ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name with this behind it
 
 
 def check_table_name(name: str) -> str:
@@ -23,6 +24,8 @@ def check_table_name(name: str) -> str:
         raise InvalidIdentifierError("table name", f"{_shown(name)} is not a name of one to three plain parts.")
     if any(part.startswith(RESERVED_PREFIX) or part == "_mv" for part in parts):
         raise InvalidIdentifierError("table name", f"{_shown(name)} begins with the reserved prefix _mv.")
+    if any(part.endswith(ERRORS_SUFFIX) for part in parts):
+        raise InvalidIdentifierError("table name", f"{_shown(name)} ends with {ERRORS_SUFFIX}, as error tables do.")
     return name
 
 

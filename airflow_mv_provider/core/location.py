@@ -1,8 +1,10 @@
 """Where a table's files may lie: paths are confined to roots, and ours carry a marker.
 
     <warehouse>/gold/orders            main of table gold.orders
+    <warehouse>/gold/orders__errors    its error table, if it has one
     <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
     <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
+    <warehouse>/_mv/<table uuid>/<refresh id>/errors-<epoch>
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>     kept until the next publish
 
 Everything here is lexical; symbolic links are resolved where the file system is at hand (`sources`).
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-from airflow_mv_provider.core.identifier import check_table_name
+from airflow_mv_provider.core.identifier import ERRORS_SUFFIX, check_table_name
 from airflow_mv_provider.exceptions import UnsafeLocationError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -56,6 +58,10 @@ class Workspace:
         """Return where the attempt `epoch` stages."""
         return f"{self.root}/staging-{epoch}"
 
+    def errors(self, epoch: int) -> str:
+        """Return where the attempt `epoch` puts the records that cannot be rows of main."""
+        return f"{self.root}/errors-{epoch}"
+
     def changes(self, epoch: int, merge_round: int, chunk: int) -> str:
         """Return where the attempt `epoch` writes the corrections of `chunk` in its n-th round."""
         return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
@@ -74,6 +80,11 @@ class MainPlace:
             raise UnsafeLocationError(
                 self.name, f"{self.location!r} is not where its name says.", hint="Remove it by hand."
             )
+
+    @property
+    def errors(self) -> str:
+        """Where its error table lies."""
+        return errors_location(self.location)
 
 
 def is_table_uuid(text: str) -> bool:
@@ -101,6 +112,11 @@ def is_digest(path: str, warehouse: str, table_uuid: str) -> bool:
 def main_location(warehouse: str, name: str) -> str:
     """Return where main of table `name` lies: its parts as directories under the warehouse."""
     return "/".join([warehouse.rstrip("/"), *check_table_name(name).split(".")])
+
+
+def errors_location(main: str) -> str:
+    """Return where the error table of the table with this main lies: beside it."""
+    return f"{main}{ERRORS_SUFFIX}"
 
 
 def absolute_root(path: str) -> str:

@@ -54,6 +54,7 @@ class RefreshReport:
     scope  : which partitions it covered; None is all of them
     frozen : the first partitions that differ and were left, because they are frozen
     schema_changes : what became of columns that are not main's, in words
+    rows_rejected  : records of the source that are in the error table, not in main
     """
 
     table: str
@@ -75,6 +76,7 @@ class RefreshReport:
     rows_updated: int = 0
     rows_deleted: int = 0
     rows_unchanged: int = 0
+    rows_rejected: int = 0
     bytes_main: int = 0
     bytes_staging: int = 0
     main_version: int | None = None

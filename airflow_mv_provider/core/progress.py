@@ -65,6 +65,18 @@ class SealedPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """Records for the error table, as they were collected; `digest` is the xor of their hashes.
+
+    path : None when there are none
+    """
+
+    path: str | None = None
+    num_rows: int = 0
+    digest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Seal:
     """What Merging will bring into main: complete, measured and frozen.
 
@@ -72,6 +84,7 @@ class Seal:
     digests     : the table of what was read, summed up by buckets of keys
     num_buckets : buckets of keys in each partition, a power of two
     columns     : that were read, as main will have them
+    rejected    : the records that cannot be rows of main
     """
 
     rows: str | None
@@ -80,6 +93,7 @@ class Seal:
     num_bytes: int
     partitions: tuple[SealedPartition, ...]
     columns: tuple[Column, ...] = ()
+    rejected: Rejected = Rejected()
 
     @property
     def num_rows(self) -> int:

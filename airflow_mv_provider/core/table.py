@@ -23,6 +23,12 @@ class Guards(Part):
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 
+class ErrorTable(Part):
+    """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
+
+    max_rows: int = Field(default=1000, ge=1, strict=True, description="Fail when there are more of them.")
+
+
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
     """Require of a document what `RefreshableTable._fits_together` does."""
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
@@ -37,6 +43,9 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
     chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore"]}}}
     schema["allOf"] += [{"if": last_wins, "then": ordered}, {"if": ordered, "then": chooses}]
+    collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
+    readable = {"properties": {"source": {"properties": {"type": {"not": {"const": "function"}}}}}}
+    schema["allOf"].append({"if": collects, "then": readable})
 
 
 class RefreshableTable(Part):
@@ -80,6 +89,10 @@ class RefreshableTable(Part):
         min_length=1,
         description="Partitions whose first column is older stay as they are; differences there are only reported.",
     )
+    errors: ErrorTable | None = Field(
+        default=None,
+        description="Keep records that cannot be decoded or have no key in an error table, instead of failing.",
+    )
     guards: Guards = Guards()
     chunk_rows: int = Field(
         default=5_000_000, ge=1, strict=True, description="Rows of the source compared in one step."
@@ -121,6 +134,8 @@ class RefreshableTable(Part):
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
+        if self.errors is not None and self.source.doubt is not None:
+            raise ValueError(f"errors needs a source whose rows are the same when read twice: {self.source.doubt}")
         return self
 
     @property
@@ -146,6 +161,8 @@ class RefreshableTable(Part):
             content["frozen_before"] = self.frozen_before
         if self.on_conflict != "fail":
             content["on_conflict"] = [self.on_conflict, *self.order_by]
+        if self.errors is not None:
+            content["errors"] = True
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:

@@ -81,6 +81,7 @@ class MergingStore(Reader):
                 phase=Phase.MERGING,
                 seal=stored,
                 bytes_staging=seal.num_bytes,
+                rows_rejected=seal.rejected.num_rows,
                 frozen=list(frozen),
                 schema_changes=list(schema_changes),
             )

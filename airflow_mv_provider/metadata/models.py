@@ -119,6 +119,7 @@ class RefreshRow(Base):
     rows_updated: Mapped[int]
     rows_deleted: Mapped[int]
     rows_unchanged: Mapped[int]
+    rows_rejected: Mapped[int]
     bytes_main: Mapped[int]
     bytes_staging: Mapped[int]
     main_version: Mapped[int | None]

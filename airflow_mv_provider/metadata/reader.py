@@ -20,6 +20,7 @@ from airflow_mv_provider.core.progress import (
     PartitionCounts,
     PublishedDigests,
     RecordedChunk,
+    Rejected,
     Seal,
     SealedPartition,
     Slice,
@@ -197,7 +198,8 @@ class Reader:
         sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
         stored = {name: row.seal[name] for name in ("rows", "digests", "num_buckets", "num_bytes")}
         columns = tuple(Column(**column) for column in row.seal["columns"])
-        return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns))
+        rejected = Rejected(**row.seal["rejected"])
+        return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))
 
     def chunks(self, refresh_id: str) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
         """Return a refresh's chunks as planned, and those whose corrections are recorded."""
@@ -360,6 +362,7 @@ def _report(row: Row[Any]) -> RefreshReport:
         rows_deleted=row.rows_deleted,
         rows_unchanged=row.rows_unchanged,
         bytes_main=row.bytes_main,
+        rows_rejected=row.rows_rejected,
         bytes_staging=row.bytes_staging,
         main_version=row.main_version,
         started_at=iso(row.started_ms),

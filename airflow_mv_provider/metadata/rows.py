@@ -89,7 +89,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
     zeros = dict.fromkeys(
         (
             *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
-            *("bytes_main", "bytes_staging"),
+            *("rows_rejected", "bytes_main", "bytes_staging"),
         ),
         0,
     )

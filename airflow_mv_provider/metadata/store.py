@@ -209,6 +209,8 @@ class Store(MergingStore, Control):
         counts: Counts,
         partitions: Sequence[PartitionCounts],
         error: ErrorReport | None = None,
+        *,
+        num_errors: int = 0,
     ) -> None:
         """Close the history row of a read-only refresh with what it found."""
         found = {
@@ -216,6 +218,7 @@ class Store(MergingStore, Control):
             "rows_updated": counts.updated,
             "rows_deleted": counts.deleted,
             "rows_unchanged": counts.unchanged,
+            "rows_rejected": num_errors,
             "partitions": [partition_report(p.partition, p.counts) for p in partitions][:MAX_PARTITIONS_IN_HISTORY],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}

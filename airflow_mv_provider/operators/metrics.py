@@ -32,6 +32,7 @@ def count_ended(report: RefreshReport) -> None:
     for phase, seconds in report.phase_seconds.items():
         timing("mv.refresh.phase", timedelta(seconds=seconds), tags={"table": table, "phase": phase})
     rows = {"inserted": report.rows_inserted, "updated": report.rows_updated, "deleted": report.rows_deleted}
+    rows["rejected"] = report.rows_rejected
     for change, num_rows in rows.items():
         if num_rows:
             incr("mv.refresh.rows", num_rows, tags={"table": table, "change": change})

@@ -316,7 +316,8 @@ def summary(report: RefreshReport) -> str:
     """Return a refresh's figures in one line for the task's log."""
     return (
         f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
-        f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,}; "
+        f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,} "
+        f"!{report.rows_rejected:,}; "
         f"{report.bytes_main:,} bytes to main, {report.bytes_staging:,} to staging; {report.reason or 'no reason'}"
     )
 

@@ -20,6 +20,7 @@ from airflow_mv_provider.core.progress import Chunk, RecordedChunk, plan_chunks
 from airflow_mv_provider.core.strategy import is_copied
 from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
 from airflow_mv_provider.runner.merging import Merging
 from airflow_mv_provider.runner.phase_clock import PhaseClock
@@ -38,7 +39,8 @@ class Attempt:
         self._watch = watch
         self._clock = PhaseClock()
         self._ground = Ground(work)
-        self._merging = Merging(work, self._ground, self._clock)
+        self._errors = ErrorTable(work)
+        self._merging = Merging(work, self._ground, self._errors, self._clock)
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
         """Do what is left up to phase `until`.
@@ -112,6 +114,7 @@ class Attempt:
             case plan.Fence():
                 say(f"fencing main for epoch {own.epoch}")
                 self._ground.fence()
+                self._errors.prepare()
             case plan.Stage():
                 say(f"staging {self.work.refresh.frontier.describe()}")
                 self._stage()
@@ -137,8 +140,10 @@ class Attempt:
         rows = work.source_rows(self._ground.base)
         with durable(Write.STAGING):
             staged = staging.load(rows, layout, (copy, work.workspace.digests(work.own.epoch)), published)
+        collected = self._errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
+        seal = replace(seal, rejected=collected)
         self._merging.know(seal, buckets)
         main = delta.read(work.spark, work.table.location, self._ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):

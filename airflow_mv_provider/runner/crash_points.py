@@ -25,14 +25,17 @@ class Write(StrEnum):
     ACQUIRE = "acquire"
     HAND_OVER = "hand_over"
     CREATE_MAIN = "create_main"
+    CREATE_ERRORS = "create_errors"
     FENCE = "fence"
     STAGING = "staging"
+    COLLECTED = "collected"  # records for the error table, in staging
     SEAL = "seal"
     CHANGES = "changes"
     PROGRESS = "progress"
     DISCARD = "discard"
     PUBLISH = "publish"
     COMMITTED = "committed"  # progressive only: main has one part
+    ERRORS = "errors"  # the error table has this refresh's records; main has its rows already
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"

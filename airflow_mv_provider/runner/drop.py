@@ -1,7 +1,7 @@
 """Drop a table: forget its registration and history, remove its workspaces, and main only if that is asked for.
 
     bar      one compare-and-set in NORMAL: nothing begins any more, and nothing but a drop follows    drop
-    remove   the table's workspaces and digests; main, once it is proven to be ours                    drop_files
+    remove   the table's workspaces and digests; main and its errors, once they are proven to be ours  drop_files
     forget   every row of the table                                                                    forget
 
 A drop that dies on the way leaves the table barred, and `amv drop` again goes on with it. Files go before the rows that
@@ -42,8 +42,8 @@ def drop(runner: Refresher, name: str, caller: Caller, *, delete_main: bool) -> 
              is changed, when main may not be deleted
     """
     table = runner.store.table(name)
-    if delete_main:
-        _provably_ours(runner, table)
+    if delete_main and (place := _provably_ours(runner, table)) is not None:
+        _is_ours(runner, table, place.errors)
     _bar(runner, table, caller)
     with durable(Write.DROP_FILES):
         storage.remove_table_workspaces(runner.spark, table.warehouse, table.uuid)
@@ -51,6 +51,8 @@ def drop(runner: Refresher, name: str, caller: Caller, *, delete_main: bool) -> 
         place = _provably_ours(runner, table) if delete_main else None
         if place is not None:
             storage.remove_main(runner.spark, place)
+            if _is_ours(runner, table, place.errors):
+                storage.remove_errors(runner.spark, place)
     with durable(Write.FORGET):
         if not runner.store.forget(table.id):
             raise RefreshInProgressError(name, "somebody wrote to it just now.", hint="Run `amv drop` again.")
@@ -79,14 +81,24 @@ def _provably_ours(runner: Refresher, table: TableRecord) -> MainPlace | None:
     for other in runner.store.tables():
         for path in other.definition.source.paths:
             check_apart(place.location, source_location(path, other.warehouse, runner.settings.source_roots))
-    found = detail(runner.spark, place.location)
-    if found is None and not storage.has_files(runner.spark, place.location):
+    if not _is_ours(runner, table, place.location):
         return None
+    return place
+
+
+def _is_ours(runner: Refresher, table: TableRecord, location: str) -> bool:
+    """True if a Delta table of this table's lies there; False if nothing does.
+
+    raises : MainNotOursError, when something else lies there
+    """
+    found = detail(runner.spark, location)
+    if found is None and not storage.has_files(runner.spark, location):
+        return False
     carried = None if found is None else found.properties.get(UUID_PROPERTY)
     if carried != table.uuid:
         raise MainNotOursError(
             table.name,
-            f"{place.location} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
+            f"{location} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
             hint="Nothing was deleted. Look at it, and remove it by hand, or drop the table without --delete-main.",
         )
-    return place
+    return True

@@ -18,6 +18,7 @@ from airflow_mv_provider.core.progress import Chunk, RecordedChunk, Seal, digest
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
 from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
 from airflow_mv_provider.runner.phase_clock import PhaseClock
 from airflow_mv_provider.runner.publish import Publisher
@@ -32,11 +33,12 @@ _MAX_ROUNDS = 5
 class Merging:
     """One attempt's way from the seal to main."""
 
-    def __init__(self, work: Work, ground: Ground, clock: PhaseClock) -> None:
+    def __init__(self, work: Work, ground: Ground, errors: ErrorTable, clock: PhaseClock) -> None:
         self._work = work
         self._ground = ground
         self._clock = clock
         self._publisher = Publisher(work)
+        self._errors = errors
         self._has_tried_before = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
 
@@ -80,12 +82,14 @@ class Merging:
         has_changes = bool(counts.changes) and not self._work.is_progressive
         match next_move(standing, has_changes=has_changes):
             case Move.DONE:
+                self._errors.publish()
                 self._published(standing, counts)
             case Move.START_OVER:
                 self._start_over(standing, counts)
             case Move.MERGE:
                 if not self.has_committed:
                     self._judge(counts)
+                    self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 self._publisher.merge(self._work.layout, recorded, txn_version)
 
@@ -107,6 +111,7 @@ class Merging:
             return
         if not self.has_committed and not any(chunk.committed_version is not None for chunk in recorded):
             self._judge_by_keys()
+            self._errors.check()
         txn_version = next_txn_version(commits, self._work.own.epoch)
         self._publisher.merge(self._work.layout, chunks, txn_version, part)
 
@@ -170,6 +175,7 @@ class Merging:
                 bytes_main=standing.bytes_added,
                 seconds=self._clock.spent(),
             )
+        self.close()  # while the files are there: cleaning up removes them
 
     def _start_over(self, standing: Standing, counts: Counts) -> None:
         """Discard the corrections: they were for a main that is no more."""

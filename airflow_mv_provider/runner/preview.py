@@ -17,14 +17,14 @@ from airflow_mv_provider.core.evolution import evolved
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
-from airflow_mv_provider.core.progress import PartitionCounts, Seal, plan_chunks
+from airflow_mv_provider.core.progress import PartitionCounts, Rejected, Seal, plan_chunks
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.comparison import Comparison
-from airflow_mv_provider.spark import delta, staging, storage
+from airflow_mv_provider.spark import delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
@@ -54,12 +54,13 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
     runner.store.record(refresh, caller, Outcome.RUNNING, is_read_only=True)
     try:
-        counted = _differences(runner, table, refresh, workspace)
+        counted, collected = _differences(runner, table, refresh, workspace)
         total = sum((p.counts for p in counted), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
         refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
-        runner.store.end_preview(refresh.id, Outcome.DIFFERENCES, reason, total, counted)
+        num_errors = collected.num_rows
+        runner.store.end_preview(refresh.id, Outcome.DIFFERENCES, reason, total, counted, num_errors=num_errors)
     except MvError as error:
         runner.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
         raise
@@ -71,7 +72,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
 
 def _differences(
     runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
-) -> tuple[PartitionCounts, ...]:
+) -> tuple[tuple[PartitionCounts, ...], Rejected]:
     source = runner.source_of(table, table.definition)
     rows = source.read(refresh.frontier)
     columns = schema.columns_of(rows.schema.jsonValue())
@@ -89,13 +90,16 @@ def _differences(
     held = in_scope(delta.read(runner.spark, table.location, main.log()[0].version), layout) if exists else None
     rows = layout.shaped(staging.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
+    found = source.rejected(refresh.frontier)
+    collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
     source.verify(refresh.frontier)
     seal, _ = staging.seal(runner.spark, staged, rows, layout, None)
     if not exists:
-        return tuple(
+        inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
-    return _compared(main, layout, seal, rows, workspace)
+        return tuple(inserted), collected
+    return _compared(main, layout, seal, rows, workspace), collected
 
 
 def _compared(

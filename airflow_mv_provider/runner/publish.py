@@ -92,11 +92,12 @@ def note_of(
     table: TableRecord,
     refresh: RefreshRecord,
     own: Ownership,
-    step: Literal["fence", "publish"],
+    step: Literal["fence", "publish", "errors"],
     txn_version: int,
     *,
     num_chunks: int = 0,
     part: int = 0,
+    num_errors: int = 0,
 ) -> CommitNote:
     """Return what a commit of this refresh says of itself."""
     assert refresh.batch is not None
@@ -112,4 +113,5 @@ def note_of(
         upper=refresh.batch.upper,
         definition_hash=refresh.definition.content_hash,
         is_final=step == "publish" and not part,
+        num_errors=num_errors,
     )

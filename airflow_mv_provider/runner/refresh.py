@@ -58,7 +58,7 @@ from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.work import Work
-from airflow_mv_provider.sources.reader import SourceReader, open_source
+from airflow_mv_provider.sources.reader import TableSource, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
 from airflow_mv_provider.spark.session import isolated, open_session
 
@@ -215,7 +215,7 @@ class Refresher:
         """Ends what refreshes of this table left behind."""
         return Recoverer(self.store, self.spark, self.settings.lease_ms, self.settings.handover_ms, self._attempt)
 
-    def source_of(self, table: TableRecord, definition: RefreshableTable) -> SourceReader:
+    def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return the reader of a table's source, which must lie apart from main."""
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
         for location in source.locations:

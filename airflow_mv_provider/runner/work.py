@@ -14,7 +14,7 @@ from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import TableSource
 from airflow_mv_provider.spark import delta, staging
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
@@ -35,7 +35,7 @@ class Work:
     table: TableRecord
     refresh: RefreshRecord
     own: Ownership
-    source: SourceReader
+    source: TableSource
     lease: Lease
 
     @property

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
@@ -33,6 +33,7 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources import json_lines
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.sources.projection import projected
+from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
 
 _STRICT_CSV = {
@@ -42,6 +43,7 @@ _STRICT_CSV = {
     "header": "true",
 }
 _REPLACEMENT = "\ufffd"
+_CORRUPT = "_mv_corrupt"
 
 
 class FilesReader:
@@ -67,14 +69,26 @@ class FilesReader:
 
     def read(self, frontier: Frontier) -> DataFrame:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
+        with _gone_if_missing(), translated("source"):
+            rows = self._rows(self._pinned(frontier))
+        return projected(rows, self._source.select)
+
+    def marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
+        """Return the rows before the projection, those that cannot be decoded included; see `rejected`.
+
+        is_numbered : say where in its file each of them is
+        """
+        with _gone_if_missing(), translated("source"):
+            return self._marked_rows(self._pinned(frontier), is_numbered=is_numbered)
+
+    def _pinned(self, frontier: Frontier) -> list[str]:
+        """Return the paths of the pinned files, looked at once."""
         assert isinstance(frontier, FilesFrontier)
         paths = [_literal_path(file.path) for file in frontier.files]
-        with _gone_if_missing(), translated("source"):
-            if self._checked != frontier:
-                self._check(paths)
-                self._checked = frontier
-            rows = self._rows(paths)
-        return projected(rows, self._source.select)
+        if self._checked != frontier:
+            self._check(paths)
+            self._checked = frontier
+        return paths
 
     def verify(self, frontier: Frontier) -> None:
         """List the pinned files again; see `SourceReader`."""
@@ -99,7 +113,7 @@ class FilesReader:
             reader = reader.schema(self._source.schema_)
         match self._source.format:
             case "csv":
-                return _decoded(reader.options(**(_STRICT_CSV | options)).csv(paths))
+                return _checked_encoding(reader.options(**(_STRICT_CSV | options)).csv(paths))
             case "json" if self._is_multi_line:
                 return reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
             case "json":
@@ -108,6 +122,31 @@ class FilesReader:
                 return reader.format(self._source.format).load(paths)
             case _:
                 assert_never(self._source.format)
+
+    def _marked_rows(self, paths: list[str], *, is_numbered: bool) -> DataFrame:
+        options, number = self._source.options, F.monotonically_increasing_id()
+        at = {"block": F.col(rejected.BLOCK), "number": number} if is_numbered else {}
+        if self._source.format == "json" and not self._is_multi_line:
+            return json_lines.marked(self._spark, paths, self._declared, options, is_numbered=is_numbered)
+        file = F.col("_metadata.file_path")
+        if self._source.format != "csv":
+            return self._rows(paths).select("*", rejected.origin(file=file, **at))
+        reader = self._spark.read.schema(StructType([*self._declared.fields, StructField(_CORRUPT, StringType())]))
+        lenient = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        rows = reader.options(**(_STRICT_CSV | options | lenient)).csv(paths)
+        names = [quoted(field.name) for field in self._declared.fields]
+        # Spark answers no query for the corrupt record alone, so every column is asked for.
+        text = F.concat_ws("", *(F.col(name).cast("string") for name in names))
+        is_corrupt, is_garbled = F.col(_CORRUPT).isNotNull(), text.contains(_REPLACEMENT)
+        rule = F.when(is_corrupt, rejected.CORRUPT_RECORD).when(is_garbled, rejected.ENCODING)
+        reason = F.when(is_corrupt, "it does not fit the schema").when(
+            is_garbled, "bytes that are not in the declared encoding"
+        )
+        record = F.coalesce(F.col(_CORRUPT), F.to_json(F.struct(*(F.col(name) for name in names))))
+        return rows.select(
+            *(F.col(name) for name in names),
+            rejected.origin(file=file, rule=rule, reason=reason, record=record, **at),
+        )
 
     @property
     def _is_multi_line(self) -> bool:
@@ -158,7 +197,7 @@ def _gone_if_missing() -> Iterator[None]:
         raise SourceChangedError(error.where, error.problem) from error
 
 
-def _decoded(rows: DataFrame) -> DataFrame:
+def _checked_encoding(rows: DataFrame) -> DataFrame:
     """Refuse replacement characters, which stand where bytes could not be decoded."""
     message = F.concat(F.lit(f"{BAD_ENCODING} "), F.input_file_name())
 

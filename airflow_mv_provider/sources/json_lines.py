@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
 
 _CORRUPT = "_mv_corrupt"
@@ -27,22 +28,58 @@ def read(spark: SparkSession, paths: Sequence[str], schema: StructType, options:
 
     raises : when it is run: what `spark.errors` makes of BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD
     """
-    lines = _texts(spark, paths, options).where(F.col("text").rlike(r"\S"))
-    parsed = lines.select(
-        "file", "text", "is_decoded", _alone(F.col("text"), options), _record(schema, options).alias("record")
-    )
-    names = F.map_keys(F.get("alone", F.lit(0)))
-    unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
     shown = F.substring("text", 1, _NUM_SHOWN)
+    broken = F.col("broken")
     checked = (
-        F.when(~F.col("is_decoded"), _refusal(BAD_ENCODING, F.lit("")))
-        .when(names.isNull() | (F.size("alone") != 1), _refusal(BAD_RECORD, shown))
-        .when(F.size(unknown) > 0, _refusal(UNKNOWN_FIELD, F.array_min(unknown)))
-        .when(F.size(F.array_distinct(names)) < F.size(names), _refusal(BAD_RECORD, shown))
-        .when(F.col(f"record.{_CORRUPT}").isNotNull(), _refusal(BAD_RECORD, shown))
+        F.when(broken == rejected.ENCODING, _refusal(BAD_ENCODING, F.lit("")))
+        .when(broken == rejected.UNKNOWN_FIELD, _refusal(UNKNOWN_FIELD, F.col("unknown")))
+        .when(broken.isNotNull(), _refusal(BAD_RECORD, shown))
         .otherwise(F.col("record"))
     )
+    parsed = _parsed(spark, paths, schema, options)
     return parsed.select(checked.alias("r")).select(*(F.col(f"r.{quoted(f.name)}") for f in schema.fields))
+
+
+def marked(
+    spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str], *, is_numbered: bool
+) -> DataFrame:
+    """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
+
+    is_numbered : say where each of them is
+    """
+    broken = F.col("broken")
+    reason = (
+        F.when(broken == rejected.ENCODING, F.lit("bytes that are not in the declared encoding"))
+        .when(broken == rejected.UNKNOWN_FIELD, F.concat(F.lit("the schema has no field "), F.col("unknown")))
+        .when(broken.isNotNull(), F.lit("it does not fit the schema"))
+    )
+    at = {"block": F.col("block"), "number": F.col("number")} if is_numbered else {}
+    origin = rejected.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
+    parsed = _parsed(spark, paths, schema, options, is_numbered=is_numbered)
+    return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), origin)
+
+
+def _parsed(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    *,
+    is_numbered: bool = False,
+) -> DataFrame:
+    """Return (file, text, record, broken, unknown): each line parsed, and the rule that it breaks."""
+    lines = _texts(spark, paths, options, is_numbered=is_numbered).where(F.col("text").rlike(r"\S"))
+    parsed = lines.select("*", _alone(F.col("text"), options), _record(schema, options).alias("record"))
+    names = F.map_keys(F.get("alone", F.lit(0)))
+    unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
+    broken = (
+        F.when(~F.col("is_decoded"), rejected.ENCODING)
+        .when(names.isNull() | (F.size("alone") != 1), rejected.CORRUPT_RECORD)
+        .when(F.size(unknown) > 0, rejected.UNKNOWN_FIELD)
+        .when(F.size(F.array_distinct(names)) < F.size(names), rejected.CORRUPT_RECORD)
+        .when(F.col(f"record.{_CORRUPT}").isNotNull(), rejected.CORRUPT_RECORD)
+    )
+    return parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
 
 
 def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
@@ -67,17 +104,21 @@ def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str,
     files.select("file", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
 
 
-def _texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], **more: str) -> DataFrame:
-    """Return (file, text, is_decoded), a row for each line."""
+def _texts(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], *, is_numbered: bool = False, **more: str
+) -> DataFrame:
+    """Return (file, text, is_decoded), a row for each line; with (block, number) when they are asked for."""
     separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
     lines = spark.read.format("text").options(**separated, **more).load(list(paths))
-    named = lines.select(F.input_file_name().alias("file"), "value")
+    at = (F.col(rejected.BLOCK).alias("block"), F.monotonically_increasing_id().alias("number")) if is_numbered else ()
+    named = lines.select(F.input_file_name().alias("file"), "value", *at)
     declared = next((options[name] for name in _ENCODINGS if name in options), "UTF-8")
     if declared.upper() in ("UTF-8", "UTF8"):
         text, is_decoded = F.col("value"), F.is_valid_utf8("value")
     else:
         text, is_decoded = F.decode(F.col("value").cast("binary"), declared), F.lit(True)
-    return named.select("file", F.ltrim(text, F.lit("\ufeff")).alias("text"), is_decoded.alias("is_decoded"))
+    plain = F.ltrim(text, F.lit("\ufeff")).alias("text")
+    return named.select("file", plain, is_decoded.alias("is_decoded"), *(("block", "number") if is_numbered else ()))
 
 
 def _alone(text: Column, options: Mapping[str, str]) -> Column:

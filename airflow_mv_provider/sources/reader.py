@@ -3,11 +3,15 @@
 probe   → the frontier: what the source is now, cheap, reads no rows
 read    → its rows at a frontier, lazily, after the definition's projection
 verify  → after the rows were read: the source was at that frontier all the time
+
+A table that asks for an error table reads its source through `TableSource` all the same: rows that cannot be rows of
+main are left out of `read`, and are what `rejected` returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +22,9 @@ from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.files import FilesReader
 from airflow_mv_provider.sources.function import FunctionReader
+from airflow_mv_provider.sources.projection import projected, projected_with
 from airflow_mv_provider.sources.query import QueryReader
+from airflow_mv_provider.spark import rejected
 
 
 class SourceReader(Protocol):
@@ -47,14 +53,62 @@ class SourceReader(Protocol):
         """
 
 
-def open_source(
-    spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str] = ()
-) -> SourceReader:
-    """Return the reader of a table's source.
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """One table's source: its reader, and which of its rows are the table's."""
+
+    reader: SourceReader
+    table: RefreshableTable
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """See `SourceReader`."""
+        return self.reader.locations
+
+    def probe(self) -> Frontier:
+        """See `SourceReader`."""
+        return self.reader.probe()
+
+    def verify(self, frontier: Frontier) -> None:
+        """See `SourceReader`."""
+        self.reader.verify(frontier)
+
+    def read(self, frontier: Frontier) -> DataFrame:
+        """Return the rows that can be main's; see `SourceReader`."""
+        if self.table.errors is None:
+            return self.reader.read(frontier)
+        rows = rejected.decoded(self._marked(frontier, is_numbered=False)).drop(rejected.ORIGIN)
+        return rejected.keyed(projected(rows, self._select), self.table.key)
+
+    def rejected(self, frontier: Frontier) -> DataFrame | None:
+        """Return the records that cannot be rows of main, as `rejected.bad` does; None if the table does not ask."""
+        if self.table.errors is None:
+            return None
+        marked = self._marked(frontier, is_numbered=True)
+        rows = projected_with(rejected.decoded(marked), self._select, rejected.ORIGIN)
+        return rejected.bad(marked, rows, self.table.key)
+
+    def _marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
+        if isinstance(self.reader, FilesReader):
+            return self.reader.marked(frontier, is_numbered=is_numbered)
+        return self.reader.read(frontier).select("*", rejected.origin())
+
+    @property
+    def _select(self) -> Sequence[str] | None:
+        """The projection of rows that are marked before it: a file's records."""
+        return self.table.source.select if isinstance(self.reader, FilesReader) else None
+
+
+def open_source(spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str] = ()) -> TableSource:
+    """Return a table's source.
 
     roots  : directories outside the warehouse that a source may lie under
     raises : UnsafeLocationError
     """
+    return TableSource(_reader(spark, table, warehouse, roots), table)
+
+
+def _reader(spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str]) -> SourceReader:
     match table.source:
         case DeltaSource() as source:
             return DeltaReader(spark, source, warehouse, roots)

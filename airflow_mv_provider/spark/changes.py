@@ -21,7 +21,6 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.progress import (
     Chunk,
     PartitionCounts,
@@ -37,7 +36,7 @@ from airflow_mv_provider.spark import delta, diff, digests, partitions, staging,
 from airflow_mv_provider.spark.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
 from airflow_mv_provider.spark.digests import BucketCounts, Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.layout import Layout, any_null, columns
 from airflow_mv_provider.spark.partitions import in_scope
 
 
@@ -86,7 +85,7 @@ def differing_buckets(
         return found
     with translated(table.name):
         existing = diff.aligned(_existing(main, layout, base_version), layout)
-        theirs = diff.digested(existing.select(*_columns(table.group_by), HASH), table, seal.num_buckets).persist()
+        theirs = diff.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets).persist()
         return digests.compared(mine, theirs, table, seal.num_buckets)
 
 
@@ -138,7 +137,7 @@ def compare(
             actual = only.of(_existing(main, layout, base_version), table)
             if is_chosen:
                 actual = diff.within(actual, buckets.differing, table, buckets.num_buckets)
-            actual = diff.aligned(actual, layout).select(*_columns(table.group_by), HASH)
+            actual = diff.aligned(actual, layout).select(*columns(table.group_by), HASH)
             found = diff.corrections(desired, actual, layout)
         else:
             found = diff.insertions(desired, layout)
@@ -161,7 +160,7 @@ def deleted(
     cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
     """
     table = layout.table
-    keys = _columns(table.group_by)
+    keys = columns(table.group_by)
     with translated(table.name):
         sides = (
             diff.within(rows.select(*keys), buckets.new_keys, table, buckets.num_buckets)
@@ -183,7 +182,7 @@ def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None
         return
     table = layout.table
     with translated(table.name):
-        bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | _any_null(table.key))
+        bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | any_null(table.key))
         if samples := staging.sample_keys(bad, table.key):
             raise AdoptionError(table.name, f"main has a key twice or NULL: {', '.join(samples)}.", samples=samples)
 
@@ -197,7 +196,7 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     written = [chunk for chunk in chunks if chunk.path]
     read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
     numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
-    has_null = F.coalesce(F.bool_or(_any_null(table.key)), F.lit(False))
+    has_null = F.coalesce(F.bool_or(any_null(table.key)), F.lit(False))
     with translated(table.name):
         found = reduce(DataFrame.unionAll, numbered).groupBy("_mv_chunk").agg(*_digest(), has_null).collect()
     facts = {number: (rows, digest) for number, rows, digest, _ in found}
@@ -218,7 +217,7 @@ def _read_back(
     table = layout.table
     values = partitions.names(table, diff.bucket(table, num_buckets), num_buckets)
     op = F.col(OP)
-    last = F.to_json(F.max(F.struct(*_columns(table.key))), {"ignoreNullFields": "false"})
+    last = F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"})
     counts = (
         *_digest(),
         F.count_if(op.isin("I", "R")),
@@ -283,11 +282,3 @@ def _unchanged(part: SealedPartition) -> PartitionCounts:
 def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
     """Return the rows of main that the refresh looks at."""
     return layout.shaped(in_scope(delta.read(main.spark, main.location, base_version), layout))
-
-
-def _any_null(key: Sequence[str]) -> Column:
-    return reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in key))
-
-
-def _columns(names: Sequence[str]) -> list[Column]:
-    return [F.col(quoted(name)) for name in names]

@@ -83,6 +83,11 @@ def read(spark: SparkSession, location: str, version: int) -> DataFrame:
         return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return no rows of these columns; unlike `createDataFrame([])` without starting Python workers to make them."""
+    return spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
+
+
 @dataclass(frozen=True, slots=True)
 class Main:
     """The main table of one refreshable table, seen through a session that nobody else uses."""
@@ -153,10 +158,9 @@ class Main:
         """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
         with translated(self.location):
             schema = self.spark.read.format("delta").load(self.location).schema
-            # Not createDataFrame([]), which starts Python workers to make no rows.
-            empty = self.spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
             (
-                empty.write.format("delta")
+                no_rows(self.spark, schema)
+                .write.format("delta")
                 .mode("append")
                 .option("txnAppId", app_id(self.table_uuid))
                 .option("txnVersion", note.txn_version)

@@ -10,9 +10,11 @@ them instead of reading main.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,6 +32,8 @@ from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import diff, partitions, storage
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
+
+log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
 _MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
@@ -109,7 +113,11 @@ class Buckets:
     def close(self) -> None:
         """Let Spark forget the buckets."""
         for each in self.kept:
-            each.unpersist()
+            try:
+                each.unpersist()
+            except PySparkException as error:
+                # Spark Connect looks at a plan anew, and its files may be gone: the session's end frees what it kept.
+                log.debug("Spark could not be told to forget the buckets: %s", error)
 
 
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -73,6 +74,16 @@ class Layout:
     def column(self, name: str) -> schema.Column:
         """Return one of main's columns."""
         return next(c for c in self.columns if c.name == name)
+
+
+def columns(names: Sequence[str]) -> list[Column]:
+    """Return the columns with these names."""
+    return [F.col(quoted(name)) for name in names]
+
+
+def any_null(names: Sequence[str]) -> Column:
+    """Return the condition that one of these columns is NULL."""
+    return reduce(Column.__or__, (column.isNull() for column in columns(names)), F.lit(False))
 
 
 def struct_type(columns: Sequence[schema.Column]) -> StructType:

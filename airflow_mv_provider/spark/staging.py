@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -31,7 +30,7 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.spark import diff, digests, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.layout import Layout, any_null, columns
 from airflow_mv_provider.spark.partitions import in_scope, is_frozen
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def load(
         with translated(table.name):
             storage.write(_copied(rows, layout), copy)
             rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, _HASHED])
-    keys = rows.select(*_columns(table.group_by), diff.HASH)
+    keys = rows.select(*columns(table.group_by), diff.HASH)
     return Staged(copy, path, digests.write(keys, table, path, published))
 
 
@@ -113,7 +112,7 @@ def _validated(
         if null_keys:
             raise _null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
-            keys = desired_rows(spark, found, lambda: source, layout).select(*_columns(table.group_by))
+            keys = desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
             # A key may be new in one partition and old in another: then all buckets are looked at.
             is_local = set(table.partition_by) <= set(table.key)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
@@ -135,8 +134,8 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
     table = layout.table
     if table.on_conflict == "fail":
         return rows
-    keys, hashed = _columns(table.key), F.xxhash64(*_columns(table.key))
-    keyed = rows.withColumn(_KEY, F.when(~_any_null(table.key), hashed))
+    keys, hashed = columns(table.key), F.xxhash64(*columns(table.key))
+    keyed = rows.withColumn(_KEY, F.when(~any_null(table.key), hashed))
     twice = keyed.where(F.col(_KEY).isNotNull()).groupBy(_KEY).count().where("count > 1").select(_KEY)
     once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
     several = keyed.join(twice, _KEY, "left_semi").drop(_KEY)
@@ -148,9 +147,9 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
         return layout.shaped(once).unionByName(layout.shaped(chosen))
     own_tie = F.expr(diff.row_hash(layout.columns)).desc()
     held = layout.shaped(main).join(several.select(*keys).distinct(), list(table.key), "left_semi")
-    stays = _first_of_each(held.select(*_columns(layout.names)), keys, [own_tie])
-    new = layout.shaped(chosen).join(stays.select(*keys), list(table.key), "left_anti").select(*_columns(layout.names))
-    return layout.shaped(once).select(*_columns(layout.names)).unionByName(new).unionByName(stays)
+    stays = _first_of_each(held.select(*columns(layout.names)), keys, [own_tie])
+    new = layout.shaped(chosen).join(stays.select(*keys), list(table.key), "left_anti").select(*columns(layout.names))
+    return layout.shaped(once).select(*columns(layout.names)).unionByName(new).unionByName(stays)
 
 
 def _first_of_each(rows: DataFrame, keys: Sequence[Column], order: Sequence[Column]) -> DataFrame:
@@ -193,13 +192,13 @@ def check_unmoved(
     raises  : KeyMovedError, with up to ten samples
     """
     table = layout.table
-    desired = desired_rows(spark, seal, lambda: source, layout).select(*_columns(table.group_by))
+    desired = desired_rows(spark, seal, lambda: source, layout).select(*columns(table.group_by))
     if buckets is not None and not buckets.num_new_keys:
         return
     if buckets is not None:
         desired = diff.within(desired, buckets.new_keys, table, buckets.num_buckets)
     with translated(table.name):
-        found = diff.moved(desired, main.select(*_columns(table.group_by)), table)
+        found = diff.moved(desired, main.select(*columns(table.group_by)), table)
         if samples := sample_keys(found, table.key):
             raise KeyMovedError(
                 table.name,
@@ -236,18 +235,18 @@ def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
         return rows
     # Delta keeps statistics of the first 32 columns: with the partition columns among them a chunk skips files.
     others = [name for name in layout.names if name not in partition_by]
-    return rows.select(*_columns([*partition_by, *others]), diff.HASH).hint("rebalance", *_columns(partition_by))
+    return rows.select(*columns([*partition_by, *others]), diff.HASH).hint("rebalance", *columns(partition_by))
 
 
 def sample_keys(rows: DataFrame, key: Sequence[str]) -> list[str]:
     """Return up to ten keys as JSON, for an error's message; none of the other columns is shown."""
-    keys = rows.select(F.to_json(F.struct(*_columns(key)), {"ignoreNullFields": "false"}).alias("k"))
+    keys = rows.select(F.to_json(F.struct(*columns(key)), {"ignoreNullFields": "false"}).alias("k"))
     return sorted(row.k for row in keys.distinct().limit(_NUM_SAMPLES).collect())
 
 
 def _null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
     is_null = {name: F.col(quoted(name)).isNull() for name in table.key}
-    bad = staged.where(_any_null(table.key))
+    bad = staged.where(any_null(table.key))
     samples = sample_keys(bad, table.key)
     column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
     return NullKeyError(
@@ -261,21 +260,21 @@ def _null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> Null
 def _check_duplicates(staged: DataFrame, table: RefreshableTable) -> None:
     """Look for a key that is there twice, by a 64-bit hash of it first: far fewer bytes are shuffled and compared."""
     hashed = (
-        staged.groupBy(F.xxhash64(*_columns(table.key)).alias("h")).count().where("count > 1").select("h").limit(1000)
+        staged.groupBy(F.xxhash64(*columns(table.key)).alias("h")).count().where("count > 1").select("h").limit(1000)
     )
     suspects = [row.h for row in hashed.collect()]
     if not suspects:
         return
     twice = (
-        staged.where(F.xxhash64(*_columns(table.key)).isin(suspects))
-        .groupBy(*_columns(table.key))
+        staged.where(F.xxhash64(*columns(table.key)).isin(suspects))
+        .groupBy(*columns(table.key))
         .count()
         .where("count > 1")
     )
     if not (samples := sample_keys(twice, table.key)):
         if len(suspects) < 1000:
             return  # different keys with one hash
-        twice = staged.groupBy(*_columns(table.key)).count().where("count > 1")
+        twice = staged.groupBy(*columns(table.key)).count().where("count > 1")
         if not (samples := sample_keys(twice, table.key)):
             return
     raise DuplicateKeyError(
@@ -283,14 +282,6 @@ def _check_duplicates(staged: DataFrame, table: RefreshableTable) -> None:
         f"key ({', '.join(table.key)}) is not unique in the source; more than one row has {_shown(samples)}.",
         samples=samples,
     )
-
-
-def _any_null(key: Sequence[str]) -> Column:
-    return reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in key))
-
-
-def _columns(names: Sequence[str]) -> list[Column]:
-    return [F.col(quoted(name)) for name in names]
 
 
 def _shown(samples: Sequence[str]) -> str:

@@ -73,6 +73,11 @@ def remove_main(spark: SparkSession, place: MainPlace) -> None:
     _remove(spark, place.location)
 
 
+def remove_errors(spark: SparkSession, place: MainPlace) -> None:
+    """Remove main's error table; the caller has proven that it is ours."""
+    _remove(spark, place.errors)
+
+
 def _remove(spark: SparkSession, path: str) -> None:
     name = quoted(f"mv_sweep_{uuid.uuid4().hex}")
     with translated(path):

@@ -118,6 +118,8 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(on_conflict="overwrite"), _changed(on_conflict="overwrite", order_by=["n"])),
         *(_changed(on_conflict="ignore"), _changed(order_by=["n"]), _changed(on_conflict="overwrite", order_by=[])),
         *(_changed(schema_policy="evolve"), _changed(schema_policy="merge")),
+        *(_changed(errors={}), _changed(errors={"max_rows": 5}, source=CSV), _changed(errors={"max_rows": 0})),
+        *(_changed(errors={"colour": 1}), _changed(errors={}, source=FUNCTION), _changed(errors={}, source=QUERY)),
         *(_changed(frozen_before="a"), _changed(frozen_before="a", partition_by=["p"]), _changed(frozen_before=1)),
         *(_changed(source={"path": "p"}), _changed(source={"type": "jdbc", "path": "p"})),
         *(_changed(source=CSV | {"schema": None}), _changed(source={k: CSV[k] for k in ("type", "path", "format")})),

@@ -406,3 +406,15 @@ def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk
 
 def test_schema_is_a_valid_schema():
     jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+def test_error_table_needs_a_source_that_reads_the_same_twice():
+    with pytest.raises(ValueError, match="errors needs a source whose rows are the same when read twice"):
+        a_table(source=Function("orders:rows"), errors={})
+    with pytest.raises(ValueError, match="the projection is not deterministic"):
+        a_table(source=DeltaSource("raw/orders", select=["id", "rand() AS r"]), errors={})
+
+
+def test_error_table_changes_what_main_holds():
+    assert a_table(errors={}).content_hash != a_table().content_hash
+    assert a_table(errors={}).content_hash == a_table(errors={"max_rows": 5}).content_hash

@@ -56,6 +56,7 @@ def upgrade() -> None:
         sa.Column("rows_updated", sa.BigInteger(), nullable=False),
         sa.Column("rows_deleted", sa.BigInteger(), nullable=False),
         sa.Column("rows_unchanged", sa.BigInteger(), nullable=False),
+        sa.Column("rows_rejected", sa.BigInteger(), nullable=False),
         sa.Column("bytes_main", sa.BigInteger(), nullable=False),
         sa.Column("bytes_staging", sa.BigInteger(), nullable=False),
         sa.Column("main_version", sa.BigInteger(), nullable=True),

@@ -1,0 +1,192 @@
+"""Records of the source that cannot be rows of main: told apart, collected beside staging, and published.
+
+    marked rows ──▶ good ──▶ main
+                └─▶ bad  ──▶ errors-<epoch> ──▶ seal ──▶ <main>__errors, one overwrite for each refresh
+
+A marked row carries where it comes from and, if it could not be decoded, which rule it breaks and why. The error
+table holds what the published snapshot lacks, so each refresh that publishes replaces its rows; what it held before is
+in its older versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.progress import Rejected
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import Main, at_path, no_rows
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import any_null, struct_type
+
+ORIGIN = "_mv_origin"
+CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"
+
+# As they are collected; the error table has the refresh before them.
+_COLLECTED = (
+    schema.Column("source_file", "string"),
+    schema.Column("source_position", "long"),
+    schema.Column("record", "string"),
+    schema.Column("rule", "string"),
+    schema.Column("reason", "string"),
+)
+COLUMNS = (schema.Column("refresh_id", "string"), schema.Column("batch", "long"), *_COLLECTED)
+_NUM_SAMPLES = 3
+BLOCK = "_metadata.file_block_start"
+
+
+def origin(
+    *,
+    file: Column | None = None,
+    block: Column | None = None,
+    number: Column | None = None,
+    rule: Column | None = None,
+    reason: Column | None = None,
+    record: Column | None = None,
+) -> Column:
+    """Return the column that marks a row.
+
+    file   : its URI, as Spark has it
+    block  : where the part of the file begins that one task reads
+    number : growing by one from row to row of a block
+    rule   : that the record breaks; NULL for one that was decoded
+    record : as it was read
+    """
+    fields: tuple[tuple[str, Column | None, str], ...] = (
+        *(("file", file, "string"), ("block", block, "bigint"), ("number", number, "bigint")),
+        *(("rule", rule, "string"), ("reason", reason, "string"), ("record", record, "string")),
+    )
+    return F.struct(
+        *((F.lit(None) if value is None else value).cast(kind).alias(name) for name, value, kind in fields)
+    ).alias(ORIGIN)
+
+
+def decoded(marked: DataFrame) -> DataFrame:
+    """Return the rows that could be decoded, still marked."""
+    return marked.where(F.col(f"{ORIGIN}.rule").isNull())
+
+
+def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the rows that have a key."""
+    return rows.where(~any_null(_present(rows, key)))
+
+
+def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the records that cannot be rows of main (source_file, source_position, record, rule, reason).
+
+    marked    : all of the source, numbered
+    projected : of it, what was decoded, after the definition's projection; still marked
+    cost      : two scans of the source, and two more of the numbers
+    """
+    undecoded = marked.where(F.col(f"{ORIGIN}.rule").isNotNull()).select(ORIGIN)
+    names = [name for name in projected.columns if name != ORIGIN]
+    present = _present(projected, key)
+    null = F.array_compact(F.array(*(F.when(F.col(quoted(k)).isNull(), F.lit(k)) for k in present)))
+    without_key = projected.where(any_null(present)).select(
+        F.col(ORIGIN)
+        .withField("rule", F.lit(KEY_NULL))
+        .withField("reason", F.concat(F.array_join(null, ", "), F.lit(" is NULL")))
+        .withField("record", F.to_json(F.struct(*(F.col(quoted(n)) for n in names)), {"ignoreNullFields": "false"}))
+    )
+    found = undecoded.unionAll(without_key.toDF(ORIGIN)).select(f"{ORIGIN}.*")
+    # Rows are numbered task by task; a file is read by several, each of which reads one block of it from its beginning.
+    blocks = marked.select(f"{ORIGIN}.*").groupBy("file", "block")
+    counted = blocks.agg(F.min("number").alias("first"), F.count(F.lit(1)).alias("rows"))
+    earlier = counted.select(F.col("file"), F.col("block").alias("other"), F.col("rows").alias("other_rows"))
+    before = F.coalesce(F.sum(F.when(F.col("other") < F.col("block"), F.col("other_rows"))), F.lit(0))
+    starts = counted.join(earlier, "file").groupBy("file", "block", "first").agg(before.alias("before"))
+    numbered = found.join(starts, ["file", "block"], "left")
+    position = F.col("before") + F.col("number") - F.col("first") + 1
+    return numbered.select(
+        _path(F.col("file")).alias("source_file"),
+        position.alias("source_position"),
+        F.make_valid_utf8("record").alias("record"),  # other readers of Parquet refuse what Spark lets pass
+        "rule",
+        "reason",
+    )
+
+
+def collect(rejected: DataFrame, table: RefreshableTable, path: str) -> Rejected:
+    """Write the rejected records at `path`.
+
+    raises : TooManyErrorsError, with the first of them
+    """
+    assert table.errors is not None
+    spark, most = rejected.sparkSession, table.errors.max_rows
+    with translated(table.name):
+        storage.write(rejected.limit(most + 1), path)
+        num_rows, digest = _measured(_read(spark, table, path))
+        if num_rows > most:
+            shown = [_shown(row) for row in _read(spark, table, path).limit(_NUM_SAMPLES).collect()]
+            raise TooManyErrorsError(
+                table.name,
+                f"more than {most:,} records of the source cannot be rows of it: {'; '.join(shown)}.",
+                samples=shown,
+            )
+    return Rejected(path if num_rows else None, num_rows, digest)
+
+
+def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rejected) -> None:
+    """Confirm that the collected records still are what was sealed.
+
+    raises : SealBrokenError
+    """
+    if collected.path is None:
+        return
+    with translated(table.name):
+        if _measured(_read(spark, table, collected.path)) != (collected.num_rows, collected.digest):
+            raise SealBrokenError(table.name, f"the records at {collected.path} are not what was sealed.")
+
+
+def publish(errors: Main, table: RefreshableTable, collected: Rejected, note: CommitNote) -> None:
+    """Overwrite the error table with what was sealed; Delta drops it silently if the log knows a later epoch.
+
+    errors : the error table
+    """
+    spark = errors.spark
+    with errors.transaction(note):
+        if collected.path is None:
+            rows = no_rows(spark, struct_type(COLUMNS))
+        else:
+            rows = _read(spark, table, collected.path).select(
+                F.lit(note.refresh_id).alias("refresh_id"), F.lit(note.upper).cast("bigint").alias("batch"), "*"
+            )
+        view = f"mv_errors_{note.refresh_id}"
+        rows.createOrReplaceTempView(view)
+        try:
+            spark.sql(f"INSERT OVERWRITE {at_path(errors.location)} SELECT * FROM {quoted(view)}").collect()
+        finally:
+            spark.catalog.dropTempView(view)
+
+
+def _read(spark: SparkSession, table: RefreshableTable, path: str) -> DataFrame:
+    return storage.read(spark, table.name, path, _COLLECTED)
+
+
+def _measured(rows: DataFrame) -> tuple[int, int]:
+    hashed = F.xxhash64(*(F.col(c.name) for c in _COLLECTED))
+    num_rows, digest = rows.agg(F.count(F.lit(1)), F.coalesce(F.bit_xor(hashed), F.lit(0))).collect()[0]
+    return num_rows, digest
+
+
+def _present(rows: DataFrame, key: Sequence[str]) -> list[str]:
+    """Return the key's columns that there are; whoever misses one says so elsewhere."""
+    return [name for name in key if name in rows.columns]
+
+
+def _path(uri: Column) -> Column:
+    """Return a file's URI as a plain path; `url_decode` alone would make a blank of a plus."""
+    decoded_uri = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(decoded_uri, "^file:/+", "/")
+
+
+def _shown(row: Row) -> str:
+    place = row.source_file or "a row"
+    return f"{place}{'' if row.source_position is None else f' record {row.source_position:,}'} ({row.reason})"
