@@ -39,6 +39,7 @@ def refresh_text(report: RefreshReport) -> str:
         lines.append(f"  main      version {report.main_version}")
     if report.phase_seconds:
         lines.append(f"  phases    {phases_text(report)}")
+    lines += _attempts(report)
     if report.recovered:
         lines.append(f"  recovered {', '.join(report.recovered)}")
     changed = [p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted]
@@ -202,6 +203,17 @@ def _words(outcome: Outcome) -> str:
 
 def _identity(report: RefreshReport) -> str:
     return f"{report.refresh_id}, epoch {report.epoch}" if report.epoch else str(report.refresh_id)
+
+
+def _attempts(report: RefreshReport) -> list[str]:
+    """Return a line for each process that worked on a refresh, where that was more than one."""
+    lines = []
+    for each in report.attempts if len(report.attempts) > 1 else ():
+        figures = [f"{number(each.chunks)} {'chunk' if each.chunks == 1 else 'chunks'} compared"]
+        figures += [f"{phase} {seconds:.1f} s" for phase, seconds in each.phase_seconds.items()]
+        began = f"epoch {each.epoch} from {each.phase} at {_time(each.started_at)}"
+        lines.append(f"  attempt   {began} by {shown(each.process)}: {', '.join(figures)}")
+    return lines
 
 
 def _rows(report: RefreshReport) -> str:

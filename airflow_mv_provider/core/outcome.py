@@ -38,6 +38,18 @@ class PartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptReport:
+    """What one epoch did of a refresh: from `phase` on, chunks compared, wall time per phase as far as it is known."""
+
+    epoch: int
+    phase: Phase
+    process: str
+    started_at: str
+    chunks: int = 0
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorReport:
     """An error as people and programs get it: no stack, no secret."""
 
@@ -83,6 +95,7 @@ class RefreshReport:
     started_at: str | None = None
     finished_at: str | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    attempts: tuple[AttemptReport, ...] = ()
     partitions: tuple[PartitionReport, ...] = ()
     recovered: tuple[str, ...] = ()
     error: ErrorReport | None = None

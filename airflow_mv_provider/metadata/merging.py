@@ -19,6 +19,7 @@ from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import LeaseLostError
 from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
@@ -122,6 +123,8 @@ class MergingStore(Reader):
                 else:
                     sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
                     db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
+            is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
+            db.execute(update(Attempt).where(*is_mine).values(chunks=Attempt.chunks + 1))
             staged = Refresh.bytes_staging + chunk.num_bytes
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
 
@@ -243,9 +246,10 @@ class MergingStore(Reader):
 
     def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
         is_this = Refresh.id == own.refresh_id
-        spent = dict(db.scalars(select(Refresh.phase_seconds).where(is_this)).one())
-        for phase, more in seconds.items():
-            spent[phase] = round(spent.get(phase, 0.0) + more, 3)
+        is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
+        spent = _longer(db.scalars(select(Refresh.phase_seconds).where(is_this)).one(), seconds)
+        by_me = _longer(db.scalars(select(Attempt.phase_seconds).where(*is_mine)).one(), seconds)
+        db.execute(update(Attempt).where(*is_mine).values(phase_seconds=by_me))
         db.execute(update(Refresh).where(is_this).values(phase_seconds=spent, **values))
 
     def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
@@ -263,3 +267,7 @@ class MergingStore(Reader):
             ),
             key=lambda p: str(p["partition"]),
         )
+
+
+def _longer(spent: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return dict(spent) | {phase: round(spent.get(phase, 0.0) + seconds, 3) for phase, seconds in more.items()}

@@ -141,6 +141,8 @@ class RefreshAttemptRow(Base):
     owner_key: Mapped[str]
     owner_process: Mapped[str]
     started_ms: Mapped[int]
+    chunks: Mapped[int]  # that it recorded
+    phase_seconds: Mapped[dict[str, Any]]
 
 
 class RefreshProgressRow(Base):

@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import ColumnElement
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.frontier import Binding, from_json
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
@@ -44,7 +44,8 @@ from airflow_mv_provider.metadata.models import (
     RefreshStateRow,
     SourceBindingRow,
 )
-from airflow_mv_provider.metadata.rows import iso
+from airflow_mv_provider.metadata.reports import reports
+from airflow_mv_provider.metadata.rows import maybe_iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +276,14 @@ class Reader:
             is_main_trusted=state.is_main_trusted,
             refresh_id=state.refresh_id,
             owner=state.owner_process,
-            owned_since=_maybe_iso(state.owned_since_ms),
+            owned_since=maybe_iso(state.owned_since_ms),
             is_lease_live=state.is_lease_live,
             is_cancel_requested=state.is_cancel_requested,
             partitions_completed=sum(p.is_completed for p in parts),
             partitions_total=len(parts),
             partitions=parts,
             last=ended[0] if ended else None,
-            paused_since=_maybe_iso(state.paused_since_ms),
+            paused_since=maybe_iso(state.paused_since_ms),
             paused_by=state.paused_by,
             is_dropping=state.is_dropping,
             pending_definition=changed_fields(running.definition, table.definition) if running else (),
@@ -290,15 +291,8 @@ class Reader:
         )
 
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
-        query = (
-            select(RefreshRow.__table__, RefreshableTableRow.name)
-            .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
-            .where(condition)
-            .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
-            .limit(limit)
-        )
         with transaction(self.engine) as db:
-            return tuple(_report(row) for row in db.execute(query))
+            return reports(db, condition, limit)
 
 
 def _is_sealed() -> ColumnElement[bool]:
@@ -338,40 +332,3 @@ def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
         partitions=parts,
         committed_version=row.committed_version,
     )
-
-
-def _report(row: Row[Any]) -> RefreshReport:
-    return RefreshReport(
-        table=row.name,
-        refresh_id=row.id,
-        outcome=Outcome(row.outcome),
-        phase=Phase(row.phase),
-        epoch=row.epoch,
-        strategy=row.strategy,
-        reason=row.reason,
-        trigger=row.trigger,
-        user=row.user_name,
-        lower=row.lower,
-        upper=row.upper,
-        source=None if row.frontier is None else from_json(row.frontier).describe(),
-        scope=None if row.scope is None else scope_from_json(row.scope).describe(),
-        frozen=tuple(row.frozen),
-        schema_changes=tuple(row.schema_changes),
-        rows_inserted=row.rows_inserted,
-        rows_updated=row.rows_updated,
-        rows_deleted=row.rows_deleted,
-        rows_unchanged=row.rows_unchanged,
-        bytes_main=row.bytes_main,
-        rows_rejected=row.rows_rejected,
-        bytes_staging=row.bytes_staging,
-        main_version=row.main_version,
-        started_at=iso(row.started_ms),
-        finished_at=_maybe_iso(row.finished_ms),
-        phase_seconds=row.phase_seconds,
-        partitions=tuple(PartitionReport(**p) for p in row.partitions),
-        error=None if row.error is None else ErrorReport(**row.error),
-    )
-
-
-def _maybe_iso(ms: int | None) -> str | None:
-    return None if ms is None else iso(ms)

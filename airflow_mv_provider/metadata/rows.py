@@ -118,6 +118,11 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
     }
 
 
+def maybe_iso(ms: int | None) -> str | None:
+    """As `iso`, of a time that may not be there."""
+    return None if ms is None else iso(ms)
+
+
 def iso(ms: int) -> str:
     """Return a time of the database as people and programs get it."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -236,7 +236,8 @@ class Store(MergingStore, Control):
 
     def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
         who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}
-        db.execute(insert(Attempt).values(refresh_id=refresh_id, epoch=epoch, phase=phase, **who))
+        none = {"chunks": 0, "phase_seconds": {}}
+        db.execute(insert(Attempt).values(refresh_id=refresh_id, epoch=epoch, phase=phase, **who, **none))
 
     def _end(
         self,

@@ -82,6 +82,7 @@ class ErrorTable:
         if self._work.definition.errors is None or self._is_published(collected := self._sealed()):
             return
         self.prepare()
+        self.check()
         work = self._work
         # The same in each try of an epoch: Delta keeps at most one of them.
         txn_version = fence_version(work.own.epoch) + 1

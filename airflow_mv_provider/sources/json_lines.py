@@ -68,12 +68,15 @@ def _parsed(
     is_numbered: bool = False,
 ) -> DataFrame:
     """Return (file, text, record, broken, unknown): each line parsed, and the rule that it breaks."""
-    lines = _texts(spark, paths, options, is_numbered=is_numbered).where(F.col("text").rlike(r"\S"))
+    lines, has_text = _texts(spark, paths, options, is_numbered=is_numbered), F.col("text").rlike(r"\S")
+    if not is_numbered:  # a line without text counts, or the numbers of the lines behind it would be wrong
+        lines = lines.where(has_text)
     parsed = lines.select("*", _alone(F.col("text"), options), _record(schema, options).alias("record"))
     names = F.map_keys(F.get("alone", F.lit(0)))
     unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
     broken = (
-        F.when(~F.col("is_decoded"), rejected.ENCODING)
+        F.when(~has_text, rejected.NOTHING)
+        .when(~F.col("is_decoded"), rejected.ENCODING)
         .when(names.isNull() | (F.size("alone") != 1), rejected.CORRUPT_RECORD)
         .when(F.size(unknown) > 0, rejected.UNKNOWN_FIELD)
         .when(F.size(F.array_distinct(names)) < F.size(names), rejected.CORRUPT_RECORD)

@@ -28,6 +28,7 @@ from airflow_mv_provider.spark.layout import any_null, struct_type
 
 ORIGIN = "_mv_origin"
 CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"
+NOTHING = "nothing"  # no record at all: it is only counted
 
 # As they are collected; the error table has the refresh before them.
 _COLLECTED = (
@@ -85,7 +86,7 @@ def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> DataFram
     projected : of it, what was decoded, after the definition's projection; still marked
     cost      : two scans of the source, and two more of the numbers
     """
-    undecoded = marked.where(F.col(f"{ORIGIN}.rule").isNotNull()).select(ORIGIN)
+    undecoded = marked.where(F.col(f"{ORIGIN}.rule") != NOTHING).select(ORIGIN)
     names = [name for name in projected.columns if name != ORIGIN]
     present = _present(projected, key)
     null = F.array_compact(F.array(*(F.when(F.col(quoted(k)).isNull(), F.lit(k)) for k in present)))

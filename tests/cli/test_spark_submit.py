@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pyspark
 import pytest
 
 from tests.conftest import read_independently
+from tests.standalone import cluster
+
+__all__ = ["cluster"]
 
 APP = Path(__file__).parents[2] / "spark_apps" / "refresh_table.py"
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -20,12 +24,17 @@ PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 TABLES = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id], partition_by: [p]}]"
 
 
-def submit(amv, *arguments: str, packages: str | None = PACKAGES, **variables: str) -> subprocess.CompletedProcess[str]:
+def submit(
+    amv, *arguments: str, packages: str | None = PACKAGES, master: str = "local[2]", **variables: str
+) -> subprocess.CompletedProcess[str]:
     given = {"AMV_DATABASE_URL_FILE": amv.file(amv.url, "database-url"), "PYSPARK_PYTHON": sys.executable}
     options = ["--packages", packages] if packages else []
+    (amv.root / "events").mkdir(exist_ok=True)
     confs = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    confs += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    confs += ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={amv.root / 'events'}"]
     return subprocess.run(
-        [SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", *options, *confs, APP, *arguments],
+        [SPARK_HOME / "bin" / "spark-submit", "--master", master, *options, *confs, APP, *arguments],
         env=os.environ | {"SPARK_HOME": str(SPARK_HOME)} | given | variables,
         cwd=amv.root,
         capture_output=True,
@@ -61,6 +70,28 @@ def test_a_submitted_program_passes_exit_code_and_error_on(amv):
     assert json.loads(unknown.stdout)["error"]["code"] == "MV-TABLE-UNKNOWN"
     assert json.loads(lost.stdout)["error"]["code"] == "MV-DATABASE-UNAVAILABLE"
     assert "c4n4ry" not in lost.stdout + lost.stderr
+
+
+@pytest.mark.slow
+def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, cluster):
+    amv = replace(amv, url=f"sqlite:///{amv.root / 'c4n4ry.db'}")
+    source = str(amv.warehouse / "raw/orders")
+    spark.sql("SELECT id, id % 2 AS p FROM range(20)").write.format("delta").save(source)
+    amv("apply", amv.file(TABLES))
+
+    killed = submit(amv, "orders", master=cluster.url, AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    done = submit(amv, "orders", "--json", master=cluster.url)
+
+    assert killed.returncode != 0
+    assert "orders MERGING: publishing" in killed.stderr
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["outcome"], report["epoch"]) == (0, "published", 2), done.stderr[-3000:]
+    assert "taking over refresh" in done.stderr
+    assert read_independently(amv.warehouse / "orders") == read_independently(amv.warehouse / "raw/orders")
+    kept = [path for place in (amv.root / "events", cluster.directory) for path in place.rglob("*") if path.is_file()]
+    assert any(path.parent.name == "0" and cluster.work in path.parents for path in kept), "an executor has worked"
+    assert [path for path in kept if b"c4n4ry" in path.read_bytes()] == []
+    assert "c4n4ry" not in killed.stderr + done.stderr + done.stdout
 
 
 def test_the_program_is_short_and_takes_no_database():

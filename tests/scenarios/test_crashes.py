@@ -54,6 +54,10 @@ def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
 
     assert [report.outcome for report in ended] == [Outcome.PUBLISHED]
     check_invariants(table, published=2)
+    (first, second), chunks = ended[0].attempts, 3
+    done_before = {"seal.after": 0, "progress.after": 1}.get(point, chunks)
+    assert (first.chunks, second.chunks) == (done_before, chunks - done_before)
+    assert (second.epoch, second.phase) == (ended[0].epoch, "CLEANUP" if point == "published.after" else "MERGING")
 
 
 @pytest.mark.parametrize("point", ["acquire.after", "fence.after", "staging.after"])

@@ -138,6 +138,8 @@ def upgrade() -> None:
         sa.Column("owner_key", sa.Text(), nullable=False),
         sa.Column("owner_process", sa.Text(), nullable=False),
         sa.Column("started_ms", sa.BigInteger(), nullable=False),
+        sa.Column("chunks", sa.BigInteger(), nullable=False),
+        sa.Column("phase_seconds", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(
             ["refresh_id"],
             ["refresh.id"],

@@ -1,0 +1,69 @@
+"""The history's rows as reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from airflow_mv_provider.core.frontier import from_json
+from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope import from_json as scope_from_json
+from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
+from airflow_mv_provider.metadata.rows import iso, maybe_iso
+
+
+def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
+    """Return the reports of the newest refreshes for which `condition` holds, newest first; two queries."""
+    query = (
+        select(RefreshRow.__table__, RefreshableTableRow.name)
+        .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
+        .where(condition)
+        .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
+        .limit(limit)
+    )
+    rows = db.execute(query).all()
+    attempts: dict[str, list[Row[Any]]] = {row.id: [] for row in rows}
+    worked = select(RefreshAttemptRow.__table__).where(RefreshAttemptRow.refresh_id.in_(attempts))
+    for attempt in db.execute(worked.order_by(RefreshAttemptRow.epoch)):
+        attempts[attempt.refresh_id].append(attempt)
+    return tuple(_report(row, attempts[row.id]) for row in rows)
+
+
+def _report(row: Row[Any], attempts: Sequence[Row[Any]]) -> RefreshReport:
+    return RefreshReport(
+        table=row.name,
+        refresh_id=row.id,
+        outcome=Outcome(row.outcome),
+        phase=Phase(row.phase),
+        epoch=row.epoch,
+        strategy=row.strategy,
+        reason=row.reason,
+        trigger=row.trigger,
+        user=row.user_name,
+        lower=row.lower,
+        upper=row.upper,
+        source=None if row.frontier is None else from_json(row.frontier).describe(),
+        scope=None if row.scope is None else scope_from_json(row.scope).describe(),
+        frozen=tuple(row.frozen),
+        schema_changes=tuple(row.schema_changes),
+        rows_inserted=row.rows_inserted,
+        rows_updated=row.rows_updated,
+        rows_deleted=row.rows_deleted,
+        rows_unchanged=row.rows_unchanged,
+        bytes_main=row.bytes_main,
+        rows_rejected=row.rows_rejected,
+        bytes_staging=row.bytes_staging,
+        main_version=row.main_version,
+        started_at=iso(row.started_ms),
+        finished_at=maybe_iso(row.finished_ms),
+        phase_seconds=row.phase_seconds,
+        attempts=tuple(
+            AttemptReport(a.epoch, Phase(a.phase), a.owner_process, iso(a.started_ms), a.chunks, a.phase_seconds)
+            for a in attempts
+        ),
+        partitions=tuple(PartitionReport(**p) for p in row.partitions),
+        error=None if row.error is None else ErrorReport(**row.error),
+    )

@@ -1,0 +1,27 @@
+"""What people read of a refresh."""
+
+from __future__ import annotations
+
+from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.report_text import refresh_text
+
+FIRST = AttemptReport(1, Phase.REFRESHING, "a:1", "2026-01-01T10:00:00.000+00:00", 1, {"REFRESHING": 2.04})
+SECOND = AttemptReport(2, Phase.MERGING, "b:2", "2026-01-01T10:05:00.000+00:00", 2, {"MERGING": 1.0, "CLEANUP": 0.5})
+
+
+def text_of(**facts) -> str:
+    return refresh_text(RefreshReport(table="orders", refresh_id="r" * 32, outcome=Outcome.PUBLISHED, **facts))
+
+
+def test_attempts_are_told_where_there_was_more_than_one():
+    told = text_of(attempts=(FIRST, SECOND))
+
+    assert "attempt   epoch 1 from REFRESHING at 2026-01-01 10:00:00 by a:1: 1 chunk compared, REFRESHING 2.0 s" in told
+    assert "by b:2: 2 chunks compared, MERGING 1.0 s, CLEANUP 0.5 s" in told
+    assert "attempt" not in text_of(attempts=(FIRST,))
+
+
+def test_rejected_records_are_told_with_their_place():
+    assert "rejected  1,200 of the source's records, kept in orders__errors" in text_of(rows_rejected=1200)
+    assert "rejected" not in text_of()
