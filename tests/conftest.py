@@ -24,7 +24,6 @@ from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
-from tests.connect import running_server
 from tests.postgres import postgres
 
 __all__ = ["postgres"]
@@ -44,30 +43,11 @@ for _name in [name for name in os.environ if name.startswith("AMV_")]:
     del os.environ[_name]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `make test`, which runs two processes, each with one Spark session of its own.
-
-    Tests that use it go to whichever is free; the others stay with their module, whose servers are started once.
-    """
-    for item in items:
-        if "spark" not in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--connect", action="store_true", help="give tests a session on a Spark Connect server")
-
-
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark() -> Iterator[Any]:
     """The one session of this process: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
-    from airflow_mv_provider.spark.session import connect_session, local_session
+    from airflow_mv_provider.spark.session import local_session
 
-    if request.config.getoption("--connect"):
-        with running_server(tmp_path_factory.mktemp("connect")) as server:
-            yield connect_session(server.url)
-        return
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Tiny tables and many plans: compiling each plan costs more than it gives.

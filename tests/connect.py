@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -80,18 +79,11 @@ class ConnectServer:
             self._process.wait(_PATIENCE_S)
 
 
-@contextmanager
-def running_server(directory: Path) -> Iterator[ConnectServer]:
-    """Start a server, and end it at the end."""
-    server = ConnectServer(directory)
+@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
     try:
         server.wait()
         yield server
     finally:
         server.kill()
-
-
-@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with running_server(tmp_path_factory.mktemp("connect")) as server:
-        yield server

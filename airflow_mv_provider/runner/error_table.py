@@ -55,7 +55,7 @@ class ErrorTable:
     def collect(self) -> Rejected:
         """Write the records that cannot be rows of main into staging.
 
-        cost   : a second scan of the source; two more of its record numbers where there are any
+        cost   : two scans of the source; one more of it, without its columns, when something is rejected
         raises : TooManyErrorsError
         """
         work = self._work

@@ -80,7 +80,7 @@ class TableSource:
         rows = rejected.decoded(self._marked(frontier, is_numbered=False)).drop(rejected.ORIGIN)
         return rejected.keyed(projected(rows, self._select), self.table.key)
 
-    def rejected(self, frontier: Frontier) -> DataFrame | None:
+    def rejected(self, frontier: Frontier) -> rejected.Bad | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does; None if the table does not ask."""
         if self.table.errors is None:
             return None

@@ -11,8 +11,9 @@ in its older versions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
@@ -37,6 +38,10 @@ _COLLECTED = (
     schema.Column("record", "string"),
     schema.Column("rule", "string"),
     schema.Column("reason", "string"),
+)
+_UNPLACED = (
+    *(schema.Column("file", "string"), schema.Column("block", "long"), schema.Column("number", "long")),
+    *(schema.Column(name, "string") for name in ("rule", "reason", "record")),
 )
 COLUMNS = (schema.Column("refresh_id", "string"), schema.Column("batch", "long"), *_COLLECTED)
 _NUM_SAMPLES = 3
@@ -79,12 +84,23 @@ def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return rows.where(~any_null(_present(rows, key)))
 
 
-def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return the records that cannot be rows of main (source_file, source_position, record, rule, reason).
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Records that cannot be rows of main, and what their places are found by; lazy.
+
+    found   : (file, block, number, rule, reason, record)
+    numbers : (file, block, number) of all of the source's records
+    """
+
+    found: DataFrame
+    numbers: DataFrame
+
+
+def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> Bad:
+    """Return the records that cannot be rows of main.
 
     marked    : all of the source, numbered
     projected : of it, what was decoded, after the definition's projection; still marked
-    cost      : two scans of the source, and two more of the numbers
     """
     undecoded = marked.where(F.col(f"{ORIGIN}.rule") != NOTHING).select(ORIGIN)
     names = [name for name in projected.columns if name != ORIGIN]
@@ -97,41 +113,51 @@ def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> DataFram
         .withField("record", F.to_json(F.struct(*(F.col(quoted(n)) for n in names)), {"ignoreNullFields": "false"}))
     )
     found = undecoded.unionAll(without_key.toDF(ORIGIN)).select(f"{ORIGIN}.*")
-    # Rows are numbered task by task; a file is read by several, each of which reads one block of it from its beginning.
-    blocks = marked.select(f"{ORIGIN}.*").groupBy("file", "block")
-    counted = blocks.agg(F.min("number").alias("first"), F.count(F.lit(1)).alias("rows"))
-    earlier = counted.select(F.col("file"), F.col("block").alias("other"), F.col("rows").alias("other_rows"))
-    before = F.coalesce(F.sum(F.when(F.col("other") < F.col("block"), F.col("other_rows"))), F.lit(0))
-    starts = counted.join(earlier, "file").groupBy("file", "block", "first").agg(before.alias("before"))
-    numbered = found.join(starts, ["file", "block"], "left")
+    return Bad(found, marked.select(*(F.col(f"{ORIGIN}.{name}") for name in ("file", "block", "number"))))
+
+
+def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
+    """Write the rejected records at `path`, with their places.
+
+    cost   : two scans of the source; one more of it, without its columns, when something is rejected
+    raises : TooManyErrorsError, with the first of them
+    """
+    assert table.errors is not None
+    spark, most, unplaced = found.found.sparkSession, table.errors.max_rows, f"{path}-unplaced"
+    with translated(table.name):
+        storage.write(found.found.limit(most + 1), unplaced)
+        rows = storage.read(spark, table.name, unplaced, _UNPLACED)
+        num_rows = rows.count()
+        if not num_rows:
+            return Rejected()
+        if num_rows > most:
+            shown = [_shown(row) for row in rows.select(_path(F.col("file")), "reason").limit(_NUM_SAMPLES).collect()]
+            raise TooManyErrorsError(
+                table.name,
+                f"more than {most:,} records of the source cannot be rows of it: {'; '.join(shown)}.",
+                samples=shown,
+            )
+        storage.write(_placed(rows, found.numbers), path)
+        return Rejected(path, *_measured(_read(spark, table, path)))
+
+
+def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
+    """Return rejected records as they are published, with their position in their file.
+
+    Rows are numbered task by task; a file is read by several, each of which reads one block of it from its beginning.
+    """
+    blocks = numbers.groupBy("file", "block").agg(F.min("number").alias("first"), F.count(F.lit(1)).alias("rows"))
+    earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    before = F.coalesce(F.sum("rows").over(earlier), F.lit(0))
+    starts = blocks.select("file", "block", "first", before.alias("before"))
     position = F.col("before") + F.col("number") - F.col("first") + 1
-    return numbered.select(
+    return rows.join(starts, ["file", "block"], "left").select(
         _path(F.col("file")).alias("source_file"),
         position.alias("source_position"),
         F.make_valid_utf8("record").alias("record"),  # other readers of Parquet refuse what Spark lets pass
         "rule",
         "reason",
     )
-
-
-def collect(rejected: DataFrame, table: RefreshableTable, path: str) -> Rejected:
-    """Write the rejected records at `path`.
-
-    raises : TooManyErrorsError, with the first of them
-    """
-    assert table.errors is not None
-    spark, most = rejected.sparkSession, table.errors.max_rows
-    with translated(table.name):
-        storage.write(rejected.limit(most + 1), path)
-        num_rows, digest = _measured(_read(spark, table, path))
-        if num_rows > most:
-            shown = [_shown(row) for row in _read(spark, table, path).limit(_NUM_SAMPLES).collect()]
-            raise TooManyErrorsError(
-                table.name,
-                f"more than {most:,} records of the source cannot be rows of it: {'; '.join(shown)}.",
-                samples=shown,
-            )
-    return Rejected(path if num_rows else None, num_rows, digest)
 
 
 def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rejected) -> None:
@@ -189,5 +215,5 @@ def _path(uri: Column) -> Column:
 
 
 def _shown(row: Row) -> str:
-    place = row.source_file or "a row"
-    return f"{place}{'' if row.source_position is None else f' record {row.source_position:,}'} ({row.reason})"
+    path, reason = row
+    return f"{path or 'a row'} ({reason})"

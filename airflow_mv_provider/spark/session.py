@@ -6,7 +6,6 @@ functions are for.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import socket
@@ -105,7 +104,7 @@ def connect_session(remote: str) -> SparkSession:
         raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
-        session = _released_at_exit(SparkSession.builder.remote(remote).create())
+        session = SparkSession.builder.remote(remote).create()
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
         raise EngineError(
@@ -143,14 +142,8 @@ def submitted_session() -> SparkSession:
 
 def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
-    session = _released_at_exit(spark.cloneSession()) if is_remote(spark) else spark.newSession()  # type: ignore[attr-defined]
+    session = spark if is_remote(spark) else spark.newSession()  # a remote one is nobody else's already
     settle(session)
-    return session
-
-
-def _released_at_exit(session: SparkSession) -> SparkSession:
-    """Let the server forget a session with this process; one whose process is killed it forgets after its time-out."""
-    atexit.register(session.stop)
     return session
 
 

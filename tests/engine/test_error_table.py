@@ -6,6 +6,7 @@ import gzip
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.source import Files
@@ -17,6 +18,7 @@ from airflow_mv_provider.exceptions import (
     TooManyErrorsError,
 )
 from airflow_mv_provider.sources.reader import open_source
+from airflow_mv_provider.spark import rejected
 from tests.conftest import Crash, a_table
 from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
@@ -124,14 +126,16 @@ def test_position_counts_through_a_file_that_several_tasks_read(lake):
     lake.spark.conf.set("spark.sql.files.maxPartitionBytes", "150")
     lake.spark.conf.set("spark.sql.files.openCostInBytes", "1")
     try:
-        found = source.rejected(source.probe())
-        num_tasks = source.read(source.probe()).rdd.getNumPartitions()
-        places = sorted((row.source_position, row.record) for row in found.collect())
+        frontier, path = source.probe(), str(lake.root / "_mv" / "found")
+        num_tasks = source.read(frontier).select(F.spark_partition_id()).distinct().count()
+        found = rejected.collect(source.rejected(frontier), source.table, path)
+        places = sorted((row.source_position, row.record) for row in lake.spark.read.parquet(path).collect())
     finally:
         lake.spark.conf.unset("spark.sql.files.maxPartitionBytes")
         lake.spark.conf.unset("spark.sql.files.openCostInBytes")
 
     assert num_tasks > 2
+    assert found.num_rows == len(places)
     assert places == [(n, f"broken {n}") for n in range(7, 61, 7)]
 
 
@@ -179,7 +183,7 @@ def test_too_many_errors_are_refused_before_merging(table):
         table.refresh()
 
     assert "more than 1 records" in caught.value.message
-    assert "1.json record 2 (it does not fit the schema)" in caught.value.message
+    assert "1.json (it does not fit the schema)" in caught.value.message
     assert (table.rows(), table.rows("orders__errors")) == before
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
