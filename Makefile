@@ -24,7 +24,7 @@ demo: $(stamp) ## refresh real tables on this machine and show what happened
 	@$(bin)/python scripts/demo.py
 
 test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included)
-	@$(bin)/pytest --numprocesses 2 --dist loadfile
+	@$(bin)/pytest
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow
 	@$(bin)/pytest -m "not slow"

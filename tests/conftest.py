@@ -45,7 +45,7 @@ for _name in [name for name in os.environ if name.startswith("AMV_")]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The one session of this process: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
+    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
     from airflow_mv_provider.spark.session import local_session
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
