@@ -9,6 +9,9 @@
     MERGING     compare    chunk by chunk: corrections written once, then recorded       changes, progress
                 judge      guards look at the exact counts; main is still as it was
                 publish    one MERGE, believed when main's log shows it as it was aimed  publish, published
+                errors     where the table asks for them: prepared with the fence,       create_errors, collected,
+                           collected while staging, overwritten after main's commit and  errors
+                           before PUBLISHED, so whoever takes over brings both or none
     CLEANUP     clean      this refresh's workspace, its progress; the row to NORMAL     staging_delete, normal
 
 Invariants that hold between any two of these writes:

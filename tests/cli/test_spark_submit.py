@@ -7,20 +7,17 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.conftest import read_independently
-from tests.standalone import cluster
+from tests.connect import PACKAGES
+from tests.standalone import SPARK_HOME, cluster
 
 __all__ = ["cluster"]
 
 APP = Path(__file__).parents[2] / "spark_apps" / "refresh_table.py"
-SPARK_HOME = Path(pyspark.__file__).parent
-PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 TABLES = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id], partition_by: [p]}]"
 
 
