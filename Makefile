@@ -9,10 +9,10 @@ stamp := .venv/.up-to-date
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 
-.PHONY: help setup demo test check fast bench clean
+.PHONY: help setup demo test test-all check fast bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(stamp) ## make .venv, and see that Java, PostgreSQL and Delta's jars are there
 
@@ -23,8 +23,11 @@ $(stamp): pyproject.toml constraints.txt scripts/setup.sh
 demo: $(stamp) ## refresh real tables on this machine and show what happened
 	@$(bin)/python scripts/demo.py
 
-test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included)
+test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
 	@$(bin)/pytest
+
+test-all: $(stamp) ## run all tests, every case of the long matrices
+	@$(bin)/pytest --every-case
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow
 	@$(bin)/pytest -m "not slow"

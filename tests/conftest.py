@@ -25,8 +25,20 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
 from tests.postgres import postgres
+from tests.sampling import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_header,
+)
 
-__all__ = ["postgres"]
+__all__ = [
+    "postgres",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_report_header",
+]
 
 # The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
 # machine is no failure. In CI the examples are the same each time.
@@ -55,7 +67,8 @@ def spark() -> Iterator[Any]:
         "tests",
         driver_memory="4g",
         # One JVM lives through hundreds of tables: it may not keep what it knows of each of them.
-        java_options="-XX:+UseSerialGC -Ddelta.log.cacheSize=20",
+        # A heap and a metaspace that need not grow save a tenth of the time.
+        java_options="-XX:+UseSerialGC -Xms4g -Xmn2g -XX:MetaspaceSize=400m -Ddelta.log.cacheSize=20",
         spark_databricks_delta_delta_log_cacheSize="20",
         spark_sql_ui_retainedExecutions="5",
         spark_ui_retainedJobs="5",
@@ -63,6 +76,7 @@ def spark() -> Iterator[Any]:
         spark_ui_retainedTasks="50",
         spark_sql_shuffle_partitions="2",
         spark_databricks_delta_writeChecksumFile_enabled="false",  # its file costs more than the commit
+        spark_buffer_pageSize="1m",  # 64 MB for each sort of ten rows keep the collector busy
         spark_sql_codegen_wholeStage="false",
         spark_sql_codegen_factoryMode="NO_CODEGEN",
     )

@@ -116,6 +116,7 @@ def test_files_and_a_query_and_bad_input(client):
     assert read_independently(client.root / "wh/lines") == [(1, "a"), (2, "c")]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["progress.after", "publish.before", "publish.after"])
 def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
     client.amv("refresh", "orders")

@@ -25,6 +25,7 @@ def table(prepared):
     return prepared("three-partitions", build)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("point", ["fence.after", "staging.after", "progress.after", "publish.before"])
 def test_cancel_is_answered_within_a_chunk(table, at_point, point):  # noqa: F811
     before = table.rows("orders")

@@ -84,6 +84,7 @@ def test_main_that_was_never_made_is_no_obstacle(lake):
     assert lake.store.tables() == ()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "published.after"])
 def test_live_owner_is_not_dropped_under(table, at_point, point):  # noqa: F811
     table.write("SELECT id, 'b' AS v FROM range(10)")
@@ -116,6 +117,7 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_first(table, crash_at):
     assert files_of_ours(table, uuid) == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "point", ["drop.before", "drop.after", "drop_files.before", "drop_files.after", "forget.before", "forget.after"]
 )

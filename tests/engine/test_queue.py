@@ -104,6 +104,7 @@ def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):  #
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("point", "asked"),
     [("seal.after", {}), ("publish.after", {}), ("fence.after", {"force": True}), ("fence.after", {"overrides": 1})],

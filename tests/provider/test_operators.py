@@ -242,6 +242,7 @@ def test_a_paused_table_fails_its_task_without_a_retry(home, airflow):
 # -- retries, clears and kills -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("point", "task"),
     [
@@ -266,6 +267,7 @@ def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow,
     assert home.workspaces() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("changes.after", "g.merge")])
 def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):
     home.apply()

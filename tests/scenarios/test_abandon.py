@@ -29,6 +29,7 @@ def abandon(lake):
     return lake.refresher().abandon("orders", lake.caller(user="ann"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "progress.after", "publish.before"])
 def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_at, point):
     before = table.rows("orders")
@@ -43,6 +44,7 @@ def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_
     check_invariants(table, published=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["publish.after", "published.before", "published.after", "staging_delete.after"])
 def test_what_main_has_is_brought_to_its_end(table, crash_at, point):
     refresh_id = die(table, crash_at, point)
@@ -58,6 +60,7 @@ def test_nothing_unfinished_is_nothing_to_abandon(table):
     assert table.phase() == "NORMAL"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
 def test_live_owner_is_not_given_up(table, at_point, point):
     change_source(table)
@@ -75,6 +78,7 @@ def test_live_owner_is_not_given_up(table, at_point, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["fence.after", "seal.before", "progress.after", "publish.before"])
 def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point, point):
     before = table.rows("orders")
@@ -94,6 +98,7 @@ def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point
     check_invariants(table, published=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelled):
     refresh_id = die(table, crash_at, "progress.after")

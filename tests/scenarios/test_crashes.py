@@ -22,6 +22,7 @@ OF_A_REFRESH = [
 ]
 
 
+@pytest.mark.sample(1, by=lambda case: case.replace(".before", "").replace(".after", ""))
 @pytest.mark.parametrize("point", OF_A_REFRESH)
 def test_next_refresh_mends_a_crash(table, crash_at, point):
     before = table.rows("orders")
@@ -42,6 +43,7 @@ def test_next_refresh_mends_a_crash(table, crash_at, point):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.after", "published.after"])
 def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
     change_source(table)
@@ -60,6 +62,7 @@ def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
     assert (second.epoch, second.phase) == (ended[0].epoch, "CLEANUP" if point == "published.after" else "MERGING")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.after", "fence.after", "staging.after"])
 def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
     before = table.rows("orders")
@@ -77,6 +80,7 @@ def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["register.before", "register.after", "create_main.before", "create_main.after"])
 def test_crash_before_main_is_there(lake, crash_at, point):
     lake.write(FIRST)
@@ -92,6 +96,7 @@ def test_crash_before_main_is_there(lake, crash_at, point):
     check_invariants(lake, published=1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -188,6 +193,7 @@ def test_copied_source_may_vanish_after_the_seal(lake, crash_at):
     assert lake.rows("orders") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["discard.before", "discard.after"])
 def test_crash_between_two_rounds(table, crash_at, at_point, point):
     change_source(table)
@@ -206,6 +212,7 @@ def test_crash_between_two_rounds(table, crash_at, at_point, point):
     check_invariants(table)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["adopt.before", "adopt.after"])
 def test_crash_of_an_adoption(lake, crash_at, point):
     lake.write(FIRST)

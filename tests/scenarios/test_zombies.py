@@ -18,6 +18,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("point", POINTS)
 def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, point):
     change_source(table)
@@ -35,6 +36,7 @@ def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, 
     check_invariants(table, published=2)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "point", ["fence.before", "seal.after", "progress.after", "publish.before", "publish.after", "staging_delete.after"]
 )

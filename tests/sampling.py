@@ -1,0 +1,78 @@
+"""Long matrices of cases: a run takes a sample of each, another one for every commit; `--every-case` takes all.
+
+A refresh on real Spark takes seconds, and a matrix of crash points is dozens of them. `@pytest.mark.sample(n)` on a
+parametrised test lets a run keep n of its cases, or n of each group that `by` names. Which ones follows from the seed,
+which is the commit's unless `--seed` gives it; the header of each run shows it. A test that is asked for by name runs
+whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+_SEED = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sampling")
+    group.addoption("--every-case", action="store_true", help="run every case of the long matrices, not a sample")
+    group.addoption("--seed", default="", help="draw the sample that this seed gives (default: the commit's)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "sample(n, by): a run keeps n cases, or n of each group that `by` makes of a case's id; see sampling"
+    )
+    config.stash[_SEED] = config.getoption("--seed") or _commit()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    if _is_whole(config):
+        return "long matrices: every case"
+    return f"long matrices: a sample by --seed={config.stash[_SEED]}; --every-case runs all"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _is_whole(config):
+        return
+    groups: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    kept: dict[tuple[str, str], int] = {}
+    for item in items:
+        marker = item.get_closest_marker("sample")
+        if marker is not None:
+            test, _, case = item.nodeid.partition("[")
+            by = marker.kwargs.get("by")
+            group = (test, by(case[:-1]) if by else "")
+            groups[group].append(item)
+            kept[group] = marker.args[0]
+    left_out = {
+        item.nodeid
+        for group, cases in groups.items()
+        for item in sorted(cases, key=lambda case: _drawn(config.stash[_SEED], case.nodeid))[kept[group] :]
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    is_named = any("::" in argument for argument in config.args) or bool(config.getoption("keyword"))
+    return bool(config.getoption("--every-case")) or is_named
+
+
+def _drawn(seed: str, case: str) -> bytes:
+    return hashlib.sha256(f"{seed} {case}".encode()).digest()
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return "0"
+    return found.stdout.strip() or "0"
