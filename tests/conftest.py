@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,20 +24,10 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
 from tests.postgres import postgres
-from tests.sampling import (
-    pytest_addoption,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_report_header,
-)
+from tests.small_tables import SHORT_LIVED
 
-__all__ = [
-    "postgres",
-    "pytest_addoption",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_report_header",
-]
+__all__ = ["postgres"]
+pytest_plugins = ("tests.sampling", "tests.engines")
 
 # The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
 # machine is no failure. In CI the examples are the same each time.
@@ -53,35 +42,7 @@ hypothesis.settings.load_profile("here")
 # Tests may not meet a developer's own settings.
 for _name in [name for name in os.environ if name.startswith("AMV_")]:
     del os.environ[_name]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
-    from airflow_mv_provider.spark.session import local_session
-
-    os.environ["AMV_SPARK_MASTER"] = "local[2]"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Tiny tables and many plans: compiling each plan costs more than it gives.
-    session = local_session(
-        "tests",
-        driver_memory="4g",
-        # One JVM lives through hundreds of tables: it may not keep what it knows of each of them.
-        # A heap and a metaspace that need not grow save a tenth of the time.
-        java_options="-XX:+UseSerialGC -Xms4g -Xmn2g -XX:MetaspaceSize=400m -Ddelta.log.cacheSize=20",
-        spark_databricks_delta_delta_log_cacheSize="20",
-        spark_sql_ui_retainedExecutions="5",
-        spark_ui_retainedJobs="5",
-        spark_ui_retainedStages="5",
-        spark_ui_retainedTasks="50",
-        spark_sql_shuffle_partitions="2",
-        spark_databricks_delta_writeChecksumFile_enabled="false",  # its file costs more than the commit
-        spark_buffer_pageSize="1m",  # 64 MB for each sort of ten rows keep the collector busy
-        spark_sql_codegen_wholeStage="false",
-        spark_sql_codegen_factoryMode="NO_CODEGEN",
-    )
-    yield session
-    session.stop()
+os.environ |= SHORT_LIVED  # of the processes that tests start
 
 
 @dataclass
@@ -151,7 +112,9 @@ class Lake:
         return str(self.store.state(self.store.table(name).id).phase)
 
     def versions(self, path: str = "orders") -> int:
-        return int(self.spark.sql(f"DESCRIBE HISTORY delta.`{self.root / path}` LIMIT 1").collect()[0].version)
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.root / path)).version()
 
     def workspaces(self) -> list[str]:
         """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
@@ -226,11 +189,13 @@ def a_table(**changes: Any) -> RefreshableTable:
     return RefreshableTable(**(values | changes))
 
 
-def read_independently(location: Path) -> list[tuple[Any, ...]]:
+def read_independently(location: Path, version: int | None = None) -> list[tuple[Any, ...]]:
     """Read a whole Delta table without Spark: rows as tuples in the columns' order by name, sorted, NaN made equal."""
     from deltalake import DeltaTable, QueryBuilder
 
-    table = QueryBuilder().register("t", DeltaTable(str(location))).execute("SELECT * FROM t").read_all()
+    table = (
+        QueryBuilder().register("t", DeltaTable(str(location), version=version)).execute("SELECT * FROM t").read_all()
+    )
     names = sorted(table.schema.names)
     columns = [table.column(name).to_pylist() for name in names]
     rows = [tuple(_plain(value) for value in row) for row in zip(*columns, strict=True)]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests import small_tables
 from tests.ports import free_port
 
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
@@ -24,15 +25,10 @@ _CONFS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.shuffle.partitions": "2",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    # Tiny tables and many plans: compiling each plan costs more than it gives.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
 
 
@@ -42,7 +38,7 @@ class ConnectServer:
     def __init__(self, directory: Path, **confs: str) -> None:
         self._log = directory / "connect.log"
         self._port = free_port()
-        confs = _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
+        confs = small_tables.CONFS | _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
         options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
         options += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--packages", PACKAGES]
         with self._log.open("wb") as log:

@@ -1,9 +1,9 @@
 """Long matrices of cases: a run takes a sample of each, another one for every commit; `--every-case` takes all.
 
 A refresh on real Spark takes seconds, and a matrix of crash points is dozens of them. `@pytest.mark.sample(n)` on a
-parametrised test lets a run keep n of its cases, or n of each group that `by` names. Which ones follows from the seed,
-which is the commit's unless `--seed` gives it; the header of each run shows it. A test that is asked for by name runs
-whole.
+parametrised test lets a run keep n of its cases, or n of each group that `by` names; tests marked with one word as `of`
+are cases of one matrix. Which ones are drawn follows from the seed, which is the commit's unless `--seed` gives it; the
+header of each run shows it. A test that is asked for by name runs whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "sample(n, by): a run keeps n cases, or n of each group that `by` makes of a case's id; see sampling"
+        "markers",
+        "sample(n, by, of): a run keeps n cases, n of each group that `by` makes of an id, or n `of` many tests",
     )
     config.stash[_SEED] = config.getoption("--seed") or _commit()
 
@@ -46,8 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("sample")
         if marker is not None:
             test, _, case = item.nodeid.partition("[")
-            by = marker.kwargs.get("by")
-            group = (test, by(case[:-1]) if by else "")
+            by, of = marker.kwargs.get("by"), marker.kwargs.get("of")
+            group = (of or test, by(case[:-1]) if by else "")
             groups[group].append(item)
             kept[group] = marker.args[0]
     left_out = {

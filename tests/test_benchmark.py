@@ -18,6 +18,7 @@ NUM_ROWS = 60_175  # of lineitem at scale 0.01
 
 
 @pytest.mark.slow
+@pytest.mark.sample(0)  # two minutes, and nothing that other tests would not find
 def test_benchmark_of_a_refresh(tmp_path):
     out = tmp_path / "bench.json"
     environment = {"AMV_SPARK_MASTER": "local[2]", "AMV_DRIVER_MEMORY": "3g", "TMPDIR": str(tmp_path)}

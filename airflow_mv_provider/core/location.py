@@ -51,8 +51,12 @@ class Workspace:
         return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_DIGESTS}/{self.refresh_id}"
 
     def digests(self, epoch: int) -> str:
-        """Return where the attempt `epoch` sums up what it read, by buckets of keys."""
+        """Return where the attempt `epoch` sums up, by buckets of keys, what main will be."""
         return f"{self.digests_root}/{epoch}"
+
+    def digests_of_part(self, epoch: int) -> str:
+        """Return where the attempt `epoch` sums up what it read, when that is not all of the source."""
+        return f"{self.root}/digests-{epoch}"
 
     def staging(self, epoch: int) -> str:
         """Return where the attempt `epoch` stages."""

@@ -135,11 +135,13 @@ class Attempt:
 
     def _stage(self) -> None:
         work, layout, published = self.work, self.work.layout, self._ground.published_digests()
-        copy = work.workspace.staging(work.own.epoch) if is_copied(work.definition) else None
+        place, epoch = work.workspace, work.own.epoch
+        copy = place.staging(epoch) if is_copied(work.definition) else None
+        sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
         partitions.check_values(work.spark, layout)
         rows = work.source_rows(self._ground.base)
         with durable(Write.STAGING):
-            staged = staging.load(rows, layout, (copy, work.workspace.digests(work.own.epoch)), published)
+            staged = staging.load(rows, layout, (copy, sums), published)
         collected = self._errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = staging.seal(work.spark, staged, rows, layout, published)

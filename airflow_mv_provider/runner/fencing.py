@@ -50,7 +50,6 @@ class Ground:
         work = self._work
         self._prepare_main()
         published = work.store.state(work.table.id).published_version
-        newest = work.main.log()[0].version
         epoch = work.own.epoch
         try:
             with durable(Write.FENCE):
@@ -59,7 +58,7 @@ class Ground:
             # Failed, or done with its answer lost: the log tells which.
             work.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", epoch, error)
-        commits = work.main.log(newest if published is None else min(newest, published))
+        commits = work.main.log(published)
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
         self.is_fenced = has_fence(commits, epoch)

@@ -11,10 +11,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from airflow_mv_provider.core.fence import Move, Standing, next_move, next_txn_version
 from airflow_mv_provider.core.guard import Counts, Refusal, judge
-from airflow_mv_provider.core.progress import Chunk, RecordedChunk, Seal, digests_to_keep, part_number, total
+from airflow_mv_provider.core.progress import (
+    Chunk,
+    PublishedDigests,
+    RecordedChunk,
+    Seal,
+    digests_to_keep,
+    part_number,
+    total,
+)
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
 from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -23,6 +32,7 @@ from airflow_mv_provider.runner.fencing import Ground
 from airflow_mv_provider.runner.phase_clock import PhaseClock
 from airflow_mv_provider.runner.publish import Publisher
 from airflow_mv_provider.runner.work import Work
+from airflow_mv_provider.spark import digests
 from airflow_mv_provider.spark.digests import Buckets
 
 log = logging.getLogger(__name__)
@@ -162,6 +172,7 @@ class Merging:
         version = standing.published[-1].version if standing.published else standing.latest
         seal = work.current().seal
         assert seal is not None
+        kept = self._digests_to_keep(seal)
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,
@@ -170,12 +181,22 @@ class Merging:
                 counts=counts,
                 # Each commit of a progressive refresh was counted when it was recorded.
                 is_counted=work.is_progressive,
-                # Digests of a part of main are no digests of main.
-                digests=digests_to_keep(seal, work.own.refresh_id) if work.refresh.scope.is_everything else None,
+                digests=kept,
                 bytes_main=standing.bytes_added,
                 seconds=self._clock.spent(),
             )
         self.close()  # while the files are there: cleaning up removes them
+
+    def _digests_to_keep(self, seal: Seal) -> PublishedDigests | None:
+        """Return the digests of main as it is now; of a part of main they are no digests of main."""
+        work = self._work
+        if work.refresh.scope.is_everything:
+            return digests_to_keep(seal, work.own.refresh_id)
+        before = self._ground.published_digests()
+        if before is None or before.num_buckets != seal.num_buckets:
+            return None
+        found = digests.merged(work.spark, work.layout, before, seal, work.workspace.digests(work.own.epoch))
+        return replace(found, refresh_id=work.own.refresh_id) if found else None
 
     def _start_over(self, standing: Standing, counts: Counts) -> None:
         """Discard the corrections: they were for a main that is no more."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -28,7 +28,7 @@ from airflow_mv_provider.core.progress import (
     bucket_count,
 )
 from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.exceptions import MvError, SealBrokenError
 from airflow_mv_provider.spark import diff, partitions, storage
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -144,6 +144,26 @@ def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
     table = layout.table
     partition_by = [layout.column(name) for name in table.partition_by]
     return storage.read(spark, table.name, path, [*partition_by, *diff.DIGEST_COLUMNS])
+
+
+def merged(
+    spark: SparkSession, layout: Layout, published: PublishedDigests, seal: Seal, path: str
+) -> PublishedDigests | None:
+    """Put the digests of main before the publish of some partitions and the seal's together, and write them at `path`.
+
+    published : of the same number of buckets, and certain
+    returns   : main's digests after the publish; None when what was published cannot be read any more
+    cost      : a scan of both
+    """
+    try:
+        others = partitions.out_of_scope(read(spark, layout, published.path), layout)
+        with translated(layout.table.name):
+            storage.write(others.unionAll(read(spark, layout, seal.digests)), path)
+        num_rows, digest = summed(read(spark, layout, path), layout.table)
+    except MvError as error:
+        log.warning("%s: no digests of main are kept: %s", layout.table.name, error)
+        return None
+    return replace(published, path=path, num_rows=num_rows, digest=digest)
 
 
 def measured(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> tuple[tuple[SealedPartition, ...], int]:

@@ -26,13 +26,12 @@ from airflow_mv_provider.spark.layout import Layout, sql_type
 
 def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
     """Return the rows that a refresh looks at: those in its scope, and in no frozen partition."""
-    if layout.is_whole:
-        return rows
-    table = layout.table
-    found = _covers(rows, table, layout.scope)
-    if table.frozen_before is not None:
-        found = found & ~is_frozen(rows, table)
-    return rows.where(found)
+    return rows if layout.is_whole else rows.where(_looked_at(rows, layout))
+
+
+def out_of_scope(rows: DataFrame, layout: Layout) -> DataFrame:
+    """Return the rows that a refresh does not look at."""
+    return rows.where(F.lit(False)) if layout.is_whole else rows.where(~_looked_at(rows, layout))
 
 
 def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
@@ -65,6 +64,11 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         kind = layout.column(column).shown_type
         if is_bad or (kind in _TIMES and value.strip().lower() in _MOVING):
             raise DefinitionError("scope", f"{value[:80]!r} is not a value of {column!r}, which is a {kind}.")
+
+
+def _looked_at(rows: DataFrame, layout: Layout) -> Column:
+    found = _covers(rows, layout.table, layout.scope)
+    return found if layout.table.frozen_before is None else found & ~is_frozen(rows, layout.table)
 
 
 def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:

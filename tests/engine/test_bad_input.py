@@ -70,6 +70,7 @@ def refused(lake: Any, error: type[MvError], *parts: str, **more: Any) -> MvErro
     return caught.value
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("source", "error", "parts"),
     [
@@ -166,6 +167,7 @@ def good_csv(prepared: Callable[..., Any]) -> Any:
     return prepared("good-csv", build)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("content", "error", "parts"),
     [
@@ -235,6 +237,7 @@ def good_json(prepared: Callable[..., Any]) -> Any:
     return prepared("good-json", build)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("content", "error", "parts"),
     [
@@ -272,6 +275,7 @@ def test_mended_json_is_refreshed(good_json):
     assert good_json.rows("orders") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("content", "error"),
     [
@@ -481,6 +485,7 @@ def query(lake: Any, sql: str, **inputs: str) -> None:
     lake.apply(source=Query(sql, inputs={"o": "raw/orders"} | inputs))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("sql", "error", "parts"),
     [
@@ -549,6 +554,7 @@ def test_missing_input_is_named(lake):
     refused(lake, SourceNotFoundError, "raw/none")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("text", "callable_", "error", "parts"),
     [

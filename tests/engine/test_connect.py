@@ -18,7 +18,7 @@ from tests.conftest import read_independently
 from tests.connect import ConnectServer, connect
 
 __all__ = ["connect"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 AMV = Path(sys.executable).with_name("amv")
 TABLES = """

@@ -208,7 +208,7 @@ def test_read_only_counts_them_and_writes_nothing(table):
     assert (table.versions(), table.versions("orders__errors")) == before
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("publish", ["atomic", "progressive"])
 @pytest.mark.parametrize(
     "point",

@@ -71,7 +71,7 @@ def test_each_commit_brings_whole_partitions(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "point",
     [

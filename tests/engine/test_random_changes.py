@@ -19,11 +19,13 @@ pytestmark = pytest.mark.slow
 
 _VALUES = st.one_of(st.none(), st.sampled_from(["", "a", "b", "NaN", "'", "\\", "é"]))
 _FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")]))
-_PARTS = st.one_of(st.none(), st.sampled_from(["x", "y/z", "%41", "ü"]))
-_ROW = st.tuples(
-    _PARTS, _VALUES, _FLOATS, st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=2))
+_NAMED_PARTS = st.sampled_from(["x", "y/z", "%41", "ü"])
+_PARTS = st.one_of(st.none(), _NAMED_PARTS)
+_ARRAYS = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=2))
+_SOURCE = st.dictionaries(st.integers(0, 12), st.tuples(_PARTS, _VALUES, _FLOATS, _ARRAYS), max_size=12)
+_SOURCE_WITH_PARTS = st.dictionaries(
+    st.integers(0, 12), st.tuples(_NAMED_PARTS, _VALUES, _FLOATS, _ARRAYS), max_size=12
 )
-_SOURCE = st.dictionaries(st.integers(0, 12), _ROW, max_size=12)
 _SCHEMA = "id BIGINT, p STRING, v STRING, f DOUBLE, a ARRAY<INT>"
 _FOREIGN = st.sampled_from(
     [
@@ -46,7 +48,14 @@ _FOREIGN = st.sampled_from(
 )
 def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool) -> None:
     with as_if_large() if is_large else nullcontext():
-        follow(lake_factory(), histories, is_partitioned)
+        follow(lake_factory(), histories, partition_by=["p"] if is_partitioned else [])
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, _FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
+def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:
+    with as_if_large() if is_large else nullcontext():
+        follow(lake_factory(), histories, key=["id", "p"], partition_by=["p"], publish="progressive")
 
 
 @contextmanager
@@ -56,9 +65,8 @@ def as_if_large() -> Iterator[None]:
         yield
 
 
-def follow(lake: Any, histories: Any, is_partitioned: bool) -> None:
-    partition_by = ["p"] if is_partitioned else []
-    lake.apply(partition_by=partition_by, chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+def follow(lake: Any, histories: Any, **definition: Any) -> None:
+    lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0}, **definition)
     for number, (source, foreign) in enumerate(histories):
         rows = [(key, *values) for key, values in source.items()]
         lake.write(lake.spark.createDataFrame(rows, _SCHEMA))

@@ -77,6 +77,22 @@ def test_refresh_of_everything_brings_the_rest(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.parametrize("asked", [{"partitions": [SECOND, "2020-01-01"]}, {"from": THIRD}], ids=["a list", "a range"])
+def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):
+    table.refresh(**asked)
+
+    found = digests_of_main(table)
+    table.write("SELECT * FROM {t}".format(t=f"delta.`{table.root}/orders`"))
+    table.refresh(force=True)
+    assert found == digests_of_main(table)
+    assert sum(found.values()) > 4
+
+
+def digests_of_main(lake):
+    kept = lake.store.state(lake.store.table("orders").id).published_digests
+    return Counter(tuple(row) for row in lake.spark.read.parquet(kept.path).collect())
+
+
 def test_first_refresh_may_be_of_some_partitions(lake):
     lake.write(FIRST)
     lake.apply(partition_by=["on_day"], key=["id", "on_day"])

@@ -92,7 +92,7 @@ COMPRESSIONS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @pytest.mark.parametrize(
     ("format_", "content"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from airflow_mv_provider.core.fence import app_id, parse_note
 from airflow_mv_provider.runner import crash_points
+from tests.conftest import read_independently
 
 FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
 
@@ -66,8 +68,8 @@ def check_invariants(lake: Any, *, published: int | None = None) -> None:
     assert None not in keys
     assert lake.workspaces() == []
     table = lake.store.table("orders")
-    notes = [parse_note(c.userMetadata, table.uuid) for c in lake.sql("DESCRIBE HISTORY {t}")]
-    epochs = [note.epoch for note in reversed(notes) if note]
+    notes = [parse_note(c.get("userMetadata"), table.uuid) for c in log_of(lake, "commitInfo")]
+    epochs = [note.epoch for note in notes if note]
     assert epochs == sorted(epochs), "a commit of an older epoch follows a later one's"
     assert our_app_ids(lake) == {app_id(table.uuid)}
     if published is not None:
@@ -75,17 +77,16 @@ def check_invariants(lake: Any, *, published: int | None = None) -> None:
 
 
 def our_app_ids(lake: Any) -> set[str]:
-    log = f"{lake.root}/orders/_delta_log/*.json"
-    rows = lake.spark.read.schema("txn STRUCT<appId: STRING>").json(log).where("txn IS NOT NULL").collect()
-    return {row.txn.appId for row in rows}
+    return {txn["appId"] for txn in log_of(lake, "txn")}
+
+
+def log_of(lake: Any, action: str) -> list[dict[str, Any]]:
+    """Return the actions of one kind in main's log, oldest first, without Spark."""
+    commits = sorted((lake.root / "orders/_delta_log").glob("*.json"))
+    lines = (json.loads(line) for commit in commits for line in commit.read_text().splitlines())
+    return [line[action] for line in lines if action in line]
 
 
 def snapshots(lake: Any) -> list[list[tuple[Any, ...]]]:
     """Every version of main that a reader could have seen, as sorted rows."""
-    from airflow_mv_provider.spark.delta import read
-
-    found = []
-    for version in range(1, lake.versions() + 1):
-        rows = read(lake.spark, f"{lake.root}/orders", version)
-        found.append(sorted((tuple(row) for row in rows.select(*sorted(rows.columns)).collect()), key=repr))
-    return found
+    return [read_independently(lake.root / "orders", version) for version in range(1, lake.versions() + 1)]

@@ -18,7 +18,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("point", POINTS)
 def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, point):
     change_source(table)
@@ -36,7 +36,7 @@ def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, 
     check_invariants(table, published=2)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["fence.before", "seal.after", "progress.after", "publish.before", "publish.after", "staging_delete.after"]
 )
@@ -52,6 +52,7 @@ def test_twin_of_the_same_task_does_the_same_work_once(table, at_point, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_process
 def test_zombie_held_in_the_middle_of_the_publish_is_fenced_and_fails(table, at_point):
     change_source(table)
 
@@ -68,6 +69,7 @@ def test_zombie_held_in_the_middle_of_the_publish_is_fenced_and_fails(table, at_
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_process
 def test_foreign_append_during_the_commit_is_seen_and_corrected(table, at_point):
     change_source(table)
 

@@ -1,0 +1,68 @@
+"""The one Spark session of a test run: in this process, or with `--connect` on a real Spark Connect server.
+
+    .venv/bin/pytest --connect tests/engine tests/scenarios
+
+runs the tests of the engine once more, with a client that has no JVM of its own. Tests of what only a JVM in this
+process has are marked `in_process` and left out then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import small_tables
+from tests.connect import ConnectServer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("engines")
+    group.addoption("--connect", action="store_true", help="run the tests of the engine on a Spark Connect server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "in_process: needs a JVM in this process; left out with --connect")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--connect"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("in_process")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
+    if request.config.getoption("--connect"):
+        yield from _on_a_server(tmp_path_factory)
+    else:
+        yield from _in_this_process()
+
+
+def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from airflow_mv_provider.spark.session import connect_session
+
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    try:
+        server.wait()
+        yield connect_session(server.url)
+    finally:
+        server.kill()
+
+
+def _in_this_process() -> Iterator[Any]:
+    from airflow_mv_provider.spark.session import local_session
+
+    os.environ["AMV_SPARK_MASTER"] = "local[2]"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    confs = {name.replace(".", "_"): value for name, value in small_tables.CONFS.items()}
+    java_options, driver_memory = small_tables.JAVA_OPTIONS, small_tables.DRIVER_MEMORY
+    session = local_session("tests", driver_memory=driver_memory, java_options=java_options, **confs)
+    yield session
+    session.stop()
