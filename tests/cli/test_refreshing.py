@@ -160,7 +160,7 @@ def interrupt_at(monkeypatch):
     crash_points.arm(None)
 
 
-@pytest.mark.sample(2, of="real processes")
+@pytest.mark.sample(1, of="real processes")
 def test_a_killed_amv_is_recovered_by_another(amv, orders):
     """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
     killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
@@ -180,7 +180,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert amv("recover", "--json").document == {"recovered": []}
 
 
-@pytest.mark.sample(2, of="real processes")
+@pytest.mark.sample(1, of="real processes")
 def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
     running = _started(amv, "refresh", "orders")
     for line in running.stderr:
@@ -196,7 +196,7 @@ def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
     assert amv("status", "orders", "--json").document["is_lease_live"] is False
 
 
-@pytest.mark.sample(2, of="real processes")
+@pytest.mark.sample(1, of="real processes")
 def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv, orders):
     amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
     acquired(amv.store, amv.store.table("orders"), "elsewhere")
@@ -217,7 +217,7 @@ def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv,
     assert "Traceback" not in err
 
 
-@pytest.mark.sample(2, of="real processes")
+@pytest.mark.sample(1, of="real processes")
 def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
     amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
     own = acquired(amv.store, amv.store.table("orders"), "elsewhere")
@@ -234,7 +234,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
     assert is_equal_to_source(amv)
 
 
-@pytest.mark.sample(2, of="real processes")
+@pytest.mark.sample(1, of="real processes")
 def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
     killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
     killed.communicate()

@@ -18,7 +18,7 @@ from tests.conftest import read_independently
 from tests.connect import ConnectServer, connect
 
 __all__ = ["connect"]
-pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.sample(2, of="connect")]
 
 AMV = Path(sys.executable).with_name("amv")
 TABLES = """

@@ -11,7 +11,7 @@ from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from airflow_mv_provider.spark import rejected
 from tests.conftest import Crash, a_table
 from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(11, of="error table")]
 
 JSON = Files("raw/orders", format="json", schema="id INT, v STRING")
 CSV = Files("raw/orders", format="csv", schema="id INT, n INT, v STRING")

@@ -10,7 +10,7 @@ from tests.conftest import Crash
 from tests.scenarios.conftest import at_point, check_invariants, snapshots
 
 __all__ = ["at_point"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="progressive")]
 
 FIRST = "SELECT id, CAST(id % 2 AS INT) AS p, concat('v', id) AS v FROM range(20)"
 # Partition 0 changes, 1 goes with the rest, 9 is new.

@@ -9,7 +9,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import RefreshCancelledError, RefreshInProgressError, RefreshPausedError
 from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="queue")]
 
 
 @pytest.fixture

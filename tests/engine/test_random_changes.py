@@ -40,7 +40,7 @@ _FOREIGN = st.sampled_from(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3),
     is_partitioned=st.booleans(),
@@ -51,7 +51,7 @@ def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partition
         follow(lake_factory(), histories, partition_by=["p"] if is_partitioned else [])
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, _FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
 def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:
     with as_if_large() if is_large else nullcontext():

@@ -10,7 +10,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
 from tests.scenarios.conftest import check_invariants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(9, of="scope")]
 
 FIRST = """
     SELECT id, date_add(DATE'2013-01-01', CAST(id % 4 AS INT)) AS on_day, concat('v', id) AS v FROM range(40)

@@ -12,7 +12,7 @@ from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBroke
 from airflow_mv_provider.spark import digests
 from tests.conftest import Crash
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="sealed")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(12, of="sources")]
 
 SCHEMA = "id BIGINT, v STRING, amount DECIMAL(20,2)"
 WIDE = {"guards": {"max_deleted_fraction": 1.0}}

@@ -135,6 +135,7 @@ def test_odd_partition_values_survive(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [

@@ -18,7 +18,7 @@ from airflow_mv_provider.exceptions import (
 )
 from tests.conftest import a_table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(22, of="operators")]
 
 TASKS = ("begin", "stage", "merge", "cleanup")
 ALL_DONE = {"g.begin": "success", "g.stage": "success", "g.merge": "success", "g.cleanup": "success"}

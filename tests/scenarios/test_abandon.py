@@ -12,7 +12,7 @@ from airflow_mv_provider.exceptions import LeaseLostError, RefreshInProgressErro
 from tests.conftest import Crash
 from tests.scenarios.conftest import change_source, check_invariants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(4, of="abandon")]
 
 
 def die(lake, crash_at, point: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from tests.scenarios.conftest import change_source, check_invariants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="foreign writes")]
 
 
 @pytest.mark.parametrize(
