@@ -202,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--out", type=Path, help="write all figures there, as JSON")
     options = parser.parse_args()
     os.environ.setdefault("AMV_SPARK_MASTER", "local[2]")
@@ -216,8 +217,8 @@ def main() -> None:
         head = ("read", "overwrite", "merge", "refresh", "protocol", "read", "overwrite", "merge", "of overwrite")
         print("{:16} {:>7} {:>9} {:>7} {:>8} {:>8}   {:>7} {:>9} {:>7} {:>10}".format("", *head))
         found = {}
-        for case, condition in CASES.items():
-            found[case] = run_case(bench, condition, options.runs)
+        for case in options.case or CASES:
+            found[case] = run_case(bench, CASES[case], options.runs)
             print(shown(case, found[case]), flush=True)
         if options.out:
             about = {

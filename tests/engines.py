@@ -51,7 +51,9 @@ def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     server = ConnectServer(tmp_path_factory.mktemp("connect"))
     try:
         server.wait()
-        yield connect_session(server.url)
+        session = connect_session(server.url)
+        yield session
+        session.stop()  # at exit it would wait for a server that is gone
     finally:
         server.kill()
 

@@ -143,3 +143,18 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert "nobody answers at 127.0.0.1:1" in gone[1]["error"]["message"]
     assert "c4n4ry" not in str(gone)
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
+
+
+def test_tests_of_the_engine_pass_on_a_server():
+    """A client decides once that it speaks to a server: the tests run in a process of their own, with `--connect`."""
+    tests = ["tests/engine/test_refresh.py", "tests/engine/test_conflicts.py"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--connect", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:]
