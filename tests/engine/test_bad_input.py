@@ -610,3 +610,13 @@ def test_bad_function_is_refused(good, tmp_path, monkeypatch, text, callable_, e
 
     assert "password" not in str(raised)
     sys.modules.pop("bad_rows", None)
+
+
+def test_table_of_a_bad_function_goes_on_with_another_source(good):
+    good.apply(source=Function("no_such_module:rows"))
+    refused(good, SourceFunctionError)
+    good.apply()
+
+    good.refresh()
+
+    assert good.rows("orders") == good.rows("raw/orders")
