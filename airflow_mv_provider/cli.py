@@ -5,7 +5,7 @@ people, or with --json exactly one object. Progress, logs and problems go to std
 
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
 
-Only `refresh`, `recover` and `drop` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `recover` and `drop` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,19 @@ from airflow_mv_provider.core.request import parse_request
 from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata import migrations
-from airflow_mv_provider.report_text import error_text, history_text, refresh_text, status_text, statuses_text, table
+from airflow_mv_provider.report_text import (
+    error_text,
+    history_text,
+    plan_text,
+    refresh_text,
+    status_text,
+    statuses_text,
+    table,
+)
 from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
-from airflow_mv_provider.runner.options import scope_options
+from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
@@ -154,7 +162,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
-@scope_options
+@refresh_options
 @click.option(
     "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
     help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
@@ -166,6 +174,19 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
     with _refresher(settings) as refresher:
         report = refresh_answer(refresher, name, command_line_caller(), request, wait_s=wait_s)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="As if a refresh were asked to compare.")
+@refresh_options
+@_answering
+def plan(settings: Settings, name: str, **asked: Any) -> Answer:
+    """Show what a refresh would do now, which ways it could take and what each would cost. Reads no row."""
+    request = parse_request(asked)
+    with _refresher(settings) as refresher:
+        found = interruptibly(refresher, lambda: refresher.plan(name, request))
+    return Answer(asdict(found), plan_text(found))
 
 
 @main.command()

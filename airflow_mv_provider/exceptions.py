@@ -38,6 +38,7 @@
         ├── KeyMovedError              a row changed its partition where only whole partitions are brought into main
         ├── FrozenPartitionError       a partition older than `frozen_before` was asked for
         ├── GuardRefusedError          a guard refused the exact difference
+        ├── StrategyError              the strategy that a strict definition asks for cannot be taken
         ├── RefreshCancelledError      somebody asked for it to stop
         ├── RefreshFinishedError       the refresh this task belongs to has ended
         ├── RefreshPausedError         a person has paused the table
@@ -260,6 +261,11 @@ class FrozenPartitionError(TerminalError):
 class GuardRefusedError(TerminalError):
     code = "MV-GUARD"
     hint = "If the difference is right, refresh once with `--override` and the guard's name."
+
+
+class StrategyError(TerminalError):
+    code = "MV-STRATEGY"
+    hint = "Compare everything once with `--force`, or let the table fall back with `strict: false`."
 
 
 class RefreshCancelledError(TerminalError):

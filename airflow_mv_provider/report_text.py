@@ -9,6 +9,7 @@ from airflow_mv_provider.core.identifier import ERRORS_SUFFIX
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.metadata.queue import WaiterStatus
 from airflow_mv_provider.metadata.reader import TableStatus
 
@@ -22,6 +23,8 @@ def refresh_text(report: RefreshReport) -> str:
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
     if report.reason:
         lines.append(f"  reason    {shown(report.reason)}")
+    if report.strategy and report.estimates:
+        lines.append(f"  strategy  {_strategy(report)}")
     lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
     if report.frozen:
         names = ", ".join(partition_text(name) for name in report.frozen[:5])
@@ -47,6 +50,19 @@ def refresh_text(report: RefreshReport) -> str:
         lines += ["", *("  " + line for line in partitions_table(changed))]
         if unchanged := len(report.partitions) - len(changed):
             lines.append(f"  {unchanged} more {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
+    return "\n".join(lines)
+
+
+def plan_text(plan: RefreshPlan) -> str:
+    """Return what a refresh would do, and the ways that were judged."""
+    lines = [f"{plan.table}: {plan.strategy}", f"  reason    {shown(plan.reason)}", f"  source    {shown(plan.source)}"]
+    if plan.scope:
+        lines.append(f"  scope     {shown(plan.scope)}")
+    if plan.under_way:
+        lines.append(f"  now       {shown(plan.under_way)} is refreshing it")
+    if plan.estimates:
+        rows = [(e.strategy, "-" if e.seconds is None else f"{e.seconds:.1f} s", e.why) for e in plan.estimates]
+        lines += ["", *("  " + line for line in table(("way", "expected", "why"), rows, numbers_from=3))]
     return "\n".join(lines)
 
 
@@ -203,6 +219,16 @@ def _words(outcome: Outcome) -> str:
 
 def _identity(report: RefreshReport) -> str:
     return f"{report.refresh_id}, epoch {report.epoch}" if report.epoch else str(report.refresh_id)
+
+
+def _strategy(report: RefreshReport) -> str:
+    expected = next((e.seconds for e in report.estimates if e.strategy == report.strategy), None)
+    others = ", ".join(
+        f"{e.strategy} {'not possible' if e.seconds is None else f'{e.seconds:.1f} s'}"
+        for e in report.estimates
+        if e.strategy != report.strategy
+    )
+    return f"{report.strategy}, expected {'-' if expected is None else f'{expected:.1f} s'} ({others})"
 
 
 def _attempts(report: RefreshReport) -> list[str]:

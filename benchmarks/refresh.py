@@ -1,15 +1,14 @@
 """What a refresh costs beside the other ways to keep a table equal to its source; all in one run, as ratios.
 
-    make bench                     scale 0.1, a few minutes
+    make bench                     the grid at scale 0.1: a quarter of an hour
     make bench SCALE=1 RUNS=3      for the record: scale 1, medians of three
 
-Data: TPC-H lineitem (PyPI `tpchgen-cli`), 6 million rows at scale 1, key (l_orderkey, l_linenumber), no partitions, the
-source a Delta table and so pinned by its version. Ways: read the source once (the floor), overwrite the table, MERGE
-everything (update all, insert, delete not matched by source), and a refresh. Cases: nothing changed but the source has
-to be read, 1 % of the rows scattered over the table, the most recent dates only, every row.
+Ways: read the source once (the floor), overwrite the table, MERGE everything (dbt's way), MERGE with a change
+condition, and a refresh. Each brings a main of its own up to the source; all have to be equal to it afterwards. The
+sources are Delta tables, so pinned by their version; with a change data feed where a setting says so.
 
-Each way starts from the same main: a copy of the state before the case. A refresh is timed whole: minting, both state
-writes and the fence, staging, comparison, publish and cleaning; "protocol" is what of that is not Spark's work on rows.
+A refresh is timed whole: minting, state writes, the fence, staging, comparison, publish and cleaning. "protocol" is
+what of that is not Spark's work on rows.
 """
 
 from __future__ import annotations
@@ -20,16 +19,19 @@ import os
 import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from airflow_mv_provider import __version__
+from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.table import Guards, RefreshableTable
 from airflow_mv_provider.runner import crash_points
@@ -37,95 +39,170 @@ from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.spark.session import local_session
+from benchmarks.data import CASES, TABLES, Table, rows, statements
 
-KEY = ("l_orderkey", "l_linenumber")
-CASES = {
-    "nothing changed": None,
-    "1 % scattered": "pmod(xxhash64(l_orderkey, l_linenumber), 100) = 7",
-    "recent dates": "l_shipdate >= date'1998-11-01'",
-    "every row": "true",
-}
+WAYS = ("read", "overwrite", "merge", "merge_if", "refresh")
+LAYOUTS = ("none", "months", "hash")
 PROTOCOL = {"acquire", "create_main", "fence", "seal", "progress", "published", "staging_delete", "normal"}
+FEED = "'delta.enableChangeDataFeed' = 'true'"
 
 
+@dataclass(frozen=True)
+class Setting:
+    """One table in one layout: everything that is the same for all cases of it."""
+
+    table: str
+    layout: str = "none"
+    publish: str = "atomic"
+    has_feed: bool = False
+
+    def describe(self) -> str:
+        return ", ".join(
+            filter(
+                None,
+                (
+                    self.table,
+                    {"none": "", "months": "natural partitions", "hash": "hash partitions"}[self.layout],
+                    "" if self.publish == "atomic" else self.publish,
+                    "change data feed" if self.has_feed else "",
+                ),
+            )
+        )
+
+
+GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
+    (Setting("lineitem"), CASES),
+    (Setting("lineitem", has_feed=True), ("1 % scattered", "RF1 and RF2")),
+    (Setting("lineitem", "months"), ("nothing changed", "1 % scattered", "recent rows")),
+    (Setting("lineitem", "months", "progressive"), ("1 % scattered", "recent rows")),
+    (Setting("lineitem", "hash"), ("1 % scattered",)),
+    (Setting("orders"), ("nothing changed", "1 % scattered", "RF1 and RF2")),
+    (Setting("small"), ("nothing new", "nothing changed", "1 % scattered")),
+    (Setting("wide"), ("nothing changed", "1 % scattered")),
+    (Setting("skewed", "months"), ("nothing changed", "1 % scattered")),
+)
+
+
+@dataclass
+class Measured:
+    """One case of one setting. `seconds` are medians; `bytes` are of data files and deletion vectors added."""
+
+    setting: str
+    case: str
+    seconds: dict[str, float]
+    all_seconds: dict[str, list[float]]
+    bytes: dict[str, int]
+    bytes_staging: int
+    files: dict[str, int]
+    peak_mb: dict[str, int]
+    rows_changed: int
+    strategy: str | None
+    phase_seconds: dict[str, float]
+    expected_seconds: float | None
+
+
+@dataclass
 class Bench:
     """One warehouse with a source, and a main for each way."""
 
-    def __init__(self, root: Path, scale: float) -> None:
-        self.root = root
-        self.spark = local_session("bench")
-        self.source = root / "raw/lineitem"
-        self.protocol_seconds = 0.0
-        raw = root / "tpch"
-        generator = Path(sys.executable).parent / "tpchgen-cli"
-        command = [str(generator), "parquet", "--scale-factor", str(scale), "--output-dir", str(raw), "--tables"]
-        subprocess.run([*command, "lineitem"], check=True, capture_output=True)
-        rows = self.spark.read.parquet(str(raw / "lineitem.parquet")).repartition(8)
-        rows.write.format("delta").save(str(self.source))
-        settings = Settings(f"sqlite:///{root / 'mv.db'}", str(root))
+    root: Path
+    setting: Setting
+    scale: float
+    spark: Any
+    protocol_seconds: float = 0.0
+    table: Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = TABLES[self.setting.table]
+        columns = "*" if self.setting.layout != "months" else f"*, {self.table.month} AS part"
+        found = rows(self.spark, self.table, self.scale, self.root / "tpch").selectExpr(*columns.split(", ", 1))
+        found.write.format("delta").save(str(self.root / "raw/source"))
+        if self.setting.has_feed:
+            self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({FEED})", "raw/source")
+        settings = Settings(f"sqlite:///{self.root / 'mv.db'}", str(self.root))
         self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
         self.refresher.apply(
             RefreshableTable(
                 name="refreshed",
-                source=DeltaSource("raw/lineitem"),
-                key=KEY,
+                source=DeltaSource("raw/source"),
+                key=self.table.key,
+                partition_by=self._partition_by,
+                hash_partitions=16 if self.setting.layout == "hash" else None,
+                publish=self.setting.publish,
+                chunk_rows=1_000_000 if self.setting.publish == "progressive" else 50_000_000,
                 guards=Guards(max_deleted_fraction=1.0),
             )
         )
-        self.refresher.refresh("refreshed", command_line_caller())
-        properties = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-        for way in ("overwritten", "merged"):
-            self.spark.sql(
-                f"CREATE TABLE {self.at(way)} USING delta {properties} AS SELECT * FROM {self.at('raw/lineitem')}"
+        partitioned = f"PARTITIONED BY ({self._partition_by[0]})" if self._partition_by else ""
+        for way in ("overwrite", "merge", "merge_if"):
+            self.sql(
+                f"CREATE TABLE {{t}} USING delta {partitioned} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') "
+                f"AS SELECT * FROM {self.at('raw/source')}",
+                way,
             )
+        self.first = timed(lambda: self.refresher.refresh("refreshed", command_line_caller()))[0]
+
+    @property
+    def _partition_by(self) -> tuple[str, ...]:
+        return ("part",) if self.setting.layout == "months" else ()
 
     def at(self, place: str) -> str:
         return f"delta.`{self.root / place}`"
 
-    def change(self, condition: str | None) -> None:
-        """Commit a change to the source; without a condition, one that touches no row, so that it has to be read."""
-        table = self.at("raw/lineitem")
-        if condition is None:
-            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('bench.run' = '{time.time()}')")
-        else:
-            self.spark.sql(
-                f"UPDATE {table} SET l_quantity = l_quantity + 1, l_comment = reverse(l_comment) WHERE {condition}"
-            )
+    def sql(self, text: str, place: str) -> None:
+        self.spark.sql(text.format(t=self.at(place))).collect()
 
     def read(self) -> None:
-        self.spark.read.format("delta").load(str(self.source)).write.format("noop").mode("overwrite").save()
+        self._source().write.format("noop").mode("overwrite").save()
 
     def overwrite(self) -> None:
-        rows = self.spark.read.format("delta").load(str(self.source))
-        rows.write.format("delta").mode("overwrite").save(str(self.root / "overwritten"))
+        self._source().write.format("delta").mode("overwrite").save(str(self.root / "overwrite"))
 
     def merge(self) -> None:
-        match = " AND ".join(f"t.{column} = s.{column}" for column in KEY)
-        self.spark.sql(
-            f"MERGE INTO {self.at('merged')} t USING {self.at('raw/lineitem')} s ON {match} "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE"
-        ).collect()
+        self._merge("merge", "")
 
-    def refresh(self) -> dict[str, Any]:
+    def merge_if(self) -> None:
+        """MERGE what differs in a hash of the row, as dbt's check strategy does."""
+        self._merge("merge_if", " AND xxhash64(t.*) <> xxhash64(s.*)")
+
+    def refresh(self, request: Request) -> dict[str, Any]:
         with self._protocol_timed():
-            report = self.refresher.refresh("refreshed", command_line_caller())
+            report = self.refresher.refresh("refreshed", command_line_caller(), request)
         return report.to_json()
 
-    def bytes_added(self, place: str, since: int) -> int:
-        """Sum up the sizes of the data files and deletion vectors that commits after `since` added."""
+    def added(self, way: str, since: int) -> tuple[int, int]:
+        """Return the bytes and the number of data files and deletion vectors that commits after `since` added."""
+        place = "refreshed" if way == "refresh" else way
         log = self.root / place / "_delta_log"
-        names = (log / f"{version:020}.json" for version in range(since + 1, self.version(place) + 1))
-        total = 0
+        names = (log / f"{version:020}.json" for version in range(since + 1, self.version(way) + 1))
+        sizes = []
         for line in (line for name in names for line in name.read_text().splitlines()):
-            add = json.loads(line).get("add")
-            if add and add.get("deletionVector"):
-                total += add["deletionVector"]["sizeInBytes"]
-            elif add:
-                total += add["size"]
-        return total
+            if add := json.loads(line).get("add"):
+                vector = add.get("deletionVector")
+                sizes.append(vector["sizeInBytes"] if vector else add["size"])
+        return sum(sizes), len(sizes)
 
-    def version(self, place: str) -> int:
+    def version(self, way: str) -> int:
+        place = "refreshed" if way == "refresh" else way
         return int(self.spark.sql(f"DESCRIBE HISTORY {self.at(place)} LIMIT 1").collect()[0].version)
+
+    def check_equal(self, ways: Sequence[str]) -> None:
+        """A fast way that is wrong is not measured: all mains must hold the source's rows."""
+        hashed = "SELECT count(*) AS n, bit_xor(xxhash64(*)) AS x FROM "
+        wanted = self.spark.sql(hashed + self.at("raw/source")).collect()
+        for place in ("refreshed" if way == "refresh" else way for way in ways if way != "read"):
+            assert self.spark.sql(hashed + self.at(place)).collect() == wanted, place
+
+    def _source(self) -> Any:
+        return self.spark.read.format("delta").load(str(self.root / "raw/source"))
+
+    def _merge(self, way: str, condition: str) -> None:
+        match = " AND ".join(f"t.{column} = s.{column}" for column in self.table.key)
+        self.sql(
+            f"MERGE INTO {{t}} t USING {self.at('raw/source')} s ON {match} WHEN MATCHED{condition} THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            way,
+        )
 
     @contextmanager
     def _protocol_timed(self) -> Iterator[None]:
@@ -147,89 +224,137 @@ class Bench:
             crash_points.arm(None)
 
 
+class Memory:
+    """The most memory that this process's JVM has held since `reset`; heap and all else."""
+
+    def __init__(self, spark: Any) -> None:
+        self._proc = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}")
+
+    def reset(self) -> None:
+        with suppress(OSError):
+            (self._proc / "clear_refs").write_text("5")
+
+    def peak_mb(self) -> int:
+        for line in (self._proc / "status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) // 1024
+        return 0
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     began = time.monotonic()
     result = work()
     return time.monotonic() - began, result
 
 
-def run_case(bench: Bench, condition: str | None, runs: int) -> dict[str, Any]:
-    """Run one case `runs` times; every time the source changes, and every way brings its own main up to it."""
-    seconds: dict[str, list[float]] = {way: [] for way in ("read", "overwrite", "merge", "refresh", "protocol")}
-    figures: dict[str, Any] = {}
-    for _ in range(runs):
-        bench.change(condition)
-        before = {place: bench.version(place) for place in ("overwritten", "merged", "refreshed")}
-        for way, work in (("read", bench.read), ("overwrite", bench.overwrite), ("merge", bench.merge)):
-            seconds[way].append(timed(work)[0])
-        spent, report = timed(bench.refresh)
-        seconds["refresh"].append(spent)
+def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[str]) -> Measured:
+    """Run one case; every time the source changes, and every way brings its own main up to it."""
+    seconds: dict[str, list[float]] = {way: [] for way in (*WAYS, "protocol")}
+    peaks: dict[str, int] = {}
+    # Forced where nothing changed but the source has to be read all the same.
+    request = Request(force=case == "nothing changed")
+    report: dict[str, Any] = {}
+    before: dict[str, int] = {}
+    for number in range(runs):
+        for statement in statements(bench.table, case, number):
+            bench.sql(statement, "raw/source")
+        before = {way: bench.version(way) for way in WAYS[1:]}
+        for way in ways:
+            work: Callable[[], Any] = (lambda: bench.refresh(request)) if way == "refresh" else getattr(bench, way)
+            memory.reset()
+            spent, report = timed(work)
+            seconds[way].append(spent)
+            peaks[way] = max(peaks.get(way, 0), memory.peak_mb())
         seconds["protocol"].append(bench.protocol_seconds)
-        figures = {
-            "rows_changed": report["rows_inserted"] + report["rows_updated"] + report["rows_deleted"],
-            "phase_seconds": report["phase_seconds"],
-            "bytes_overwrite": bench.bytes_added("overwritten", before["overwritten"]),
-            "bytes_merge": bench.bytes_added("merged", before["merged"]),
-            "bytes_refresh": bench.bytes_added("refreshed", before["refreshed"]),
-            "bytes_staging": report["bytes_staging"],
-        }
-        check_equal(bench)
-    return figures | {
-        "seconds": {way: statistics.median(each) for way, each in seconds.items()},
-        "all_seconds": seconds,
-    }
-
-
-def check_equal(bench: Bench) -> None:
-    """A fast way that is wrong is not measured: all three mains must hold the source's rows."""
-    hashed = "count(*) AS n, bit_xor(xxhash64(*)) AS x"
-    wanted = bench.spark.sql(f"SELECT {hashed} FROM {bench.at('raw/lineitem')}").collect()
-    for place in ("overwritten", "merged", "refreshed"):
-        assert bench.spark.sql(f"SELECT {hashed} FROM {bench.at(place)}").collect() == wanted, place
-
-
-def shown(case: str, found: dict[str, Any]) -> str:
-    s = found["seconds"]
-    ratio = {way: s["refresh"] / s[way] for way in ("read", "overwrite", "merge")}
-    part = found["bytes_refresh"] / found["bytes_overwrite"]
-    return (
-        f"{case:16} {s['read']:7.1f} {s['overwrite']:9.1f} {s['merge']:7.1f} {s['refresh']:8.1f} {s['protocol']:8.2f}"
-        f"   {ratio['read']:5.1f} × {ratio['overwrite']:7.2f} × {ratio['merge']:5.2f} × {part:10.1%}"
+        bench.check_equal(ways)
+    added = {way: bench.added(way, before[way]) for way in WAYS[1:] if way in ways}
+    estimates = {each["strategy"]: each["seconds"] for each in report["estimates"]}
+    return Measured(
+        bench.setting.describe(),
+        case,
+        {way: statistics.median(each) for way, each in seconds.items() if each},
+        {way: each for way, each in seconds.items() if each},
+        {way: size for way, (size, _) in added.items()},
+        report["bytes_staging"],
+        {way: files for way, (_, files) in added.items()},
+        peaks,
+        report["rows_inserted"] + report["rows_updated"] + report["rows_deleted"],
+        report["strategy"],
+        report["phase_seconds"],
+        estimates.get(report["strategy"]),
     )
+
+
+_HEAD = ("read", "overwrite", "merge", "merge if", "refresh", "protocol", "read", "overwrite", "merge")
+
+
+def head() -> str:
+    names = " ".join(f"{name:>9}" for name in _HEAD[:6]) + "   " + " ".join(f"{name:>11}" for name in _HEAD[6:])
+    left = f"{'':16} seconds{'':52}   refresh, times as long as"
+    return f"{left}\n{'':16} {names}   {'bytes':>7} {'files':>6}  strategy"
+
+
+def shown(found: Measured) -> str:
+    s = found.seconds
+    times = " ".join(f"{s[way]:9.2f}" if way in s else f"{'-':>9}" for way in (*WAYS, "protocol"))
+    ratios = " ".join(
+        f"{s['refresh'] / s[way]:9.2f} ×" if way in s else f"{'-':>11}" for way in ("read", "overwrite", "merge")
+    )
+    part = f"{found.bytes['refresh'] / found.bytes['overwrite']:7.1%}" if found.bytes.get("overwrite") else f"{'-':>7}"
+    return f"{found.case:16} {times}   {ratios}   {part} {found.files['refresh']:6}  {found.strategy}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--table", action="append", choices=TABLES, help="measure only this table; may be repeated")
+    parser.add_argument("--layout", choices=LAYOUTS)
+    parser.add_argument("--publish", choices=("atomic", "progressive"))
+    parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
-    parser.add_argument("--out", type=Path, help="write all figures there, as JSON")
+    parser.add_argument("--way", action="append", choices=WAYS, help="measure only this way beside the refresh")
+    parser.add_argument("--out", type=Path, help="write all figures there, as JSON, and a plot beside it")
     options = parser.parse_args()
     os.environ.setdefault("AMV_SPARK_MASTER", "local[2]")
     os.environ.setdefault("AMV_DRIVER_MEMORY", "8g")
-    root = Path(tempfile.mkdtemp(prefix="amv-bench-"))
-    try:
-        print(f"TPC-H lineitem at scale {options.scale:g}, medians of {options.runs}, {os.environ['AMV_SPARK_MASTER']}")
-        bench = Bench(root, options.scale)
-        for work in (bench.read, bench.overwrite, bench.merge):
-            work()  # every way warm before the first is timed
-        print(f"{'':16} {'seconds':>7}{'':38}   refresh compared with{'':12} bytes to main,")
-        head = ("read", "overwrite", "merge", "refresh", "protocol", "read", "overwrite", "merge", "of overwrite")
-        print("{:16} {:>7} {:>9} {:>7} {:>8} {:>8}   {:>7} {:>9} {:>7} {:>10}".format("", *head))
-        found = {}
-        for case in options.case or CASES:
-            found[case] = run_case(bench, CASES[case], options.runs)
-            print(shown(case, found[case]), flush=True)
-        if options.out:
-            about = {
-                "scale": options.scale,
-                "runs": options.runs,
-                "version": __version__,
-                "python": platform.python_version(),
-            }
-            options.out.write_text(json.dumps(about | {"cases": found}, indent=1) + "\n")
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    print(f"TPC-H at scale {options.scale:g}, medians of {options.runs}, {os.environ['AMV_SPARK_MASTER']}")
+    spark = local_session("bench")
+    memory, found = Memory(spark), list[Measured]()
+    ways = [way for way in WAYS if way == "refresh" or options.way is None or way in options.way]
+    for setting, cases in GRID:
+        chosen = [case for case in cases if options.case is None or case in options.case]
+        is_wanted = (
+            (options.table is None or setting.table in options.table)
+            and options.layout in (None, setting.layout)
+            and options.publish in (None, setting.publish)
+            and options.feed in (None, setting.has_feed)
+        )
+        if not is_wanted or not chosen:
+            continue
+        root = Path(tempfile.mkdtemp(prefix="amv-bench-"))
+        try:
+            bench = Bench(root, setting, options.scale, spark)
+            for way in ("read", "overwrite", "merge", "merge_if"):
+                if way in ways:
+                    getattr(bench, way)()  # every way warm before the first is timed
+            print(f"\n{setting.describe()}; first refresh {bench.first:.1f} s\n{head()}")
+            for case in chosen:
+                found.append(run_case(bench, memory, case, options.runs, ways))
+                print(shown(found[-1]), flush=True)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+    if options.out:
+        about = {
+            "scale": options.scale,
+            "runs": options.runs,
+            "version": __version__,
+            "python": platform.python_version(),
+        }
+        options.out.write_text(json.dumps(about | {"cases": [asdict(each) for each in found]}, indent=1) + "\n")
+        from benchmarks.plot import plot
+
+        plot(options.out)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_mv_provider.core.guard import NAMES as GUARDS
+from airflow_mv_provider.core.request import STRATEGIES
 from airflow_mv_provider.operators.refresh import RefreshTableOperator
 
 with DAG(
@@ -61,6 +62,13 @@ with DAG(
             type="boolean",
             title="Read only",
             description="Work out and report the differences, write nothing.",
+        ),
+        "strategy": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, *STRATEGIES],
+            title="Strategy",
+            description="How the table is brought up to date; empty is as its definition says.",
         ),
         "overrides": Param(
             [],

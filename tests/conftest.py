@@ -235,3 +235,19 @@ def crash_at() -> Iterator[Callable[[str], None]]:
 
     yield arm
     crash_points.arm(None)
+
+
+@pytest.fixture
+def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
+    """Run an action once, in the place of `point`, in the middle of whatever refresh passes it first."""
+
+    def arm(point: str, action: Callable[[], None]) -> None:
+        def reach(reached: str) -> None:
+            if reached == point:
+                crash_points.arm(None)
+                action()
+
+        crash_points.arm(reach)
+
+    yield arm
+    crash_points.arm(None)

@@ -99,7 +99,7 @@ def test_commands_of_the_readme_exist() -> None:
 
     commands = set(re.findall(r"^    amv (\w+)", README, flags=re.MULTILINE))
 
-    assert commands == {"apply", "refresh", "status", "history"}
+    assert commands == {"apply", "plan", "refresh", "status", "history"}
     assert commands <= set(main.commands)
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"make (\w+)", README):

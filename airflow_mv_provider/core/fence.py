@@ -16,7 +16,7 @@ from typing import Literal
 _EPOCH_SHIFT = 20  # a million commits per epoch
 
 # Operations that leave every row as it was. What is not named here is taken for a change of data.
-_KEEPS_DATA = frozenset(
+KEEPS_DATA = frozenset(
     {
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CLUSTER BY", "COMPUTE STATS", "ANALYZE"),
         *(
@@ -104,7 +104,7 @@ class Commit:
         """True if this commit is known to leave every row as it was."""
         if self.note is not None:
             return self.note.step == "fence"
-        return self.operation in _KEEPS_DATA
+        return self.operation in KEEPS_DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ class Standing:
     @property
     def bytes_added(self) -> int:
         """Bytes of data files that this refresh's commits added."""
-        return sum(int(c.metrics.get("numTargetBytesAdded", 0)) for c in self.published)
+        names = ("numTargetBytesAdded", "numOutputBytes")  # of a MERGE, of an overwrite
+        return sum(int(c.metrics.get(name, 0)) for c in self.published for name in names)
 
 
 class Move(StrEnum):

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import MvError
 
@@ -63,6 +64,7 @@ class ErrorReport:
 class RefreshReport:
     """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase.
 
+    estimates : the strategies that were judged, the chosen one first; `phase_seconds` is what it came to
     scope  : which partitions it covered; None is all of them
     frozen : the first partitions that differ and were left, because they are frozen
     schema_changes : what became of columns that are not main's, in words
@@ -76,6 +78,7 @@ class RefreshReport:
     epoch: int = 0
     strategy: str | None = None
     reason: str | None = None
+    estimates: tuple[Estimate, ...] = ()
     trigger: str | None = None
     user: str | None = None
     lower: int | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import xor
 
+from airflow_mv_provider.core.cost import Way
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.schema import Column
 
@@ -85,6 +86,8 @@ class Seal:
     num_buckets : buckets of keys in each partition, a power of two
     columns     : that were read, as main will have them
     rejected    : the records that cannot be rows of main
+    strategy    : how main is brought up to date, as long as nobody else changes it
+    changes     : corrections that a feed of changes came to; good only for main as of the last publish
     """
 
     rows: str | None
@@ -94,6 +97,8 @@ class Seal:
     partitions: tuple[SealedPartition, ...]
     columns: tuple[Column, ...] = ()
     rejected: Rejected = Rejected()
+    strategy: Way = "corrections"
+    changes: str | None = None
 
     @property
     def num_rows(self) -> int:

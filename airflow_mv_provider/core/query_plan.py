@@ -79,6 +79,18 @@ def unpinned_relation(explained: str) -> str | None:
     return None
 
 
+def is_row_by_row(explained: str) -> bool:
+    """True if a plan does nothing but take each row of one relation and compute columns from it.
+
+    explained : the answer to EXPLAIN EXTENDED of a projection; what is not understood is not
+    """
+    found = _ANALYZED.search(explained)
+    lines = found.group(1).split("\n")[1:] if found else []  # the first tells the columns
+    return len(lines) > 1 and all(
+        re.fullmatch(r"(?:\s*\+- )?(?:Project \[.*\]|SubqueryAlias .*|Relation(?:V2)?\b.*)", line) for line in lines
+    )
+
+
 def _nodes(tree: str) -> Iterator[_Node]:
     """Return the tree's nodes in its order, without lines that only continue one: a text may have line breaks."""
     for line in tree.split("\n"):

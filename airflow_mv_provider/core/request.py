@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.scope import EVERYTHING, Scope, asked_scope
+from airflow_mv_provider.core.table import Wanted
 from airflow_mv_provider.exceptions import DefinitionError
+
+STRATEGIES: tuple[Wanted, ...] = get_args(Wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Request:
     overrides     : names of guards set aside for this refresh
     force         : compare even if the source says that nothing is new
     scope         : the partitions to look at; nothing outside is changed
+    strategy      : how main is brought up to date this time; None as the definition says
     is_stale_only : leave out what refreshes of some partitions have brought to the source's present state already
 
     raises : DefinitionError, for a value that is not what it has to be
@@ -33,11 +37,14 @@ class Request:
     force: bool = False
     scope: Scope = EVERYTHING
     is_stale_only: bool = False
+    strategy: Wanted | None = None
 
     def __post_init__(self) -> None:
         for name in ("read_only", "force", "is_stale_only"):
             if not isinstance(getattr(self, name), bool):
                 raise refused(name, getattr(self, name), "Use true or false.")
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            raise refused("strategy", self.strategy, f"Strategies: {', '.join(STRATEGIES)}.")
         for guard in self.overrides:
             if guard not in GUARD_NAMES:
                 raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
@@ -51,7 +58,7 @@ AS_USUAL = Request()
 def parse_request(params: Mapping[str, Any]) -> Request:
     """Return what a run's params ask for; unknown ones are somebody else's.
 
-    params : read_only, overrides, force, partitions, from, until, stale; each may be missing or None
+    params : read_only, overrides, force, partitions, from, until, stale, strategy; each may be missing or None
     raises : DefinitionError
     """
     overrides = params.get("overrides") or ()
@@ -65,6 +72,7 @@ def parse_request(params: Mapping[str, Any]) -> Request:
         force=_flag(params, "force"),
         scope=asked_scope(partitions, params.get("from"), params.get("until")),
         is_stale_only=_flag(params, "stale"),
+        strategy=params.get("strategy"),
     )
 
 
@@ -86,6 +94,7 @@ def combined(written: Request, run: Request) -> Request:
         force=written.force or run.force,
         scope=run.scope if written.scope.is_everything else written.scope,
         is_stale_only=written.is_stale_only or run.is_stale_only,
+        strategy=run.strategy or written.strategy,
     )
 
 

@@ -1,22 +1,119 @@
-"""Which way a refresh takes, and why: said once, stored in the history."""
+"""Which way a refresh takes, and why: chosen once from what is known before reading, stored in the history.
+
+    skip         the source and main are as the last publish left them: nothing is read
+    incremental  the source lists its changes since the last publish: they alone are read
+    corrections  the source is read and compared with main; what differs is merged
+    replace      most rows differ: main is overwritten, in one fenced commit
+
+All but skip leave the same main. What cannot be taken says why; of what can, the cheapest by `core.cost` is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
+from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.cost import Estimate, Past, Way
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.table import RefreshableTable, Wanted
+from airflow_mv_provider.exceptions import StrategyError
 
-Strategy = Literal["skip", "corrections"]
+Strategy = Literal["skip", "incremental", "corrections", "replace"]
+WAYS: tuple[Way, ...] = get_args(Way)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy with its reason, a sentence for people."""
+    """A strategy with its reason, a sentence for people; and all that were judged, the chosen one first.
+
+    wanted : what the definition or whoever asked for the refresh wants
+    """
 
     strategy: Strategy
     reason: str
+    estimates: tuple[Estimate, ...] = ()
+    wanted: Wanted = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """What a refresh would do if it began now.
+
+    scope     : the partitions, in words; None is all of them
+    under_way : who is refreshing the table now, if somebody is
+    """
+
+    table: str
+    strategy: Strategy
+    reason: str
+    source: str
+    scope: str | None
+    under_way: str | None
+    estimates: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanges:
+    """What a source's own log says of the time since the last publish, read without a row.
+
+    at_most       : rows that may have changed; None where it does not say
+    feed_obstacle : why the changes themselves cannot be asked for; None if they can
+    """
+
+    at_most: int | None
+    feed_obstacle: str | None
+
+    @property
+    def is_none(self) -> bool:
+        """True if no row can have changed."""
+        return self.at_most == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of a table before a refresh reads anything.
+
+    num_rows     : of main, as of the last publish; None before the first
+    must_compare : why main has to be compared with all of the source; None if it is as it was published
+    has_digests  : main's digests of the last publish are kept
+    changes      : what the source says of itself since then; None where it says nothing
+    has_failed   : the last refresh took its changes alone, and failed: whatever it was, comparing mends it
+    """
+
+    scope: Scope
+    num_rows: int | None
+    must_compare: str | None
+    has_digests: bool
+    changes: SourceChanges | None
+    past: tuple[Past, ...] = ()
+    has_failed: bool = False
+
+
+def past_of(reports: Sequence[RefreshReport]) -> tuple[Past, ...]:
+    """Return what a table's history tells of the costs of refreshing all of it.
+
+    reports : newest first
+    """
+    return tuple(
+        Past(way, num_rows, r.rows_inserted + r.rows_updated + r.rows_deleted, sum(r.phase_seconds.values()))
+        for r in reports
+        for way in WAYS
+        if r.strategy == way and r.outcome is Outcome.PUBLISHED and r.scope is None and r.phase_seconds
+        if (num_rows := r.rows_updated + r.rows_deleted + r.rows_unchanged)
+    )
+
+
+def has_failed(reports: Sequence[RefreshReport]) -> bool:
+    """True if the last refresh that did anything was incremental, and failed.
+
+    reports : newest first
+    """
+    last = next((r for r in reports if r.outcome in (Outcome.PUBLISHED, Outcome.FAILED)), None)
+    return last is not None and last.outcome is Outcome.FAILED and last.strategy == "incremental"
 
 
 def compare_reason(
@@ -45,6 +142,60 @@ def compare_reason(
     return doubt
 
 
+def choose(table: RefreshableTable, wanted: Wanted, situation: Situation, reason: str) -> Choice:
+    """Choose how to bring main up to date with a source that may be new.
+
+    wanted : what the definition or whoever asks wants; "auto" takes the cheapest
+    reason : why there is something to do at all
+    raises : StrategyError, when the definition is strict and what is wanted cannot be taken
+    """
+    if situation.num_rows is None and wanted in ("auto", "incremental"):
+        is_empty = not table.adopt and replace_obstacle(table, situation.scope) is None
+        return Choice("replace" if is_empty else "corrections", reason, (), wanted)
+    judged = {way: _judged(way, table, situation) for way in WAYS}
+    possible = [each for each in judged.values() if each.seconds is not None]
+    if not cost.is_worth_replacing(situation.num_rows or 0, _num_changes(situation)):
+        possible = [each for each in possible if each.strategy != "replace"]
+    best = min(possible, key=lambda each: each.seconds or 0.0)
+    chosen, said = best, reason
+    if wanted != "auto":
+        chosen, said = judged[wanted], f"{reason}; {wanted} is asked for"
+        if chosen.seconds is None:
+            if table.strict:
+                raise StrategyError(table.name, f"{wanted} cannot be taken: {chosen.why}.", wanted=wanted)
+            chosen, said = judged["corrections"], f"{reason}; {wanted} cannot be taken: {judged[wanted].why}"
+    others = tuple(_beside(each, chosen) for each in judged.values() if each is not chosen)
+    return Choice(chosen.strategy, said, (replace(chosen, why="chosen"), *others), wanted)
+
+
+def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
+    """Say why main cannot be overwritten as a whole, or None if it can."""
+    if table.publish == "progressive":
+        return "a progressive refresh commits part by part"
+    if not scope.is_everything:
+        return "only some partitions are refreshed"
+    return "frozen partitions stay as they are" if table.frozen_before is not None else None
+
+
+def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
+    """Say why the source's changes alone do not tell what main lacks, or None if they do."""
+    if situation.must_compare is not None:
+        return situation.must_compare
+    if found := replace_obstacle(table, situation.scope):
+        return found
+    if table.on_conflict != "fail":
+        return f"on_conflict: {table.on_conflict} chooses between rows that did not change, too"
+    if table.errors is not None:
+        return "records for the error table are looked for in all of the source"
+    if situation.has_failed:
+        return "the last refresh took the changes alone, and failed"
+    if situation.changes is None:
+        return "the source does not list its changes"
+    if situation.changes.feed_obstacle is not None:
+        return situation.changes.feed_obstacle
+    return None if situation.has_digests else "main's digests of the last publish are not kept"
+
+
 def is_copied(table: RefreshableTable) -> bool:
     """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
 
@@ -55,3 +206,30 @@ def is_copied(table: RefreshableTable) -> bool:
     """
     is_pinned = isinstance(table.source, DeltaSource) and table.source.doubt is None
     return not is_pinned or table.on_conflict == "ignore"
+
+
+def _judged(way: Way, table: RefreshableTable, situation: Situation) -> Estimate:
+    obstacle = None
+    if way == "incremental":
+        obstacle = feed_obstacle(table, situation)
+    if way == "replace":
+        obstacle = replace_obstacle(table, situation.scope)
+    if obstacle is not None:
+        return Estimate(way, None, obstacle)
+    num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
+    expected = cost.seconds(way, num_rows, num_changes) * cost.factor(way, situation.past)
+    return Estimate(way, round(expected, 1), f"{num_changes:,} of {num_rows:,} rows expected to change")
+
+
+def _num_changes(situation: Situation) -> int:
+    at_most = situation.changes.at_most if situation.changes else None
+    return cost.expected_changes(situation.num_rows or 0, at_most, situation.past)
+
+
+def _beside(other: Estimate, chosen: Estimate) -> Estimate:
+    if other.seconds is None or chosen.seconds is None:
+        return other
+    if other.seconds >= chosen.seconds:
+        return replace(other, why=f"{other.seconds - chosen.seconds:.1f} s more")
+    why = "not worth the exact counts" if other.strategy == "replace" else "not asked for"
+    return replace(other, why=f"{chosen.seconds - other.seconds:.1f} s less, but {why}")

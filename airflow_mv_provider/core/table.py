@@ -13,6 +13,8 @@ from airflow_mv_provider.core.identifier import check_column_name, check_table_n
 from airflow_mv_provider.core.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
 
+Wanted = Literal["auto", "corrections", "replace", "incremental"]
+
 
 class Guards(Part):
     """What a difference may look like. Each is judged on exact counts before main is touched."""
@@ -92,6 +94,15 @@ class RefreshableTable(Part):
     errors: ErrorTable | None = Field(
         default=None,
         description="Keep records that cannot be decoded or have no key in an error table, instead of failing.",
+    )
+    strategy: Wanted = Field(
+        default="auto",
+        description="How main is brought up to date: the cheapest way, or this one wherever it can be taken.",
+    )
+    strict: bool = Field(
+        default=False,
+        strict=True,
+        description="Fail where the strategy cannot be taken, instead of reading and comparing everything.",
     )
     guards: Guards = Guards()
     chunk_rows: int = Field(

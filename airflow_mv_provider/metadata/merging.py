@@ -48,11 +48,14 @@ class MergingStore(Reader):
         seconds: Mapping[str, float],
         frozen: Sequence[str] = (),
         schema_changes: Sequence[str] = (),
+        *,
+        reason: str | None = None,
     ) -> None:
         """Write the seal and its chunks, and go from REFRESHING to MERGING.
 
         frozen         : partitions that differ and will be left as they are
         schema_changes : what becomes of columns that are not main's
+        reason         : why the seal's strategy is not the one that was chosen first; None where it is
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
@@ -81,6 +84,8 @@ class MergingStore(Reader):
                 seconds,
                 phase=Phase.MERGING,
                 seal=stored,
+                strategy=seal.strategy,
+                **({} if reason is None else {"reason": reason}),
                 bytes_staging=seal.num_bytes,
                 rows_rejected=seal.rejected.num_rows,
                 frozen=list(frozen),

@@ -111,6 +111,8 @@ class RefreshRow(Base):
     frontier: Mapped[dict[str, Any] | None]
     strategy: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None]
+    estimates: Mapped[list[Any]]
+    wanted_strategy: Mapped[str] = mapped_column(String(16))
     seal: Mapped[dict[str, Any] | None]
     outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # to be removed, now that this is published
     merge_round: Mapped[int]

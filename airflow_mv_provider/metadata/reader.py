@@ -10,6 +10,7 @@ from sqlalchemy import Engine, Row, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.frontier import Binding, from_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
@@ -155,6 +156,15 @@ class Reader:
         with transaction(self.engine) as db:
             return queue.waiters(db, table_id, self._now())
 
+    def binding(self, table_id: int, upper: int) -> Binding | None:
+        """Return what one of our versions of a table's source stands for; None if it was never bound."""
+        query = select(SourceBindingRow.frontier).where(
+            SourceBindingRow.table_id == table_id, SourceBindingRow.upper == upper
+        )
+        with transaction(self.engine) as db:
+            found = db.scalar(query)
+        return None if found is None else Binding(upper, from_json(found))
+
     def newest_binding(self, table_id: int) -> Binding | None:
         """Return the table's binding with the greatest upper, published or not."""
         query = (
@@ -188,7 +198,9 @@ class Reader:
             scope=scope_from_json(row.scope),
             batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
             frontier=from_json(row.frontier),
-            choice=Choice(row.strategy, row.reason),
+            choice=Choice(
+                row.strategy, row.reason, tuple(Estimate(**each) for each in row.estimates), row.wanted_strategy
+            ),
             merge_round=row.merge_round,
             has_committed=row.has_committed,
             is_ended=row.outcome != Outcome.RUNNING,
@@ -197,7 +209,8 @@ class Reader:
         if row.seal is None:
             return record
         sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
-        stored = {name: row.seal[name] for name in ("rows", "digests", "num_buckets", "num_bytes")}
+        names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes")
+        stored = {name: row.seal[name] for name in names}
         columns = tuple(Column(**column) for column in row.seal["columns"])
         rejected = Rejected(**row.seal["rejected"])
         return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, select
 
+from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.frontier import from_json
 from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -41,6 +42,7 @@ def _report(row: Row[Any], attempts: Sequence[Row[Any]]) -> RefreshReport:
         epoch=row.epoch,
         strategy=row.strategy,
         reason=row.reason,
+        estimates=tuple(Estimate(**each) for each in row.estimates),
         trigger=row.trigger,
         user=row.user_name,
         lower=row.lower,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,6 +113,8 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "has_committed": False,
         "strategy": refresh.choice.strategy,
         "reason": refresh.choice.reason,
+        "wanted_strategy": refresh.choice.wanted,
+        "estimates": [asdict(each) for each in refresh.choice.estimates],
         "phase_seconds": {},
         "partitions": [],
         "started_ms": now,

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.table import RefreshableTable, Wanted
 from airflow_mv_provider.operators.refresh import (
     BeginRefreshOperator,
     CleanupRefreshOperator,
@@ -29,6 +29,7 @@ def refresh_table_group(
     partition_from: str | None = None,
     partition_until: str | None = None,
     stale_only: bool = False,
+    strategy: Wanted | None = None,
     queue_timeout: timedelta | float | None = None,
     mv_conn_id: str | None = None,
     database_url: str | None = None,
@@ -62,6 +63,7 @@ def refresh_table_group(
             partition_from=partition_from,
             partition_until=partition_until,
             stale_only=stale_only,
+            strategy=strategy,
             **shared,
         )
         stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **shared)

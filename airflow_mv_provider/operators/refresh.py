@@ -38,7 +38,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import Request, combined, parse_request
 from airflow_mv_provider.core.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.table import RefreshableTable, Wanted
 from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.metrics import count_ended, count_error
@@ -158,9 +158,10 @@ class _FirstTask(_MvOperator):
     partition_from, partition_until : refresh only this half-open range of the first partition column, such as
                       "{{ data_interval_start | ds }}" and "{{ data_interval_end | ds }}"
     stale_only      : leave out what refreshes of some partitions have brought to the source's state already
+    strategy        : how main is brought up to date, instead of as the definition says
 
-    A run's params `read_only`, `overrides`, `force`, `partitions`, `from`, `until` and `stale` are added to the
-    arguments; a scope that was written cannot be changed by a run.
+    A run's params `read_only`, `overrides`, `force`, `partitions`, `from`, `until`, `stale` and `strategy` are added to
+    the arguments; a scope that was written cannot be changed by a run.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")
@@ -177,13 +178,16 @@ class _FirstTask(_MvOperator):
         partition_from: str | None = None,
         partition_until: str | None = None,
         stale_only: bool = False,
+        strategy: Wanted | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table.name if isinstance(table, RefreshableTable) else table
         self.definition = table if isinstance(table, RefreshableTable) else None
         self.definition_file = definition_file
-        Request(read_only, tuple(overrides), force, is_stale_only=stale_only)  # a mistake shows when the DAG is parsed
+        # A mistake shows when the DAG is parsed.
+        Request(read_only, tuple(overrides), force, is_stale_only=stale_only, strategy=strategy)
+        self.strategy = strategy
         self.read_only, self.overrides, self.force, self.stale_only = read_only, overrides, force, stale_only
         self.partitions = partitions
         self.partition_from = partition_from
@@ -200,6 +204,7 @@ class _FirstTask(_MvOperator):
             self.force,
             asked_scope(self.partitions, self.partition_from, self.partition_until),
             self.stale_only,
+            self.strategy,
         )
         request = combined(written, parse_request(context["params"]))
         definition = self.definition or self._from_file()

@@ -24,7 +24,7 @@ from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text import error_text, refresh_text
 from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
 from airflow_mv_provider.runner.local import command_line_caller, open_store
-from airflow_mv_provider.runner.options import scope_options
+from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.settings import from_environment
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="TABLE")
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
-@scope_options
+@refresh_options
 @click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 def main(name: str, wait_s: float, as_json: bool, **asked: Any) -> None:

@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import last_epoch
-from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.scope import check_scope, stale_scope
+from airflow_mv_provider.core.scope import check_scope
 from airflow_mv_provider.core.state import (
     Admission,
     Caller,
@@ -27,13 +25,11 @@ from airflow_mv_provider.core.state import (
     RefreshRecord,
     RefreshState,
     TableRecord,
-    is_main_as_published,
     next_epoch,
 )
-from airflow_mv_provider.core.strategy import Choice, compare_reason
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, RefreshPausedError
+from airflow_mv_provider.runner.choice import look
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.spark.delta import Main
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -117,45 +113,26 @@ def _start_new(
     runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> Begun | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-    frontier = runner.source_of(table, table.definition).probe()
     table, found = runner.identified(table)
-    commits = Main(runner.spark, table.location, table.uuid).log(state.published_version) if found else []
-    definition = table.definition
-    is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
-    scope = request.scope
-    if request.is_stale_only and is_trusted and definition.source.doubt is None:
-        scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
-    reason = compare_reason(
-        is_first=state.published_version is None,
-        is_forced=request.force,
-        same_definition=state.published_hash == definition.content_hash,
-        is_trusted=is_trusted,
-        doubt=definition.source.doubt,
-        is_partial=bool(state.covered),
-    )
-    if not scope.is_everything:
-        reason = f"asked for {scope.describe()}"
-    newest = runner.store.newest_binding(table.id)
-    upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
-    batch = mint(upper, state.published_upper, None)
+    seen = look(runner, table, state, request, found)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
-        definition=definition,
+        definition=table.definition,
         overrides=request.overrides,
-        batch=batch,
-        frontier=frontier,
-        choice=_choice(reason, frontier) if batch else Choice("skip", "the source and main are unchanged"),
-        scope=scope,
+        batch=seen.batch,
+        frontier=seen.frontier,
+        choice=seen.choice,
+        scope=seen.scope,
     )
     log.debug(
         "%s refresh %s: minted %s for %s (published %d): %s",
-        *(table.name, refresh.id, batch, frontier.describe(), state.published_upper, refresh.choice.reason),
+        *(table.name, refresh.id, seen.batch, seen.frontier.describe(), state.published_upper, seen.choice.reason),
     )
-    if batch is None:
+    if seen.batch is None:
         runner.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
         return runner.store.report(refresh.id)
-    epoch = next_epoch(state.epoch, last_epoch(commits))
+    epoch = next_epoch(state.epoch, last_epoch(seen.commits))
     with durable(Write.ACQUIRE):
         own = runner.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=runner.settings.lease_ms)
     return None if own is None else Begun(table, own)
@@ -201,10 +178,6 @@ def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> Ref
     """
     joined = runner.store.queue.joined(table.id, caller.key)
     return runner.store.report(joined) if joined else None
-
-
-def _choice(reason: str | None, frontier: Frontier) -> Choice:
-    return Choice("corrections", reason or f"the source is new: {frontier.describe()}")
 
 
 def _who_works(state: RefreshState) -> str:

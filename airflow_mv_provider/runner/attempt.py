@@ -16,8 +16,7 @@ from typing import assert_never
 
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Chunk, RecordedChunk, plan_chunks
-from airflow_mv_provider.core.strategy import is_copied
+from airflow_mv_provider.core.progress import Chunk, RecordedChunk
 from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
@@ -25,8 +24,9 @@ from airflow_mv_provider.runner.fencing import Ground
 from airflow_mv_provider.runner.merging import Merging
 from airflow_mv_provider.runner.phase_clock import PhaseClock
 from airflow_mv_provider.runner.progress import Progress, Watcher
+from airflow_mv_provider.runner.staging import stage
 from airflow_mv_provider.runner.work import Work
-from airflow_mv_provider.spark import delta, partitions, staging, storage
+from airflow_mv_provider.spark import storage
 
 log = logging.getLogger(__name__)
 
@@ -134,34 +134,13 @@ class Attempt:
                 assert_never(step)
 
     def _stage(self) -> None:
-        work, layout, published = self.work, self.work.layout, self._ground.published_digests()
-        place, epoch = work.workspace, work.own.epoch
-        copy = place.staging(epoch) if is_copied(work.definition) else None
-        sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
-        partitions.check_values(work.spark, layout)
-        rows = work.source_rows(self._ground.base)
-        with durable(Write.STAGING):
-            staged = staging.load(rows, layout, (copy, sums), published)
-        collected = self._errors.collect()
-        work.source.verify(work.refresh.frontier)
-        seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
-        seal = replace(seal, rejected=collected)
-        self._merging.know(seal, buckets)
-        main = delta.read(work.spark, work.table.location, self._ground.base)
-        if work.definition.may_move and (work.is_progressive or not layout.is_whole):
-            staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
-        frozen: tuple[str, ...] = ()
-        if work.definition.frozen_before is not None:
-            frozen = staging.frozen_differences(work.whole_source, main, layout)
-        chunks = plan_chunks(
-            seal.partitions,
-            chunk_rows=work.definition.chunk_rows,
-            is_partitioned=work.definition.is_partitioned,
-            is_sliceable=work.definition.hash_partitions is None,
-        )
+        work = self.work
+        found = stage(work, self._ground, self._errors)
+        self._merging.know(found.seal, found.buckets)
         with durable(Write.SEAL):
-            notes = work.evolution(layout.main_columns or ()).notes
-            work.store.seal(work.own, seal, chunks, self._clock.spent(), frozen, notes)
+            notes = work.evolution(work.layout.main_columns or ()).notes
+            spent = self._clock.spent()
+            work.store.seal(work.own, found.seal, found.chunks, spent, found.frozen, notes, reason=found.reason)
 
     def _clean(self) -> None:
         """Remove what this refresh has outdated, then go back to NORMAL."""

@@ -54,7 +54,7 @@ class Comparison:
 
         raises : SealBrokenError, AdoptionError
         """
-        buckets = self._differing_buckets()
+        buckets = self.buckets
         path = self._workspace.changes(self._epoch, merge_round, chunk.number)
         with durable(Write.CHANGES):
             found = changes.compare(
@@ -62,21 +62,11 @@ class Comparison:
             )
         if self._is_adopting:
             changes.check_adoptable(self._main.spark, self._layout, found)
-        return RecordedChunk(
-            number=chunk.number,
-            epoch=self._epoch,
-            merge_round=merge_round,
-            base_version=self._base,
-            path=found.path,
-            num_rows=found.num_rows,
-            digest=found.digest,
-            num_bytes=found.num_bytes,
-            partitions=found.partitions,
-        )
+        return recorded_chunk(chunk, found, epoch=self._epoch, merge_round=merge_round, base_version=self._base)
 
     def most_deleted(self) -> Counts:
         """Return rows on both sides, and an upper bound of those that main would lose: no row is read for it."""
-        buckets = self._differing_buckets()
+        buckets = self.buckets
         return Counts(self._seal.num_rows, buckets.main_rows, deleted=buckets.rows_with_other_keys)
 
     def deleted_by_keys(self) -> Counts:
@@ -84,7 +74,7 @@ class Comparison:
 
         cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
         """
-        buckets = self._differing_buckets()
+        buckets = self.buckets
         deleted = changes.deleted(self._main, self._layout, self._seal, self._read_source, buckets, self._base)
         return Counts(self._seal.num_rows, buckets.main_rows, deleted=deleted)
 
@@ -94,9 +84,28 @@ class Comparison:
             self._buckets.close()
             self._buckets = None
 
-    def _differing_buckets(self) -> Buckets:
+    @property
+    def buckets(self) -> Buckets:
+        """Where the seal and main differ; worked out once."""
         if self._buckets is None:
             found = changes.differing_buckets(self._main, self._layout, self._seal, self._published, self._base)
             found.check_sealed(self._layout.table.name, self._seal)
             self._buckets = found
         return self._buckets
+
+
+def recorded_chunk(
+    chunk: Chunk, found: changes.Changes, *, epoch: int, merge_round: int, base_version: int
+) -> RecordedChunk:
+    """Return what is recorded of a chunk."""
+    return RecordedChunk(
+        number=chunk.number,
+        epoch=epoch,
+        merge_round=merge_round,
+        base_version=base_version,
+        path=found.path,
+        num_rows=found.num_rows,
+        digest=found.digest,
+        num_bytes=found.num_bytes,
+        partitions=found.partitions,
+    )

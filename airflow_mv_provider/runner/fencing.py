@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.fence import Commit, fence_version, has_fence, last_epoch
+from airflow_mv_provider.core.fence import Commit, fence_version, has_fence, is_untouched_since, last_epoch
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import is_main_as_published
 from airflow_mv_provider.exceptions import (
@@ -77,6 +77,13 @@ class Ground:
         if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
             return None
         return state.published_digests if is_main_as_published(state, self.delta_id, self._commits) else None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if main's log, from its first commit up to the base, shows that it has no rows."""
+        if self.base != self._commits[0].version or self._commits[-1].version != 0:
+            return False
+        return is_untouched_since(self._commits, -1)
 
     def _prepare_main(self) -> None:
         """Create main if it is missing; refuse what cannot be ours.

@@ -25,14 +25,14 @@ from airflow_mv_provider.core.progress import (
     total,
 )
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
-from airflow_mv_provider.runner.comparison import Comparison
+from airflow_mv_provider.runner.comparison import Comparison, recorded_chunk
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
 from airflow_mv_provider.runner.phase_clock import PhaseClock
 from airflow_mv_provider.runner.publish import Publisher
 from airflow_mv_provider.runner.work import Work
-from airflow_mv_provider.spark import digests
+from airflow_mv_provider.spark import changes, digests
 from airflow_mv_provider.spark.digests import Buckets
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class Merging:
         self._publisher = Publisher(work)
         self._errors = errors
         self._has_tried_before = False
+        self._has_replaced_as_sealed = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
 
     @property
@@ -71,9 +72,12 @@ class Merging:
         self._comparison = self._new_comparison(seal, buckets)
 
     def compare(self, chunk: Chunk) -> None:
-        """Work out one chunk's corrections and record them."""
+        """Work out one chunk's corrections and record them, or that main will be replaced."""
         work = self._work
-        record = self._compared().compare(chunk, work.current().merge_round)
+        merge_round = work.current().merge_round
+        record = self._known(chunk) if merge_round == 0 else None
+        if record is None:
+            record = self._compared().compare(chunk, merge_round)
         log.debug(
             "%s refresh %s epoch %d: chunk %d against version %d: %d rows to change at %s",
             *(work.table.name, work.own.refresh_id, work.own.epoch, chunk.number),
@@ -92,16 +96,26 @@ class Merging:
         has_changes = bool(counts.changes) and not self._work.is_progressive
         match next_move(standing, has_changes=has_changes):
             case Move.DONE:
+                if self._is_short(standing):
+                    self._start_over(standing, counts)
+                    return
                 self._errors.publish()
                 self._published(standing, counts)
             case Move.START_OVER:
                 self._start_over(standing, counts)
             case Move.MERGE:
+                is_replaced = self._is_replaced()
                 if not self.has_committed:
-                    self._judge(counts)
+                    if is_replaced and not self._ground.is_empty:
+                        self._judge_by_keys()
+                    else:
+                        self._judge(counts)
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
-                self._publisher.merge(self._work.layout, recorded, txn_version)
+                if is_replaced:
+                    self._has_replaced_as_sealed = self._publisher.replace(self._sealed(), recorded, txn_version)
+                else:
+                    self._publisher.merge(self._work.layout, recorded, txn_version)
 
     def publish_part(self, recorded: Sequence[RecordedChunk], numbers: Sequence[int]) -> None:
         """Take one step towards the commit of some chunks, which hold whole partitions between them.
@@ -145,11 +159,37 @@ class Merging:
         work = self._work
         return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
 
+    def _known(self, chunk: Chunk) -> RecordedChunk | None:
+        """Return what is known of a chunk without comparing its rows, in the first round; None if that takes it."""
+        work, seal = self._work, self._sealed()
+        if seal.strategy == "replace":
+            # Nobody's rows are in an empty main, so none are looked for.
+            found = changes.replacement(seal, None if self._ground.is_empty else self._compared().buckets)
+        elif seal.changes is not None and self._ground.published_digests() is not None:
+            found = changes.staged(work.spark, work.layout, seal)
+        else:
+            return None
+        return recorded_chunk(chunk, found, epoch=work.own.epoch, merge_round=0, base_version=self._ground.base)
+
+    def _is_replaced(self) -> bool:
+        """True if this round overwrites main; once others have written to it, corrections follow."""
+        return self._sealed().strategy == "replace" and self._work.current().merge_round == 0
+
+    def _is_short(self, standing: Standing) -> bool:
+        """True if main was overwritten with another number of rows than were sealed."""
+        if not standing.published or not self._is_replaced():
+            return False
+        written = standing.published[-1].metrics.get("numOutputRows")
+        return written is not None and int(written) != self._sealed().num_rows
+
+    def _sealed(self) -> Seal:
+        seal = self._work.current().seal
+        assert seal is not None
+        return seal
+
     def _compared(self) -> Comparison:
         if self._comparison is None:
-            seal = self._work.current().seal
-            assert seal is not None
-            self._comparison = self._new_comparison(seal)
+            self._comparison = self._new_comparison(self._sealed())
         return self._comparison
 
     def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
@@ -170,9 +210,7 @@ class Merging:
     def _published(self, standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
-        seal = work.current().seal
-        assert seal is not None
-        kept = self._digests_to_keep(seal)
+        kept = self._digests_to_keep(self._sealed(), is_written=bool(standing.published))
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,
@@ -187,9 +225,14 @@ class Merging:
             )
         self.close()  # while the files are there: cleaning up removes them
 
-    def _digests_to_keep(self, seal: Seal) -> PublishedDigests | None:
-        """Return the digests of main as it is now; of a part of main they are no digests of main."""
+    def _digests_to_keep(self, seal: Seal, *, is_written: bool) -> PublishedDigests | None:
+        """Return the digests of main as it is now; of a part of main they are no digests of main.
+
+        None where this process has not seen that the rows it wrote over main's are those that were sealed.
+        """
         work = self._work
+        if is_written and self._is_replaced() and not self._has_replaced_as_sealed:
+            return None
         if work.refresh.scope.is_everything:
             return digests_to_keep(seal, work.own.refresh_id)
         before = self._ground.published_digests()

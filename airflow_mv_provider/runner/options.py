@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
+from airflow_mv_provider.core.request import STRATEGIES
+
 _Function = Callable[..., Any]
 
 
-def scope_options(function: _Function) -> _Function:
-    """Give a command the options that say which partitions to refresh."""
+def refresh_options(function: _Function) -> _Function:
+    """Give a command the options that say which partitions to refresh, and how."""
     for option in (
+        click.option(
+            "--strategy", type=click.Choice(STRATEGIES),
+            help="How to bring the table up to date this time, instead of as its definition says.",
+        ),
         click.option("--stale", is_flag=True, help="Only what refreshes of some partitions left out of date."),
         click.option("--until", metavar="VALUE", help="Only partitions before this one."),
         click.option("--from", metavar="VALUE", help="Only partitions from this one on, by the first column."),

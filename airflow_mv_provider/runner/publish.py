@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, Standing, stand
-from airflow_mv_provider.core.progress import RecordedChunk
+from airflow_mv_provider.core.progress import RecordedChunk, Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.work import Work
-from airflow_mv_provider.spark import merge
+from airflow_mv_provider.spark import merge, overwrite, staging
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,32 @@ class Publisher:
         raises : the commit's own error, when a last try left nothing in the log; EpochRegressionError, when Delta
                  dropped every try without a word
         """
+        note = self._note(recorded, txn_version, part)
+        self._try(recorded, part, lambda: merge.publish(self._work.spark, self._work.main, layout, recorded, note))
+
+    def replace(self, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
+        """Try once to overwrite main; what came of it is for the next look to say.
+
+        returns : the rows that this try wrote, if it did, are those that were sealed
+        raises  : as `merge` does
+        """
+        work, seen = self._work, list[bool]()
+        note = self._note(recorded, txn_version, 0)
+
+        def commit() -> None:
+            rows = staging.desired_rows(work.spark, seal, work.source_rows, work.layout)
+            seen.append(overwrite.publish(work.main, work.layout, seal, rows, note))
+
+        self._try(recorded, 0, commit)
+        return seen == [True]
+
+    def _note(self, recorded: Sequence[RecordedChunk], txn_version: int, part: int) -> CommitNote:
+        work = self._work
+        return note_of(
+            work.table, work.current(), work.own, "publish", txn_version, num_chunks=len(recorded), part=part
+        )
+
+    def _try(self, recorded: Sequence[RecordedChunk], part: int, commit: Callable[[], None]) -> None:
         work = self._work
         self._num_tries[part] += 1
         num_tries = self._num_tries[part]
@@ -75,12 +101,9 @@ class Publisher:
                 work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
             )
         work.lease.check()
-        note = note_of(
-            work.table, work.current(), work.own, "publish", txn_version, num_chunks=len(recorded), part=part
-        )
         try:
             with durable(Write.PUBLISH):
-                merge.publish(work.spark, work.main, layout, recorded, note)
+                commit()
         except TransientError as error:
             log.warning("%s: the commit met %s", work.table.name, error)
             _, standing = self.look(recorded, part or None)

@@ -20,6 +20,12 @@ Invariants that hold between any two of these writes:
   3. Nothing is merged that was not sealed, and nothing is deleted that is not in the recorded corrections.
   4. Files are removed only after the write that makes them garbage.
 
+That is the way `corrections` takes. Two others differ in what they read and write, not in the order of durable writes:
+    incremental  stage reads the changes that the source lists, and writes them as corrections, with the digests that
+                 main will have; compare records them. Whoever finds main moved compares as above: the seal is the same
+    replace      compare records that all of main goes and the seal comes; publish is one overwrite instead of a MERGE.
+                 What others wrote meanwhile shows in main's log, and the next round merges what is still missing
+
 Who works begins with a hand-over: the same refresh, a new epoch, then the fence. So a retried task, its twin and its
 zombie never share an epoch. The steps are in `attempt`, what happens when one fails or its owner dies in `recovery`,
 the order of writes and where tests kill in `crash_points`.
@@ -39,7 +45,9 @@ from airflow_mv_provider.core.location import check_apart, is_table_uuid
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import AS_USUAL, Request
+from airflow_mv_provider.core.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, TableRecord, admit
+from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
@@ -52,6 +60,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import Begun, in_progress
 from airflow_mv_provider.runner.attempt import Attempt
+from airflow_mv_provider.runner.choice import look
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.lease import Lease
@@ -110,6 +119,21 @@ class Refresher:
             return self._with_recovered(begun)
         self._work(begun.table, begun.own, caller, Phase.NORMAL)
         return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
+
+    def plan(self, name: str, request: Request = AS_USUAL) -> RefreshPlan:
+        """Say what a refresh would do now, and which ways it could take; writes nothing and reads no row.
+
+        raises : SourceNotFoundError, MainUnsupportedError, StrategyError, DefinitionError
+        """
+        table = self.store.table(name)
+        check_scope(request.scope, table.definition)
+        state = self.store.state(table.id)
+        found = Main(self.spark, table.location, table.uuid).detail()
+        seen = look(self, table, state, request, found)
+        scope = None if seen.scope.is_everything else seen.scope.describe()
+        who = state.owner_process if state.is_lease_live else None
+        choice = seen.choice
+        return RefreshPlan(name, choice.strategy, choice.reason, seen.frontier.describe(), scope, who, choice.estimates)
 
     def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> Begun | RefreshReport:
         """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
@@ -268,7 +292,8 @@ class Refresher:
                 with closing(Attempt(work, self.watch)) as attempt:
                     yield attempt
         finally:
-            self.spark.removeTag(tag)
+            if tag in self.spark.getTags():  # a takeover inside this attempt has removed it; Connect insists on it
+                self.spark.removeTag(tag)
 
     def _with_recovered(self, report: RefreshReport) -> RefreshReport:
         """Report what was recovered, where nothing else was left to do."""

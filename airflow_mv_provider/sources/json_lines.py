@@ -127,7 +127,7 @@ def _texts(
 def _alone(text: Column, options: Mapping[str, str]) -> Column:
     """Parse `text` as the only element of an array: what follows a value is a mistake there."""
     wrapped = F.concat(F.lit("["), text, F.lit("\n]"))  # the line break ends a comment, where comments are allowed
-    return F.from_json(wrapped, "array<map<string,string>>", _parsing(options)).alias("alone")
+    return F.from_json(wrapped, "array<map<string,string>>", _parsing(options) or None).alias("alone")
 
 
 def _record(schema: StructType, options: Mapping[str, str]) -> Column:

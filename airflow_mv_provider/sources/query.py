@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier, QueryFrontier
 from airflow_mv_provider.core.query_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.core.source import DeltaSource, Query
+from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.exceptions import UnpinnedTableError
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.projection import projected
@@ -45,6 +46,17 @@ class QueryReader:
             if sql != self._checked:
                 self._check(sql)
         return projected(rows, self._source.select)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say whether any input may have changed; see `SourceReader`."""
+        if not isinstance(since, QueryFrontier):
+            return None
+        before, inputs = self._pins(since), self._pins(until)
+        if before.keys() != inputs.keys():
+            return None
+        found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
+        is_none = all(each is not None and each.is_none for each in found)
+        return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
 
     def verify(self, frontier: Frontier) -> None:
         """Confirm that no input was replaced by another table; see `SourceReader`."""

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
+from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.files import FilesReader
@@ -79,6 +80,22 @@ class TableSource:
             return self.reader.read(frontier)
         rows = rejected.decoded(self._marked(frontier, is_numbered=False)).drop(rejected.ORIGIN)
         return rejected.keyed(projected(rows, self._select), self.table.key)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say what a source tells of the time between two of its frontiers, without reading a row.
+
+        returns : None, if it tells nothing
+        """
+        return self.reader.changes(since, until) if isinstance(self.reader, DeltaReader | QueryReader) else None
+
+    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
+        """Return the rows that it lost (-1) and got (+1) between two frontiers, in any order; lazy.
+
+        returns : (columns after the projection, _mv_sign int)
+        raises  : SchemaMismatchError; EngineError, also while it is read: a feed can be vacuumed away
+        """
+        assert isinstance(self.reader, DeltaReader)
+        return self.reader.feed(since, until)
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does; None if the table does not ask."""

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,7 +30,7 @@ from airflow_mv_provider.core.progress import (
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
-from airflow_mv_provider.spark import delta, diff, digests, partitions, staging, storage
+from airflow_mv_provider.spark import delta, diff, digests, keys, partitions, staging, storage
 from airflow_mv_provider.spark.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
 from airflow_mv_provider.spark.digests import BucketCounts, Buckets
 from airflow_mv_provider.spark.errors import translated
@@ -132,7 +130,7 @@ def compare(
             desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
         desired = diff.aligned(desired, layout)
         # Where no row is wanted none is read: there would be nothing to check it by.
-        desired = desired.observe(seen, *_measure()) if wanted[0] else desired.where(F.lit(False))
+        desired = desired.observe(seen, *diff.measure()) if wanted[0] else desired.where(F.lit(False))
         if any(p.main_rows for p in members):
             actual = only.of(_existing(main, layout, base_version), table)
             if is_chosen:
@@ -145,6 +143,28 @@ def compare(
     if wanted[0]:
         _check_read(table, seen, wanted)
     return _read_back(main.spark, layout, path, sealed, buckets.num_buckets)
+
+
+def staged(spark: SparkSession, layout: Layout, seal: Seal) -> Changes:
+    """Return the corrections that staging has written already, counted as they read back."""
+    assert seal.changes is not None
+    return _read_back(spark, layout, seal.changes, seal.partitions, seal.num_buckets)
+
+
+def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
+    """Return what overwriting main does to each partition: all of its rows go, all of the seal's come.
+
+    buckets : where the two differ; None for a main without rows
+    """
+    held = {name: part.main_rows for name, part in buckets.partitions.items()} if buckets else {}
+    sealed = {part.partition: part.num_rows for part in seal.partitions}
+    if buckets and not any(part.differing for part in buckets.partitions.values()):
+        return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in seal.partitions))
+    parts = tuple(
+        PartitionCounts(name, Counts(sealed.get(name, 0), held.get(name, 0), sealed.get(name, 0), 0, held.get(name, 0)))
+        for name in sorted({*sealed, *held})
+    )
+    return Changes(None, seal.num_rows, seal.digest, 0, parts)
 
 
 def deleted(
@@ -160,10 +180,10 @@ def deleted(
     cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
     """
     table = layout.table
-    keys = columns(table.group_by)
+    by = columns(table.group_by)
     with translated(table.name):
         sides = (
-            diff.within(rows.select(*keys), buckets.new_keys, table, buckets.num_buckets)
+            diff.within(rows.select(*by), buckets.new_keys, table, buckets.num_buckets)
             for rows in (
                 staging.desired_rows(main.spark, seal, read_source, layout),
                 _existing(main, layout, base_version),
@@ -183,7 +203,7 @@ def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None
     table = layout.table
     with translated(table.name):
         bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | any_null(table.key))
-        if samples := staging.sample_keys(bad, table.key):
+        if samples := keys.samples(bad, table.key):
             raise AdoptionError(table.name, f"main has a key twice or NULL: {', '.join(samples)}.", samples=samples)
 
 
@@ -251,11 +271,6 @@ def _digest() -> tuple[Column, Column]:
     return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(hashed), F.lit(0)).alias("digest")
 
 
-def _measure() -> tuple[Column, Column]:
-    """Count rows and xor their hashes."""
-    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(HASH), F.lit(0)).alias("digest")
-
-
 def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, int]:
     """Return the number and the xor of the desired rows that are to be read."""
     if is_chosen:
@@ -267,11 +282,7 @@ def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, i
 
 def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
     """Confirm that the rows just read are those that were sealed."""
-    try:
-        found = (seen.get["num_rows"], seen.get["digest"])
-    except (Py4JError, PySparkException, KeyError):
-        found = (0, 0)  # Spark saw that there was no row, and left out whoever would have counted them
-    if found != wanted:
+    if diff.measured(seen) != wanted:
         raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
 
 

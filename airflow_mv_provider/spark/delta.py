@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -75,6 +75,12 @@ def history(spark: SparkSession, location: str, limit: int | None = None) -> lis
 def latest_version(spark: SparkSession, location: str) -> int:
     """Return the table's newest version."""
     return int(history(spark, location, 1)[0].version)
+
+
+def properties(spark: SparkSession, location: str) -> dict[str, str]:
+    """Return a table's properties; cheaper than `detail`, which counts its files."""
+    with translated(location):
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {at_path(location)}").collect()}
 
 
 def read(spark: SparkSession, location: str, version: int) -> DataFrame:
@@ -158,15 +164,22 @@ class Main:
         """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
         with translated(self.location):
             schema = self.spark.read.format("delta").load(self.location).schema
-            (
-                no_rows(self.spark, schema)
-                .write.format("delta")
-                .mode("append")
-                .option("txnAppId", app_id(self.table_uuid))
-                .option("txnVersion", note.txn_version)
-                .option("userMetadata", note.to_json())
-                .save(self.location)
+            self._under(no_rows(self.spark, schema).write, note).mode("append").save(self.location)
+
+    def overwrite(self, rows: DataFrame, note: CommitNote) -> None:
+        """Replace all rows under the note's transaction; Delta drops it silently if the log knows a later one."""
+        with translated(self.location):
+            self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static").save(
+                self.location
             )
+
+    def _under(self, writer: DataFrameWriter, note: CommitNote) -> DataFrameWriter:
+        return (
+            writer.format("delta")
+            .option("txnAppId", app_id(self.table_uuid))
+            .option("txnVersion", note.txn_version)
+            .option("userMetadata", note.to_json())
+        )
 
     @contextmanager
     def transaction(self, note: CommitNote) -> Iterator[None]:

@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
@@ -37,10 +39,12 @@ BUCKET, ROWS, DIGEST, _MIXED, NULL_KEYS = "_mv_bucket", "_mv_rows", "_mv_digest"
 _KEYS, _MAIN_KEYS = "_mv_keys", "_mv_main_keys"
 MAIN_ROWS, MAIN_DIGEST, _MAIN_MIXED = "_mv_main_rows", "_mv_main_digest", "_mv_main_mixed"
 DIFFERS, KEYS_DIFFER = "_mv_differs", "_mv_keys_differ"
+SIGN, _NET, _ROW = "_mv_sign", "_mv_net", "_mv_row"
 CHANGE_COLUMNS = (
     schema.Column(OP, "string"),
     *(schema.Column(name, "long") for name in (OLD_HASH, NEW_HASH, COPIES)),
 )
+HASHED = schema.Column(HASH, "long")
 DIGEST_COLUMNS = (
     schema.Column(BUCKET, "integer"),
     *(schema.Column(name, "long") for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)),
@@ -68,6 +72,19 @@ def aligned(source: DataFrame, layout: Layout) -> DataFrame:
     )
 
 
+def measure() -> tuple[Column, Column]:
+    """Count hashed rows as `num_rows`, and xor their hashes as `digest`."""
+    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(HASH), F.lit(0)).alias("digest")
+
+
+def measured(seen: Observation) -> tuple[int, int]:
+    """Return what `measure` came to in a job that has run."""
+    try:
+        return seen.get["num_rows"], seen.get["digest"]
+    except (Py4JError, PySparkException, KeyError):
+        return 0, 0  # Spark saw that there was no row, and left out whoever would have counted them
+
+
 def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
     """Sum up rows by buckets of keys: equal digests mean equal multisets of rows.
 
@@ -77,12 +94,11 @@ def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> Data
     """
     has_null_key = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
     in_bucket = bucket(table, num_buckets).alias(BUCKET)
-    # Two sums over independently mixed hashes, because a xor alone forgets rows that are there twice. The summands have
-    # 32 bits, so that a bucket may hold four billion rows before their sum overflows.
+    # Two sums over independently mixed hashes, because a xor alone forgets rows that are there twice.
     return rows.groupBy(*_quoted(table.partition_by), in_bucket).agg(
         F.count(F.lit(1)).alias(ROWS),
         F.bit_xor(HASH).alias(DIGEST),
-        F.sum(F.shiftright(F.xxhash64(HASH), 32)).alias(_MIXED),
+        F.sum(_mixed(F.col(HASH))).alias(_MIXED),
         F.bit_xor(F.xxhash64(*_quoted(table.group_by))).alias(_KEYS),
         F.count_if(has_null_key).alias(NULL_KEYS),
     )
@@ -180,6 +196,74 @@ def moved(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataF
     return d.join(m, reduce(Column.__and__, on) & reduce(Column.__or__, elsewhere), "left_semi")
 
 
+def netted(feed: DataFrame, layout: Layout) -> DataFrame:
+    """Return the corrections that a feed of changes comes to.
+
+    feed    : (*columns, _mv_sign int): a row that was there -1, one that is there now +1, in any order
+    returns : (*CHANGE_COLUMNS, *columns), as `corrections` does; op "?" for a key that the feed leaves with two rows
+    cost    : one shuffle of the feed on the key
+    """
+    by, row, net, most = _quoted(layout.table.group_by), F.col(_ROW), F.col(_NET), "_mv_most"
+    signed = feed.select(*_quoted(layout.names), F.col(SIGN), F.expr(row_hash(layout.columns)).alias(HASH))
+    # A row that came and went, or went and came back, is no change. One shuffle serves both groupings.
+    whole = F.first(F.struct(*_quoted(layout.names))).alias(_ROW)
+    left = signed.repartition(*by).groupBy(*by, HASH).agg(F.sum(SIGN).alias(_NET), whole).where(net != 0)
+    is_old, is_new = net < 0, net > 0
+    keys = left.groupBy(*by).agg(
+        F.max(F.when(is_old, F.col(HASH))).alias(OLD_HASH),
+        F.max(F.when(is_new, F.col(HASH))).alias(NEW_HASH),
+        F.greatest(F.sum(F.when(is_old, -net).otherwise(0)), F.sum(F.when(is_new, net).otherwise(0))).alias(most),
+        F.first(F.when(is_new, row), ignorenulls=True).alias(_ROW),
+    )
+    op = (
+        F.when(F.col(most) > 1, "?")
+        .when(F.col(OLD_HASH).isNull(), "I")
+        .when(F.col(NEW_HASH).isNull(), "D")
+        .otherwise("U")
+    )
+    copies = F.when(F.col(OLD_HASH).isNull(), 0).otherwise(1).cast("bigint")
+    names = (
+        F.col(quoted(name)) if name in layout.table.group_by else row.getField(name).alias(name)
+        for name in layout.names
+    )
+    return keys.select(op.alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *names)
+
+
+def digested_changes(changes: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Sum up corrections as what they add to the digests of the rows that they correct.
+
+    changes : (*CHANGE_COLUMNS, *columns), of ops I, U and D
+    returns : (*partition_by, *DIGEST_COLUMNS); counts and sums may be negative
+    """
+    op, old, new = F.col(OP), F.col(OLD_HASH), F.col(NEW_HASH)
+    in_bucket = bucket(table, num_buckets).alias(BUCKET)
+    zero = F.lit(0).cast("bigint")
+    both = F.coalesce(old, zero).bitwiseXOR(F.coalesce(new, zero))
+    gained, lost = (F.when(each.isNotNull(), _mixed(each)).otherwise(zero) for each in (new, old))
+    return changes.groupBy(*_quoted(table.partition_by), in_bucket).agg(
+        F.sum(F.when(op == "I", 1).when(op == "D", -1).otherwise(0)).alias(ROWS),
+        F.bit_xor(both).alias(DIGEST),
+        F.sum(gained - lost).alias(_MIXED),
+        F.bit_xor(F.when(op == "U", zero).otherwise(F.xxhash64(*_quoted(table.group_by)))).alias(_KEYS),
+        zero.alias(NULL_KEYS),
+    )
+
+
+def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the digests of rows after changes to them: every sum in a digest is one that can be added to.
+
+    digests, changes : as `digested` and `digested_changes` return them, with the same number of buckets
+    """
+    both = digests.unionByName(changes).groupBy(*_quoted(table.partition_by), BUCKET)
+    sums = both.agg(
+        *(
+            F.sum(name).alias(name) if name in (ROWS, _MIXED, NULL_KEYS) else F.bit_xor(name).alias(name)
+            for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
+        )
+    )
+    return sums.where(F.col(ROWS) != 0)
+
+
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
     """Return what `corrections` does when main has no rows: nothing is shuffled.
 
@@ -192,6 +276,11 @@ def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
 def bucket(table: RefreshableTable, num_buckets: int) -> Column:
     """Return the bucket that a row's key belongs to, from its columns."""
     return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
+
+
+def _mixed(hashed: Column) -> Column:
+    """Return a summand of a bucket's second sum: 32 bits, so that four billion of them do not overflow."""
+    return F.shiftright(F.xxhash64(hashed), 32)
 
 
 def _quoted(names: Sequence[str]) -> list[Column]:

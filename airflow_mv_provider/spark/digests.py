@@ -197,7 +197,8 @@ def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_b
 
     cost : one scan of both digest tables
     """
-    beside = diff.bucketwise(desired, main, table).persist()
+    with translated(table.name):
+        beside = diff.bucketwise(desired, main, table).persist()
     return _counted(beside, table, num_buckets, kept=(beside, main))
 
 

@@ -18,16 +18,9 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.progress import PublishedDigests, Seal, unstorable
-from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.exceptions import (
-    DuplicateKeyError,
-    KeyMovedError,
-    MvError,
-    NullKeyError,
-    PartitionValueError,
-)
-from airflow_mv_provider.spark import diff, digests, storage
+from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.exceptions import KeyMovedError, MvError
+from airflow_mv_provider.spark import diff, digests, keys, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
@@ -35,10 +28,8 @@ from airflow_mv_provider.spark.partitions import in_scope, is_frozen
 
 log = logging.getLogger(__name__)
 
-_NUM_SAMPLES = 10
 _KEY = "_mv_key"
 _MAX_FROZEN_SHOWN = 20
-_HASHED = schema.Column(diff.HASH, "long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +58,9 @@ def load(
     if copy is not None:
         with translated(table.name):
             storage.write(_copied(rows, layout), copy)
-            rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, _HASHED])
-    keys = rows.select(*columns(table.group_by), diff.HASH)
-    return Staged(copy, path, digests.write(keys, table, path, published))
+            rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, diff.HASHED])
+    hashed = rows.select(*columns(table.group_by), diff.HASH)
+    return Staged(copy, path, digests.write(hashed, table, path, published))
 
 
 def seal(
@@ -110,17 +101,15 @@ def _validated(
         num_bytes = sum(storage.num_bytes(spark, path) for path in (staged.rows, staged.digests) if path)
         found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns)
         if null_keys:
-            raise _null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
+            raise keys.null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
-            keys = desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
+            rows = desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
             # A key may be new in one partition and old in another: then all buckets are looked at.
             is_local = set(table.partition_by) <= set(table.key)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
-                keys = diff.within(keys, buckets.new_keys, table, staged.num_buckets)
-            _check_duplicates(keys, table)
-    for part in parts if table.partition_by else ():
-        if problem := unstorable(part.partition, table.partition_by):
-            raise PartitionValueError(table.name, problem)
+                rows = diff.within(rows, buckets.new_keys, table, staged.num_buckets)
+            keys.check_unique(rows, table)
+    keys.check_storable(table, parts)
     return found
 
 
@@ -134,7 +123,7 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
     table = layout.table
     if table.on_conflict == "fail":
         return rows
-    keys, hashed = columns(table.key), F.xxhash64(*columns(table.key))
+    key, hashed = columns(table.key), F.xxhash64(*columns(table.key))
     keyed = rows.withColumn(_KEY, F.when(~any_null(table.key), hashed))
     twice = keyed.where(F.col(_KEY).isNotNull()).groupBy(_KEY).count().where("count > 1").select(_KEY)
     once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
@@ -142,18 +131,18 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
     tie = F.expr(diff.row_hash(schema.columns_of(rows.schema.jsonValue()))).desc()  # any order, but always the same
     by = [F.col(quoted(name)) for name in table.order_by]
     last = [each.desc_nulls_last() for each in by] if table.on_conflict == "overwrite" else [each.asc() for each in by]
-    chosen = _first_of_each(several, keys, [*last, tie])
+    chosen = _first_of_each(several, key, [*last, tie])
     if table.on_conflict == "overwrite" or main is None:
         return layout.shaped(once).unionByName(layout.shaped(chosen))
     own_tie = F.expr(diff.row_hash(layout.columns)).desc()
-    held = layout.shaped(main).join(several.select(*keys).distinct(), list(table.key), "left_semi")
-    stays = _first_of_each(held.select(*columns(layout.names)), keys, [own_tie])
-    new = layout.shaped(chosen).join(stays.select(*keys), list(table.key), "left_anti").select(*columns(layout.names))
+    held = layout.shaped(main).join(several.select(*key).distinct(), list(table.key), "left_semi")
+    stays = _first_of_each(held.select(*columns(layout.names)), key, [own_tie])
+    new = layout.shaped(chosen).join(stays.select(*key), list(table.key), "left_anti").select(*columns(layout.names))
     return layout.shaped(once).select(*columns(layout.names)).unionByName(new).unionByName(stays)
 
 
-def _first_of_each(rows: DataFrame, keys: Sequence[Column], order: Sequence[Column]) -> DataFrame:
-    number = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
+def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Column]) -> DataFrame:
+    number = F.row_number().over(Window.partitionBy(*key).orderBy(*order))
     return rows.withColumn(_KEY, number).where(F.col(_KEY) == 1).drop(_KEY)
 
 
@@ -199,10 +188,10 @@ def check_unmoved(
         desired = diff.within(desired, buckets.new_keys, table, buckets.num_buckets)
     with translated(table.name):
         found = diff.moved(desired, main.select(*columns(table.group_by)), table)
-        if samples := sample_keys(found, table.key):
+        if samples := keys.samples(found, table.key):
             raise KeyMovedError(
                 table.name,
-                f"rows are in other partitions than in main: key {_shown(samples)}.",
+                f"rows are in other partitions than in main: key {keys.shown(samples)}.",
                 samples=samples,
             )
 
@@ -236,53 +225,3 @@ def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
     # Delta keeps statistics of the first 32 columns: with the partition columns among them a chunk skips files.
     others = [name for name in layout.names if name not in partition_by]
     return rows.select(*columns([*partition_by, *others]), diff.HASH).hint("rebalance", *columns(partition_by))
-
-
-def sample_keys(rows: DataFrame, key: Sequence[str]) -> list[str]:
-    """Return up to ten keys as JSON, for an error's message; none of the other columns is shown."""
-    keys = rows.select(F.to_json(F.struct(*columns(key)), {"ignoreNullFields": "false"}).alias("k"))
-    return sorted(row.k for row in keys.distinct().limit(_NUM_SAMPLES).collect())
-
-
-def _null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
-    is_null = {name: F.col(quoted(name)).isNull() for name in table.key}
-    bad = staged.where(any_null(table.key))
-    samples = sample_keys(bad, table.key)
-    column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
-    return NullKeyError(
-        table.name,
-        f"key column {column!r} is NULL in {num_rows:,} rows of the source, such as {_shown(samples)}.",
-        column=column,
-        samples=samples,
-    )
-
-
-def _check_duplicates(staged: DataFrame, table: RefreshableTable) -> None:
-    """Look for a key that is there twice, by a 64-bit hash of it first: far fewer bytes are shuffled and compared."""
-    hashed = (
-        staged.groupBy(F.xxhash64(*columns(table.key)).alias("h")).count().where("count > 1").select("h").limit(1000)
-    )
-    suspects = [row.h for row in hashed.collect()]
-    if not suspects:
-        return
-    twice = (
-        staged.where(F.xxhash64(*columns(table.key)).isin(suspects))
-        .groupBy(*columns(table.key))
-        .count()
-        .where("count > 1")
-    )
-    if not (samples := sample_keys(twice, table.key)):
-        if len(suspects) < 1000:
-            return  # different keys with one hash
-        twice = staged.groupBy(*columns(table.key)).count().where("count > 1")
-        if not (samples := sample_keys(twice, table.key)):
-            return
-    raise DuplicateKeyError(
-        table.name,
-        f"key ({', '.join(table.key)}) is not unique in the source; more than one row has {_shown(samples)}.",
-        samples=samples,
-    )
-
-
-def _shown(samples: Sequence[str]) -> str:
-    return ", ".join(samples)

@@ -34,7 +34,9 @@ def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) 
     raises  : SealBrokenError, when it is gone
     """
     try:
-        return spark.read.schema(struct_type(columns)).parquet(path)
+        rows = spark.read.schema(struct_type(columns)).parquet(path)
+        _ = rows.schema  # over Spark Connect nothing is looked at before
+        return rows
     except PySparkException as error:
         with translated(where):
             if condition_of(error).startswith("PATH_NOT_FOUND"):

@@ -9,7 +9,6 @@ from airflow_mv_provider.exceptions import DefinitionError, RefreshCancelledErro
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
-from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
 
@@ -27,7 +26,7 @@ def table(prepared):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("point", ["fence.after", "staging.after", "progress.after", "publish.before"])
-def test_cancel_is_answered_within_a_chunk(table, at_point, point):  # noqa: F811
+def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     before = table.rows("orders")
     registered = table.store.table("orders")
     seen = []
@@ -55,7 +54,7 @@ def test_cancel_of_nothing_says_so(table):
     assert not table.store.request_cancel(table.store.table("orders").id, "somebody")
 
 
-def test_status_shows_progress_per_partition(table, at_point):  # noqa: F811
+def test_status_shows_progress_per_partition(table, at_point):
     registered = table.store.table("orders")
     seen = []
     at_point("progress.after", lambda: seen.append(table.store.status(registered)))
@@ -86,7 +85,7 @@ def test_read_only_reports_and_writes_nothing(table):
     assert table.workspaces() == []
 
 
-def test_read_only_works_beside_a_refresh(table, at_point):  # noqa: F811
+def test_read_only_works_beside_a_refresh(table, at_point):
     reports = []
     at_point("publish.before", lambda: reports.append(table.refresh(read_only=True)))
 
@@ -96,7 +95,7 @@ def test_read_only_works_beside_a_refresh(table, at_point):  # noqa: F811
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point):  # noqa: F811
+def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point):
     at_point("fence.after", lambda: table.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.0}))
 
     table.refresh()

@@ -16,7 +16,6 @@ from airflow_mv_provider.exceptions import (
     UnsafeLocationError,
 )
 from tests.conftest import Crash, read_independently
-from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +85,7 @@ def test_main_that_was_never_made_is_no_obstacle(lake):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "published.after"])
-def test_live_owner_is_not_dropped_under(table, at_point, point):  # noqa: F811
+def test_live_owner_is_not_dropped_under(table, at_point, point):
     table.write("SELECT id, 'b' AS v FROM range(10)")
     refused = []
 

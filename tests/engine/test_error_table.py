@@ -20,7 +20,6 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.reader import open_source
 from airflow_mv_provider.spark import rejected
 from tests.conftest import Crash, a_table
-from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(11, of="error table")]
 
@@ -235,7 +234,7 @@ def test_killed_anywhere_both_tables_have_one_refresh(lake, crash_at, point, pub
     assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
 
 
-def test_owner_that_was_stopped_before_the_errors_cannot_bring_old_ones_back(table, at_point):  # noqa: F811
+def test_owner_that_was_stopped_before_the_errors_cannot_bring_old_ones_back(table, at_point):
     write(table, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n{"id": 3\n')
 
     def successors() -> None:

@@ -7,9 +7,8 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, KeyMovedError, RefreshCancelledError
 from tests.conftest import Crash
-from tests.scenarios.conftest import at_point, check_invariants, snapshots
+from tests.scenarios.conftest import check_invariants, snapshots
 
-__all__ = ["at_point"]
 pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="progressive")]
 
 FIRST = "SELECT id, CAST(id % 2 AS INT) AS p, concat('v', id) AS v FROM range(20)"

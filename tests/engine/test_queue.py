@@ -7,7 +7,6 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import RefreshCancelledError, RefreshInProgressError, RefreshPausedError
-from tests.scenarios.conftest import at_point  # noqa: F401  a fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="queue")]
 
@@ -38,7 +37,7 @@ def history(lake):
     return lake.store.history(lake.store.table("orders").id)
 
 
-def test_those_who_wait_are_served_in_their_turn(table, at_point):  # noqa: F811
+def test_those_who_wait_are_served_in_their_turn(table, at_point):
     table.apply(concurrency="queue")
     first, second = table.caller(), table.caller()
 
@@ -56,7 +55,7 @@ def test_those_who_wait_are_served_in_their_turn(table, at_point):  # noqa: F811
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):  # noqa: F811
+def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):
     table.apply(concurrency="join")
     joiner = table.caller()
     at_point("staging.after", lambda: waits(table, joiner))
@@ -69,7 +68,7 @@ def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):  #
     assert table.store.waiters(table.store.table("orders").id) == ()
 
 
-def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):  # noqa: F811
+def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):
     table.apply(concurrency="join")
     joiner, other = table.caller(), table.caller()
 
@@ -86,7 +85,7 @@ def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):  #
     assert table.refresh(caller=joiner) == report
 
 
-def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):  # noqa: F811
+def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):
     table.apply(concurrency="join")
     late = table.caller()
 
@@ -110,7 +109,7 @@ def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):  #
     [("seal.after", {}), ("publish.after", {}), ("fence.after", {"force": True}), ("fence.after", {"overrides": 1})],
     ids=str,
 )
-def test_who_comes_too_late_or_asks_for_more_waits_for_its_own(table, at_point, point, asked):  # noqa: F811
+def test_who_comes_too_late_or_asks_for_more_waits_for_its_own(table, at_point, point, asked):
     table.apply(concurrency="join")
     other = table.caller()
     more = {"overrides": ["allow_empty"]} if "overrides" in asked else asked
@@ -122,7 +121,7 @@ def test_who_comes_too_late_or_asks_for_more_waits_for_its_own(table, at_point, 
     assert table.refresh(caller=other, **more).refresh_id != report.refresh_id
 
 
-def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_point):  # noqa: F811
+def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_point):
     table.apply(concurrency="join")
     joiner = table.caller()
 
@@ -141,7 +140,7 @@ def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_po
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-def test_new_definition_is_pending_until_the_refresh_has_ended(table, at_point):  # noqa: F811
+def test_new_definition_is_pending_until_the_refresh_has_ended(table, at_point):
     seen = []
 
     def apply_another() -> None:
@@ -156,7 +155,7 @@ def test_new_definition_is_pending_until_the_refresh_has_ended(table, at_point):
     assert table.store.status(table.store.table("orders")).pending_definition == ()
 
 
-def test_pause_during_a_refresh_lets_it_end_and_the_next_one_wait(table, at_point):  # noqa: F811
+def test_pause_during_a_refresh_lets_it_end_and_the_next_one_wait(table, at_point):
     registered = table.store.table("orders")
     at_point("staging.after", lambda: table.store.pause(registered.id, "ann"))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_mv_provider.core.fence import app_id, parse_note
-from airflow_mv_provider.runner import crash_points
 from tests.conftest import read_independently
 
 FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
@@ -37,22 +36,6 @@ def change_source(lake: Any) -> None:
         FROM range(43) WHERE id % 4 <> 3 AND id <> 8
         """
     )
-
-
-@pytest.fixture
-def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
-    """Run an action once, in the place of `point`, in the middle of whatever refresh passes it first."""
-
-    def arm(point: str, action: Callable[[], None]) -> None:
-        def reach(reached: str) -> None:
-            if reached == point:
-                crash_points.arm(None)
-                action()
-
-        crash_points.arm(reach)
-
-    yield arm
-    crash_points.arm(None)
 
 
 def check_invariants(lake: Any, *, published: int | None = None) -> None:

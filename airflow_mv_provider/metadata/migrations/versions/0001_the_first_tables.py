@@ -48,6 +48,8 @@ def upgrade() -> None:
         sa.Column("frontier", sa.JSON(), nullable=True),
         sa.Column("strategy", sa.String(length=16), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("estimates", sa.JSON(), nullable=False),
+        sa.Column("wanted_strategy", sa.String(length=16), nullable=False),
         sa.Column("seal", sa.JSON(), nullable=True),
         sa.Column("outdated_digests_of", sa.String(length=32), nullable=True),
         sa.Column("merge_round", sa.BigInteger(), nullable=False),

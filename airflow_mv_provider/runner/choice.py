@@ -1,0 +1,109 @@
+"""Look at a table and its source, and decide what a refresh would do: nothing, or which way it would take.
+
+Reads the logs of both and the metadata database; no row, and nothing is written. `amv plan` shows what a refresh does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core.batch import BatchDescription, mint
+from airflow_mv_provider.core.fence import Commit
+from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
+from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope import Scope, stale_scope
+from airflow_mv_provider.core.state import RefreshState, TableRecord, is_main_as_published
+from airflow_mv_provider.core.strategy import (
+    Choice,
+    Situation,
+    SourceChanges,
+    choose,
+    compare_reason,
+    has_failed,
+    past_of,
+)
+from airflow_mv_provider.spark.delta import Detail, Main
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+_PAST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found, and decided. `batch` is None when there is nothing to do.
+
+    commits : main's log, at least since the last publish
+    """
+
+    frontier: Frontier
+    commits: Sequence[Commit]
+    scope: Scope
+    batch: BatchDescription | None
+    choice: Choice
+
+
+def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Request, found: Detail | None) -> Look:
+    """Look at the source and main as they are now.
+
+    found  : main's own description; None before its first refresh
+    raises : SourceNotFoundError, StrategyError
+    """
+    source = runner.source_of(table, table.definition)
+    frontier = source.probe()
+    main = Main(runner.spark, table.location, table.uuid)
+    commits = main.log(state.published_version) if found else []
+    definition = table.definition
+    is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
+    scope = request.scope
+    if request.is_stale_only and is_trusted and definition.source.doubt is None:
+        scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
+    must_compare = compare_reason(
+        is_first=state.published_version is None,
+        is_forced=request.force,
+        same_definition=state.published_hash == definition.content_hash,
+        is_trusted=is_trusted,
+        doubt=definition.source.doubt,
+        is_partial=bool(state.covered),
+    )
+    reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
+    changes: SourceChanges | None = None
+    published = runner.store.binding(table.id, state.published_upper) if must_compare is None else None
+    if published is not None and published.frontier != frontier:
+        changes = source.changes(published.frontier, frontier)
+    newest = runner.store.newest_binding(table.id)
+    upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
+    batch = mint(upper, state.published_upper, None)
+    if batch is None:
+        return Look(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
+    if changes is not None and changes.is_none and reason is None:
+        return Look(frontier, commits, scope, None, Choice("skip", f"{frontier.describe()} has the rows that main has"))
+    history = runner.store.history(table.id, _PAST)
+    situation = Situation(
+        scope=scope,
+        num_rows=_num_rows(state, history),
+        must_compare=must_compare,
+        has_digests=state.published_digests is not None,
+        changes=changes,
+        past=past_of(history),
+        has_failed=has_failed(history),
+    )
+    wanted = request.strategy or definition.strategy
+    if request.force and request.strategy is None and wanted == "incremental":
+        wanted = "corrections"  # forcing is the person's way out of a strict table
+    choice = choose(definition, wanted, situation, reason or f"the source is new: {frontier.describe()}")
+    return Look(frontier, commits, scope, batch, choice)
+
+
+def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:
+    """Return the rows that main had after the last publish; None before the first."""
+    if state.published_version is None:
+        return None
+    if state.published_digests is not None:
+        return state.published_digests.num_rows
+    last = next((r for r in history if r.main_version == state.published_version), None)
+    return last.rows_inserted + last.rows_updated + last.rows_unchanged if last else 0

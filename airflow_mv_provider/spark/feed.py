@@ -1,0 +1,87 @@
+"""Stage the changes that a source tells of, instead of all its rows.
+
+    feed of changes ──▶ corrections, netted and written once ──┐
+                                                              ├─▶ digests of the rows as they will be ──▶ seal
+    digests of the last publish ───────────────────────────────┘
+
+The digests are those that reading everything would give, so the seal is the same as any other: whoever finds main
+moved compares it with the source at its pin as usual, and the next refresh compares with these digests.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import DuplicateKeyError, SealBrokenError
+from airflow_mv_provider.spark import diff, digests, keys, storage
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, any_null, columns
+
+
+def write(feed: DataFrame, layout: Layout, path: str) -> None:
+    """Write the corrections that a feed comes to at `path`.
+
+    feed   : (columns of the source after its projection, _mv_sign int)
+    cost   : one scan of the feed and one shuffle of it
+    raises : EngineError and what else stands in the way of reading the feed
+    """
+    with translated(layout.table.name):
+        storage.write(diff.netted(feed, layout), path)
+
+
+def seal(spark: SparkSession, layout: Layout, path: str, main: DataFrame, published: PublishedDigests, to: str) -> Seal:
+    """Validate the corrections at `path`, and sum up at `to` what main will be with them.
+
+    main      : its rows as of the last publish
+    published : their digests, of which it is certain that main still is what they say
+    cost      : a scan of the digests; one of main's keys, if there is a row to insert
+    raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are gone or
+                are not what was recorded
+    """
+    table = layout.table
+    before = digests.read(spark, layout, published.path)
+    if digests.summed(before, table) != (published.num_rows, published.digest):
+        raise SealBrokenError(table.name, "the digests of the last publish are not what was recorded.")
+    changes = storage.read(spark, table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+    _check_keys(changes, table, main)
+    with translated(table.name):
+        after = diff.added(before, diff.digested_changes(changes, table, published.num_buckets), table)
+        storage.write(after, to)
+        parts, _ = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
+        num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
+    keys.check_storable(table, parts)
+    return Seal(None, to, published.num_buckets, num_bytes, parts, layout.columns, strategy="incremental", changes=path)
+
+
+def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> None:
+    """Refuse a NULL in a new row's key, and a key that the source has now twice."""
+    op, key = F.col(diff.OP), columns(table.key)
+    is_new = op.isin("I", "U")
+    with translated(table.name):
+        found = changes.agg(
+            F.count_if(is_new & any_null(table.key)).alias("null_keys"),
+            F.count_if(op == "?").alias("twice"),
+            F.count_if(op == "I").alias("inserted"),
+        ).collect()[0]
+        if found.null_keys:
+            raise keys.null_key(changes.where(is_new), table, found.null_keys)
+        if found.twice:
+            raise _twice(changes.where(op == "?"), table)
+        if not found.inserted:
+            return
+        inserted, deleted = (changes.where(op == each).select(*key) for each in ("I", "D"))
+        # A row that moved to another partition is deleted there and inserted here.
+        new = inserted.join(deleted, list(table.key), "left_anti") if table.may_move else inserted
+        twice = main.select(*key).join(new, list(table.key), "left_semi")
+        if table.may_move:
+            again = changes.where(is_new).groupBy(*key).count().where("count > 1")
+            twice = twice.unionByName(again.select(*key))
+        if keys.samples(twice, table.key):
+            raise _twice(twice, table)
+
+
+def _twice(rows: DataFrame, table: RefreshableTable) -> DuplicateKeyError:
+    return keys.duplicate_key(table, keys.samples(rows, table.key))

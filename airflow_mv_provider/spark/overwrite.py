@@ -1,0 +1,45 @@
+"""Publish by replacing all of main's rows with those of the seal, in one fenced commit.
+
+    staged copy, or the source at its pin ──▶ one overwrite ──▶ main
+
+No row of main is read: who has written to it meanwhile shows in its log afterwards, and another round corrects that.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Observation
+
+from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.spark import delta, diff, storage
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, columns
+
+
+def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note: CommitNote) -> bool:
+    """Overwrite main; whether it happened is for its log to say.
+
+    rows    : the desired ones, each key once
+    returns : the rows that were written are those that were sealed
+    cost    : one scan of the rows and one write; before it, of a staged copy, a scan of its hashes
+    raises  : SealBrokenError, before anything is written; FencedError, MainMovedError
+    """
+    table, names = layout.table, columns(layout.names)
+    if seal.rows is not None:
+        _check_copy(rows, layout, seal.rows, (seal.num_rows, seal.digest))
+    seen = Observation()
+    with translated(table.name):
+        written = diff.aligned(rows, layout).observe(seen, *diff.measure()).select(*names)
+        if table.partition_by:
+            written = written.hint("rebalance", *columns(table.partition_by))
+        main.overwrite(written, note)
+    return diff.measured(seen) == (seal.num_rows, seal.digest)
+
+
+def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, int]) -> None:
+    copy = storage.read(rows.sparkSession, layout.table.name, path, [*layout.columns, diff.HASHED])
+    with translated(layout.table.name):
+        found = copy.agg(*diff.measure()).collect()[0]
+    if (found.num_rows, found.digest) != sealed:
+        raise SealBrokenError(layout.table.name, f"the copy at {path} is not what was sealed.")

@@ -1,0 +1,91 @@
+"""The cost model says the same of the same facts, and what it says follows what was measured."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.cost import Past
+
+WAYS = st.sampled_from(["incremental", "corrections", "replace"])
+ROWS = st.integers(0, 10**9)
+
+
+@given(way=WAYS, num_rows=ROWS, more=ROWS, num_changes=ROWS)
+def test_more_rows_never_cost_less(way, num_rows, more, num_changes):
+    assert cost.seconds(way, num_rows + more, num_changes) >= cost.seconds(way, num_rows, num_changes)
+
+
+@given(way=WAYS, num_rows=ROWS, num_changes=ROWS, more=ROWS)
+def test_more_changes_never_cost_less(way, num_rows, num_changes, more):
+    assert cost.seconds(way, num_rows, num_changes + more) >= cost.seconds(way, num_rows, num_changes)
+
+
+@pytest.mark.parametrize(
+    ("num_changes", "cheapest"),
+    [(60_000, "incremental"), (600_000, "incremental"), (6_000_000, "replace")],
+)
+def test_cheapest_way_for_six_million_rows(num_changes, cheapest):
+    ways = {way: cost.seconds(way, 6_000_000, num_changes) for way in ("incremental", "corrections", "replace")}
+
+    assert min(ways, key=lambda way: ways[way]) == cheapest
+
+
+def a_past(way="corrections", *, slower=1.0, num_rows=1_000_000, num_changes=10_000):
+    return Past(way, num_rows, num_changes, slower * cost.seconds(way, num_rows, num_changes))
+
+
+def test_a_table_is_as_much_slower_as_it_was():
+    past = [a_past(slower=3.0), a_past(slower=2.0), a_past(slower=50.0)]
+
+    assert cost.factor("corrections", past) == pytest.approx(3.0)
+    assert cost.factor("replace", past) == pytest.approx(3.0)  # of which nothing is known
+    assert cost.factor("replace", [*past, a_past("replace", slower=0.5)]) == pytest.approx(0.5)
+    assert cost.factor("replace", []) == 1.0
+
+
+def test_what_is_long_past_is_forgotten():
+    assert cost.factor("corrections", [a_past()] * 10 + [a_past(slower=100.0)] * 90) == pytest.approx(1.0)
+
+
+def test_as_many_rows_are_expected_to_change_as_usual():
+    past = [a_past(num_changes=n) for n in (10_000, 30_000, 2_000_000)]
+
+    assert cost.expected_changes(500_000, None, past) == 15_000
+    assert cost.expected_changes(500_000, 7, past) == 7
+    assert cost.expected_changes(500_000, None, []) == 5_000
+    assert cost.expected_changes(0, None, [a_past(num_rows=0)]) == 0
+
+
+@given(num_rows=st.integers(1_000, 10**8), fraction=st.floats(0.0, 0.2))
+def test_scattered_changes_are_told_from_the_buckets_that_differ(num_rows, fraction):
+    buckets = num_rows // 12
+    differing = round((1 - (1 - fraction) ** (num_rows / buckets)) * buckets)
+
+    found = cost.scattered(differing, buckets, num_rows)
+
+    assert found == pytest.approx(fraction * num_rows, abs=0.01 * num_rows)
+
+
+def test_where_every_bucket_differs_every_row_may():
+    assert cost.scattered(64, 64, 1_000) == 1_000
+    assert cost.scattered(0, 64, 1_000) == 0
+    assert cost.scattered(0, 0, 0) == 0
+    assert cost.scattered(32, 64, 10) == 5
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_changes", "expected"),
+    [
+        (6_000_000, 0, False),
+        (6_000_000, 1_900_000, False),
+        (6_000_000, 2_100_000, True),
+        (6_000_000, 6_000_000, True),
+        (100, 100, False),  # what changed is better to know, at no cost
+        (0, 0, False),
+    ],
+)
+def test_main_may_be_overwritten_where_most_of_it_changes(num_rows, num_changes, expected):
+    assert cost.is_worth_replacing(num_rows, num_changes) is expected

@@ -1,0 +1,130 @@
+"""Which way a refresh takes: the cheapest that can be taken, or the one that is asked for, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.scope import EVERYTHING, asked_scope
+from airflow_mv_provider.core.strategy import (
+    Situation,
+    SourceChanges,
+    choose,
+    has_failed,
+    past_of,
+)
+from airflow_mv_provider.exceptions import StrategyError
+from tests.conftest import a_table
+
+USUAL = Situation(
+    scope=EVERYTHING,
+    num_rows=6_000_000,
+    must_compare=None,
+    has_digests=True,
+    changes=SourceChanges(60_000, None),
+)
+
+
+def chosen(situation=USUAL, wanted="auto", **definition):
+    return choose(a_table(**definition), wanted, situation, "the source is new")
+
+
+def why_not_incremental(situation=USUAL, **definition):
+    return next(e for e in chosen(situation, **definition).estimates if e.strategy == "incremental")
+
+
+def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
+    choice = chosen()
+
+    assert (choice.strategy, choice.reason, choice.wanted) == ("incremental", "the source is new", "auto")
+    first, *others = choice.estimates
+    assert (first.strategy, first.why) == ("incremental", "chosen")
+    assert [each.strategy for each in others] == ["corrections", "replace"]
+    assert all(each.why == f"{each.seconds - first.seconds:.1f} s more" for each in others)
+
+
+@pytest.mark.parametrize(
+    ("change", "definition", "why"),
+    [
+        ({"must_compare": "the definition changed"}, {}, "the definition changed"),
+        ({"changes": None}, {}, "does not list its changes"),
+        ({"changes": SourceChanges(None, "no feed")}, {}, "no feed"),
+        ({"has_digests": False}, {}, "digests of the last publish are not kept"),
+        ({"has_failed": True}, {}, "failed"),
+        ({"scope": asked_scope(["a"], None, None)}, {"partition_by": ["p"]}, "only some partitions"),
+        ({}, {"partition_by": ["p"], "publish": "progressive"}, "part by part"),
+        ({}, {"partition_by": ["p"], "frozen_before": "a"}, "frozen partitions"),
+        ({}, {"on_conflict": "ignore"}, "on_conflict: ignore"),
+        ({}, {"errors": {}}, "error table"),
+    ],
+    ids=str,
+)
+def test_changes_alone_are_not_enough(change, definition, why):
+    judged = why_not_incremental(replace(USUAL, **change), **definition)
+
+    assert judged.seconds is None
+    assert why in judged.why
+    assert chosen(replace(USUAL, **change), **definition).strategy == "corrections"
+
+
+def test_main_is_replaced_only_where_most_of_it_changes():
+    few = replace(USUAL, num_rows=50, changes=SourceChanges(1, "no feed"))
+    most = replace(USUAL, changes=SourceChanges(6_000_000, "no feed"))
+
+    assert chosen(few).strategy == "corrections"
+    assert chosen(most).strategy == "replace"
+    assert chosen(most, partition_by=["p"], publish="progressive").strategy == "corrections"
+
+
+def test_what_is_asked_for_is_taken_wherever_it_can_be():
+    assert chosen(wanted="replace").strategy == "replace"
+    assert "less" in next(e for e in chosen(wanted="replace").estimates if e.strategy == "incremental").why
+    fallen_back = chosen(replace(USUAL, changes=None), wanted="incremental")
+    assert fallen_back.strategy == "corrections"
+    assert fallen_back.reason.endswith("incremental cannot be taken: the source does not list its changes")
+
+
+def test_strict_table_takes_no_other_way():
+    with pytest.raises(StrategyError, match="incremental cannot be taken: the source does not list its changes"):
+        chosen(replace(USUAL, changes=None), wanted="incremental", strict=True)
+    assert chosen(replace(USUAL, changes=None), strict=True).strategy == "corrections"  # nothing is insisted on
+
+
+@pytest.mark.parametrize("wanted", ["auto", "incremental"])
+def test_first_refresh_has_nothing_to_compare_with(wanted):
+    first = replace(USUAL, num_rows=None, must_compare="first refresh", changes=None, has_digests=False)
+
+    assert chosen(first, wanted, strict=True).strategy == "replace"
+    assert chosen(first, wanted, adopt=True).strategy == "corrections"
+    assert chosen(first, wanted, partition_by=["p"], publish="progressive").strategy == "corrections"
+
+
+A_REPORT = RefreshReport(
+    "orders", outcome=Outcome.PUBLISHED, strategy="corrections", rows_updated=10, rows_unchanged=90,
+    rows_inserted=5, phase_seconds={"REFRESHING": 1.5, "MERGING": 2.5},
+)  # fmt: skip
+
+
+def test_history_tells_what_refreshes_of_everything_took():
+    reports = [
+        A_REPORT,
+        replace(A_REPORT, outcome=Outcome.FAILED),
+        replace(A_REPORT, scope="one partition"),
+        replace(A_REPORT, strategy="skip"),
+        replace(A_REPORT, rows_updated=0, rows_unchanged=0),  # the first one
+    ]
+
+    (past,) = past_of(reports)
+
+    assert (past.way, past.num_rows, past.num_changes, past.seconds) == ("corrections", 100, 15, 4.0)
+
+
+def test_a_failed_incremental_refresh_is_followed_by_a_comparison():
+    failed = replace(A_REPORT, outcome=Outcome.FAILED, strategy="incremental")
+
+    assert has_failed([replace(A_REPORT, outcome=Outcome.NOTHING_TO_DO), failed])
+    assert not has_failed([A_REPORT, failed])
+    assert not has_failed([replace(failed, strategy="corrections")])
+    assert not has_failed([])
