@@ -47,13 +47,15 @@ class Past:
 class Estimate:
     """One way as it was judged before anything was read.
 
-    seconds : None where it could not be taken
-    why     : what stands in its way; or how it compares with the way that was chosen
+    seconds     : None where it could not be taken
+    why         : what stands in its way; or how it compares with the way that was chosen
+    num_changes : rows that were expected to differ
     """
 
     strategy: Way
     seconds: float | None
     why: str
+    num_changes: int | None = None
 
 
 def seconds(way: Way, num_rows: int, num_changes: int) -> float:

@@ -209,6 +209,7 @@ class MergingStore(Reader):
             scope = scope_from_json(refresh.scope)
             # Once everything else was covered too, main has one state of the source again.
             is_whole = scope.is_everything or scope.without
+            stored = asdict(digests) if digests else None
             done = Covered(scope, fingerprint(from_json(refresh.frontier)), definition_hash)
             db.execute(
                 update(State)
@@ -219,14 +220,14 @@ class MergingStore(Reader):
                     published_delta_id=delta_id,
                     published_hash=definition_hash,
                     covered=[] if is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
-                    published_digests=asdict(digests) if digests else None,
+                    published_digests=stored,
                     is_main_trusted=True,
                 )
             )
             figures = (added(counts, bytes_main) if not is_counted else {}) | {
                 "rows_unchanged": counts.unchanged,
                 "main_version": main_version,
-                "outdated_digests_of": outdated["refresh_id"] if outdated else None,
+                "outdated_digests_of": outdated["refresh_id"] if outdated and outdated != stored else None,
             }
             partitions = self._partitions(db, own.refresh_id)
             self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)

@@ -233,6 +233,9 @@ class Merging:
         work = self._work
         if is_written and self._is_replaced() and not self._has_replaced_as_sealed:
             return None
+        last = work.store.state(work.table.id).published_digests
+        if last is not None and last.path == seal.digests:
+            return last  # not a row was another
         if work.refresh.scope.is_everything:
             return digests_to_keep(seal, work.own.refresh_id)
         before = self._ground.published_digests()

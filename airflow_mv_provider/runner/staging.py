@@ -105,7 +105,8 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
     partitions.check_values(work.spark, layout)
     rows = work.source_rows(ground.base)
     with durable(Write.STAGING):
-        staged = staging.load(rows, layout, (copy, sums), published)
+        is_coarse_first = strategy.is_summed_coarsely(work.definition, work.refresh.choice)
+        staged = staging.load(rows, layout, (copy, sums), published, is_coarse_first=is_coarse_first)
     collected = errors.collect()
     work.source.verify(work.refresh.frontier)
     seal, buckets = staging.seal(work.spark, staged, rows, layout, published)

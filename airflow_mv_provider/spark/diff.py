@@ -104,6 +104,17 @@ def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> Data
     )
 
 
+def coarser(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Return digests of the same rows by fewer buckets.
+
+    digests     : as `digested` returns them
+    num_buckets : a power of two, not more than they have
+    """
+    buckets = F.col(BUCKET).bitwiseAND(F.lit(num_buckets - 1)).alias(BUCKET)
+    rows = digests.select(*_quoted(table.partition_by), buckets, ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
+    return _summed(rows, table)
+
+
 def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataFrame:
     """Put the digests of both sides beside each other.
 
@@ -136,6 +147,24 @@ def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buc
     on = [F.col(f"s.{BUCKET}") == F.col(f"b.{BUCKET}")]
     on += [F.col(f"s.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
     return s.join(b, reduce(Column.__and__, on), "left_semi").drop(BUCKET)
+
+
+def outside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Return the digests that do not lie in any of some larger buckets.
+
+    digests, buckets : as `digested` returns them; (*partition_by, _mv_bucket int), of `num_buckets` buckets
+    """
+    d, b = digests.alias("d"), F.broadcast(buckets.alias("b"))
+    on = [F.col(f"d.{BUCKET}").bitwiseAND(F.lit(num_buckets - 1)) == F.col(f"b.{BUCKET}")]
+    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
+    return d.join(b, reduce(Column.__and__, on), "left_anti")
+
+
+def beside_itself(digests: DataFrame) -> DataFrame:
+    """Return what `bucketwise` does for two sides that are the same."""
+    pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
+    same = {main_name: F.col(name) for name, main_name in pairs.items()}
+    return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False)})
 
 
 def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
@@ -254,14 +283,7 @@ def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> Da
 
     digests, changes : as `digested` and `digested_changes` return them, with the same number of buckets
     """
-    both = digests.unionByName(changes).groupBy(*_quoted(table.partition_by), BUCKET)
-    sums = both.agg(
-        *(
-            F.sum(name).alias(name) if name in (ROWS, _MIXED, NULL_KEYS) else F.bit_xor(name).alias(name)
-            for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
-        )
-    )
-    return sums.where(F.col(ROWS) != 0)
+    return _summed(digests.unionByName(changes), table).where(F.col(ROWS) != 0)
 
 
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
@@ -276,6 +298,14 @@ def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
 def bucket(table: RefreshableTable, num_buckets: int) -> Column:
     """Return the bucket that a row's key belongs to, from its columns."""
     return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
+
+
+def _summed(digests: DataFrame, table: RefreshableTable) -> DataFrame:
+    sums = (
+        F.sum(name).alias(name) if name in (ROWS, _MIXED, NULL_KEYS) else F.bit_xor(name).alias(name)
+        for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
+    )
+    return digests.groupBy(*_quoted(table.partition_by), BUCKET).agg(*sums)
 
 
 def _mixed(hashed: Column) -> Column:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import quoted
@@ -36,6 +36,7 @@ from airflow_mv_provider.spark.layout import Layout
 log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
+_COARSE, _COARSE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
 _MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
 
 
@@ -134,6 +135,46 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
         )
         storage.write(diff.digested(rows, table, num_buckets), path)
     return num_buckets
+
+
+def write_changed(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> str | None:
+    """As `write`, having looked first which large buckets are as published: only the others are summed up finely.
+
+    rows    : (*group_by, _mv_hash bigint), all of the table's
+    returns : where the digests are: `path`, or those that were published where all rows are still the same; None, and
+              nothing is written, where most differ or what was published is not what was recorded
+    cost    : a scan of the rows without a shuffle of them, and a second one of the rows that may differ
+    raises  : SealBrokenError, when the published digests are gone
+    """
+    table, spark = layout.table, rows.sparkSession
+    num_coarse = min(published.num_buckets, _COARSE_IN_PARTITION if table.partition_by else _COARSE)
+    before = read(spark, layout, published.path)
+    with translated(table.name):
+        theirs = diff.coarser(before, table, num_coarse)
+        beside = diff.bucketwise(diff.digested(rows, table, num_coarse), theirs, table).persist()
+        try:
+            sums = (F.count(F.lit(1)), F.count_if(diff.DIFFERS), F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST))
+            num_all, num_differing, *recorded = beside.agg(*sums).collect()[0]
+            is_believed = [value or 0 for value in recorded] == [published.num_rows, published.digest]
+            if not is_believed or num_differing > _MAX_DIFFERING * num_all:
+                return None
+            if not num_differing:
+                return published.path
+            differing = beside.where(diff.DIFFERS).select(*_place(table))
+            fine = diff.digested(diff.within(rows, differing, table, num_coarse), table, published.num_buckets)
+            storage.write(diff.outside(before, differing, table, num_coarse).unionByName(fine), path)
+            return path
+        finally:
+            beside.unpersist()
+
+
+def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
+    """Return the comparison of main with rows that `write_changed` has seen to be exactly what was published.
+
+    raises : SealBrokenError, when the digests are gone
+    """
+    same = diff.beside_itself(read(spark, layout, published.path))
+    return _counted(same, layout.table, published.num_buckets, kept=())
 
 
 def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
@@ -240,7 +281,7 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
         rows_with_other_keys += other
         num_main_rows += main_rows
         whole_main_digest ^= main_digest
-    place = [*(F.col(quoted(p)) for p in table.partition_by), F.col(diff.BUCKET)]
+    place = _place(table)
     return Buckets(
         beside=beside,
         differing=beside.where(differs).select(*place),
@@ -254,6 +295,10 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
         main_digest=whole_main_digest,
         partitions=parts,
     )
+
+
+def _place(table: RefreshableTable) -> list[Column]:
+    return [*(F.col(quoted(p)) for p in table.partition_by), F.col(diff.BUCKET)]
 
 
 def _most_rows(rows: DataFrame, table: RefreshableTable) -> int:

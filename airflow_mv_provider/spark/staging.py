@@ -46,12 +46,15 @@ def load(
     layout: Layout,
     places: tuple[str | None, str],
     published: PublishedDigests | None,
+    *,
+    is_coarse_first: bool = False,
 ) -> Staged:
     """Read the source once and commit what will be sealed.
 
     source    : all of main's columns, in any order
     places    : where the copy goes, None for no copy; and the digests
     published : digests that these will be compared with
+    is_coarse_first : most rows are expected to be as published, so it is looked for large buckets that are
     """
     table, (copy, path) = layout.table, places
     rows = diff.aligned(source, layout)
@@ -60,6 +63,13 @@ def load(
             storage.write(_copied(rows, layout), copy)
             rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, diff.HASHED])
     hashed = rows.select(*columns(table.group_by), diff.HASH)
+    is_large = published is not None and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE
+    if published is not None and is_coarse_first and is_large and layout.is_whole:
+        try:
+            if (found := digests.write_changed(hashed, layout, path, published)) is not None:
+                return Staged(copy, found, published.num_buckets)
+        except MvError as error:
+            log.warning("%s: the digests of the last publish cannot be read: %s", table.name, error)
     return Staged(copy, path, digests.write(hashed, table, path, published))
 
 
@@ -75,7 +85,11 @@ def seal(
     raises    : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
     """
     mine = digests.read(spark, layout, staged.digests)
-    buckets = compared(spark, mine, published, layout) if published else None
+    buckets: Buckets | None = None
+    if published and staged.digests == published.path:
+        buckets = digests.unchanged(spark, layout, published)
+    elif published:
+        buckets = compared(spark, mine, published, layout)
     try:
         found = _validated(spark, staged, mine, source, layout, buckets)
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_mv_provider.exceptions import (
     SealBrokenError,
     StrategyError,
 )
+from airflow_mv_provider.spark import digests as digest_tables
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -412,3 +414,89 @@ def test_incremental_refreshes_leave_what_a_full_one_would(
     full = lake.refresh(force=True)
     assert (full.strategy, full.rows_inserted, full.rows_updated, full.rows_deleted) == ("corrections", 0, 0, 0)
     assert digests(lake) == kept
+
+
+# -- large buckets first ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Take the ways of large tables, with large buckets that are few enough to be seen to be the same."""
+    monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(digest_tables, "_COARSE", 16)
+
+
+def written(table) -> set[str]:
+    return {path.parent.name for path in (table.root / "_mv").glob("*/digests/*/*")}
+
+
+def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, coarse):
+    before, kept = written(table), digests(table)
+
+    report = table.refresh(force=True)
+
+    assert (report.outcome, report.rows_unchanged) == (Outcome.PUBLISHED, 60)
+    assert (written(table), digests(table)) == (before, kept)
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5")
+    assert table.refresh(strategy="corrections").rows_updated == 1
+    assert written(table).isdisjoint(before)
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
+def test_only_large_buckets_that_differ_are_summed_up_finely(lake, coarse, partition_by):
+    with_feed(lake)
+    lake.apply(partition_by=partition_by, strategy="corrections")
+    lake.refresh()
+    for _ in range(2):
+        lake.refresh(force=True)  # nothing is expected to change then
+    change(
+        lake,
+        "UPDATE {t} SET v = 'x' WHERE id = 5",
+        "DELETE FROM {t} WHERE id = 6",
+        "INSERT INTO {t} VALUES (99, 2, 'n')",
+    )
+
+    report = lake.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
+    assert lake.rows("orders") == lake.rows("raw/orders")
+    kept = digests(lake)
+    lake.sql("INSERT INTO {t} VALUES (-1, 0, 'foreign')")  # so that all of main and of the source are summed up
+    again = lake.refresh()
+    assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 1)
+    assert digests(lake) == kept
+
+
+@pytest.mark.parametrize("point", ["seal.after", "progress.after", "published.before"])
+def test_refresh_that_keeps_the_old_digests_may_be_killed(table, coarse, crash_at, point):
+    kept = digests(table)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh(force=True)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresh()
+
+    assert digests(table) == kept
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, coarse, at_point):
+    kept = digests(table)
+    at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
+
+    assert table.refresh(force=True).rows_deleted == 1
+
+    assert table.rows("orders") == table.rows("raw/orders")
+    assert digests(table) == kept
+
+
+def test_damaged_digests_are_not_believed_at_first_sight(table, coarse):
+    published = table.store.state(table.store.table("orders").id).published_digests
+    for file in Path(published.path).glob("*.parquet"):
+        file.unlink()
+
+    assert table.refresh(force=True).rows_unchanged == 60
+    change(table)
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
