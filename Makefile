@@ -38,7 +38,7 @@ check: $(stamp) ## format, lint, check types, run the fast tests: before every p
 	@$(bin)/mypy $(typed_code)
 	@$(bin)/pytest -m "not slow"
 
-bench: $(stamp) ## measure what a refresh costs, strategy by strategy
+bench: $(stamp) ## measure what a refresh costs beside the other ways; about 20 minutes
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind

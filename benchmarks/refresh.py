@@ -163,7 +163,9 @@ class Bench:
 
     def merge_if(self) -> None:
         """MERGE what differs in a hash of the row, as dbt's check strategy does."""
-        self._merge("merge_if", " AND xxhash64(t.*) <> xxhash64(s.*)")
+        names = self._source().columns
+        old, new = (f"xxhash64({', '.join(f'{side}.{name}' for name in names)})" for side in "ts")
+        self._merge("merge_if", f" AND {old} <> {new}")
 
     def refresh(self, request: Request) -> dict[str, Any]:
         with self._protocol_timed():

@@ -26,7 +26,17 @@ def test_benchmark_of_a_refresh(tmp_path):
     out = tmp_path / "bench.json"
     environment = {"AMV_SPARK_MASTER": "local[2]", "AMV_DRIVER_MEMORY": "3g", "TMPDIR": str(tmp_path)}
 
-    chosen = ["--table", "lineitem", "--layout", "none", *(word for case in CASES for word in ("--case", case))]
+    chosen = [
+        "--table",
+        "lineitem",
+        "--layout",
+        "none",
+        "--publish",
+        "atomic",
+        "--way",
+        "overwrite",
+        *(word for case in CASES for word in ("--case", case)),
+    ]
 
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--scale", "0.1", "--out", out, *chosen],

@@ -23,7 +23,8 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.spark import digests as digest_tables
 from tests.conftest import Crash
 
-pytestmark = pytest.mark.slow
+# One group for all that has no group of its own: each of them refreshes several times.
+pytestmark = [pytest.mark.slow, pytest.mark.sample(9, of="strategies")]
 
 FEED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
 ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
