@@ -23,6 +23,7 @@ from airflow_mv_provider.core.table import RefreshableTable, Wanted
 from airflow_mv_provider.exceptions import StrategyError
 
 Strategy = Literal["skip", "incremental", "corrections", "replace"]
+_DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # main is not what the changes are for, or they do not read back
 WAYS: tuple[Way, ...] = get_args(Way)
 
 
@@ -108,12 +109,14 @@ def past_of(reports: Sequence[RefreshReport]) -> tuple[Past, ...]:
 
 
 def has_failed(reports: Sequence[RefreshReport]) -> bool:
-    """True if the last refresh that did anything was incremental, and failed.
+    """True if the last refresh that did anything was incremental, and failed for a reason that it may be itself.
 
     reports : newest first
     """
     last = next((r for r in reports if r.outcome in (Outcome.PUBLISHED, Outcome.FAILED)), None)
-    return last is not None and last.outcome is Outcome.FAILED and last.strategy == "incremental"
+    if last is None or last.strategy != "incremental" or last.error is None:
+        return False
+    return not last.error.is_transient or last.error.code in _DOUBTFUL
 
 
 def compare_reason(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.progress import Chunk, Seal, plan_chunks
 from airflow_mv_provider.exceptions import (
+    DefinitionError,
     EngineError,
     MvError,
     SchemaMismatchError,
@@ -31,8 +32,9 @@ from airflow_mv_provider.spark.digests import Buckets
 
 log = logging.getLogger(__name__)
 
-# What reading a feed may meet that reading the source would not: most of all files that were vacuumed away.
-_UNREADABLE = (EngineError, SchemaMismatchError, SourceChangedError, SourceFileError)
+# What reading a feed may meet that reading the source would not: most of all files that were vacuumed away, or a
+# projection of what only files have.
+_UNREADABLE = (DefinitionError, EngineError, SchemaMismatchError, SourceChangedError, SourceFileError)
 
 
 @dataclass(frozen=True, slots=True)

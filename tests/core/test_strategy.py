@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
     Situation,
@@ -122,9 +122,12 @@ def test_history_tells_what_refreshes_of_everything_took():
 
 
 def test_a_failed_incremental_refresh_is_followed_by_a_comparison():
-    failed = replace(A_REPORT, outcome=Outcome.FAILED, strategy="incremental")
+    error = ErrorReport("MV-MAIN-MOVED", "a row is another", "", is_transient=True)
+    failed = replace(A_REPORT, outcome=Outcome.FAILED, strategy="incremental", error=error)
 
     assert has_failed([replace(A_REPORT, outcome=Outcome.NOTHING_TO_DO), failed])
     assert not has_failed([A_REPORT, failed])
     assert not has_failed([replace(failed, strategy="corrections")])
     assert not has_failed([])
+    assert has_failed([replace(failed, error=ErrorReport("MV-KEY-DUPLICATE", "twice", ""))])
+    assert not has_failed([replace(failed, error=replace(error, code="MV-ENGINE"))])  # Spark died, the changes are good

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
     GuardRefusedError,
@@ -20,6 +21,7 @@ from airflow_mv_provider.exceptions import (
     SealBrokenError,
     StrategyError,
 )
+from airflow_mv_provider.report_text import plan_text
 from airflow_mv_provider.spark import digests as digest_tables
 from tests.conftest import Crash
 
@@ -101,6 +103,23 @@ def test_commits_without_changes_of_rows_are_nothing_to_do(table):
     assert (report.outcome, report.strategy) == (Outcome.NOTHING_TO_DO, "skip")
     assert "has the rows that main has" in report.reason
     assert table.versions() == before
+
+
+def test_plan_says_what_a_refresh_would_do_and_writes_nothing(table):
+    before = table.versions()
+    assert table.refresher().plan("orders").strategy == "skip"
+    change(table)
+
+    plan = table.refresher().plan("orders")
+    forced = table.refresher().plan("orders", Request(force=True, strategy="replace"))
+
+    assert (plan.strategy, plan.scope, plan.under_way) == ("incremental", None, None)
+    assert forced.strategy == "replace"
+    assert (table.versions(), len(table.store.history(table.store.table("orders").id))) == (before, 1)
+    assert table.refresh().estimates == plan.estimates
+    text = plan_text(plan).splitlines()
+    assert text[0] == "orders: incremental"
+    assert [line.split()[0] for line in text[-3:]] == ["incremental", "corrections", "replace"]
 
 
 def test_a_row_may_move_to_another_partition(lake):
