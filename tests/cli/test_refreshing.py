@@ -27,6 +27,7 @@ tables:
     key: [id]
     partition_by: [p]
     chunk_rows: 10
+    strategy: corrections  # a first load is one chunk otherwise, and some tests stop between two
 """
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
+from tests.conftest import Crash
 from tests.scenarios.conftest import check_invariants
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(9, of="scope")]
@@ -86,6 +87,27 @@ def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):
     table.refresh(force=True)
     assert found == digests_of_main(table)
     assert sum(found.values()) > 4
+
+
+@pytest.mark.parametrize("point", ["published.before", "published.after"])
+def test_digests_of_main_are_right_or_forgotten_after_a_crash_beside_their_write(table, crash_at, point):
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh(partitions=[SECOND])
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    (report,) = table.refresher().recover(table.caller())
+
+    assert report.outcome is Outcome.PUBLISHED
+    kept = table.store.state(table.store.table("orders").id).published_digests
+    # Before PUBLISHED nobody knows that main is what the dead epoch's digests say; the next refresh reads it.
+    assert (kept is None) == (point == "published.before")
+    found = digests_of_main(table) if kept else None
+    table.write("SELECT * FROM {t}".format(t=f"delta.`{table.root}/orders`"))
+    report = table.refresh(force=True)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
+    assert found in (None, digests_of_main(table))
+    assert table.workspaces() == []
 
 
 def digests_of_main(lake):
