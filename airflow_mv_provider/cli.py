@@ -39,20 +39,28 @@ from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.report_text import (
+    cancelled_text,
     error_text,
     history_text,
+    ledger_text,
     plan_text,
     refresh_text,
     status_text,
     statuses_text,
     table,
 )
-from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
+from airflow_mv_provider.runner.answer import refresh_answer, unexpected
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
 from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.registration import register
-from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, Settings, from_environment
+from airflow_mv_provider.runner.settings import (
+    DATABASE_VARIABLE,
+    WAREHOUSE_VARIABLE,
+    Settings,
+    from_environment,
+    secrets_of,
+)
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
@@ -90,13 +98,13 @@ def _answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> 
     @click.option(
         "--database",
         metavar="URL",
-        help=f"Metadata database (or {DATABASE_VARIABLE}; default: SQLite in AIRFLOW_HOME).",
+        help=f"Metadata database (or {DATABASE_VARIABLE}, for one with a password; default: SQLite in AIRFLOW_HOME).",
     )
     @click.option("--warehouse", metavar="DIR", help=f"Root of the tables (or {WAREHOUSE_VARIABLE}).")
     @functools.wraps(function)
     def run(*, as_json: bool, database: str | None, warehouse: str | None, **arguments: Any) -> None:
         problem: ErrorReport | None = None
-        secrets = [database] if database else []
+        secrets: tuple[str, ...] = (database,) if database else ()
         answer = Answer({})
         try:
             settings = from_environment(database_url=database, warehouse=warehouse)
@@ -162,6 +170,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
+@click.option("--note", metavar="TEXT", help="Why, for the history; say it where you set a guard aside.")
 @refresh_options
 @click.option(
     "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
@@ -215,6 +224,18 @@ def history(settings: Settings, name: str, limit: int) -> Answer:
 
 @main.command()
 @click.argument("name")
+@click.option("--from", "start", metavar="VALUE", help="Only intervals from this value of the first partition column.")
+@click.option("--until", "end", metavar="VALUE", help="Only intervals before this one.")
+@_answering
+def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
+    """Show which intervals of a table are done, failed, under way or missing."""
+    store = open_store(settings)
+    entries = store.ledger(store.table(name).id, start, end)
+    return Answer({"table": name, "intervals": [asdict(each) for each in entries]}, ledger_text(name, entries))
+
+
+@main.command()
+@click.argument("name")
 @_answering
 def cancel(settings: Settings, name: str) -> Answer:
     """Ask a refresh under way to stop. It does so within one chunk and leaves the table as it was."""
@@ -223,7 +244,8 @@ def cancel(settings: Settings, name: str) -> Answer:
     requested = store.request_cancel(record.id, caller.user)
     state = store.state(record.id)
     document = {"table": name, "requested": requested, "phase": state.phase, "refresh_id": state.refresh_id}
-    return Answer(document, f"{name}: {_cancelled(requested, state.phase, is_alive=state.is_lease_live)}")
+    text = cancelled_text(requested=requested, phase=state.phase, is_alive=state.is_lease_live)
+    return Answer(document, f"{name}: {text}")
 
 
 @main.command()
@@ -260,11 +282,17 @@ def recover(settings: Settings, abandon: str | None) -> Answer:
             report = interruptibly(refresher, lambda: refresher.abandon(abandon, command_line_caller()))
             text = refresh_text(report) if report else f"{abandon}: nothing is under way."
             return Answer({"recovered": [report.to_json()] if report else []}, text)
-        reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller()))
+        notes: list[str] = []
+
+        def tell(note: str) -> None:
+            notes.append(note)
+            click.echo(f"amv: {note}", err=True)  # at once: what comes after it may fail
+
+        reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller(), tell))
     # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
     code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY
-    text = "\n".join(map(refresh_text, reports)) or "Nothing to recover."
-    return Answer({"recovered": [report.to_json() for report in reports]}, text, code=code)
+    text = "\n".join(map(refresh_text, reports)) or ("" if notes else "Nothing to recover.")
+    return Answer({"recovered": [report.to_json() for report in reports], "notes": notes}, text, code=code)
 
 
 @main.command()
@@ -360,18 +388,6 @@ def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:
                 raise DefinitionError(file, f"table {definition.name!r} is also defined in {other}.")
             definitions.append(definition)
     return definitions
-
-
-def _cancelled(requested: bool, phase: Phase, *, is_alive: bool) -> str:
-    if requested:
-        return (
-            "asked to stop."
-            if is_alive
-            else "will be given up by the next refresh or `amv recover`: its owner is gone."
-        )
-    return (
-        "too late, the table is published and only cleaning up." if phase is Phase.CLEANUP else "nothing is under way."
-    )
 
 
 def _version(version: str) -> Answer:

@@ -9,6 +9,7 @@
     │   ├── SourceChangedError         the source is no longer what was pinned
     │   ├── SealBrokenError            what was sealed does not read back the same
     │   ├── EngineError                Spark or Delta failed for a reason of its own
+    │   │   └── DiskFullError          a disk is full
     │   ├── CommitUnknownError         a commit's answer was lost and the log could not be read
     │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C)
     │   └── MetadataUnavailableError   the metadata database does not answer
@@ -44,12 +45,15 @@
         ├── RefreshPausedError         a person has paused the table
         └── DatabaseVersionError       the metadata database is older or newer than this package
 
-Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next.
+Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next. Names
+and values in it may be anybody's: it is one line, of a length that fits a log, and commands no terminal.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+_MAX_WHERE, _MAX_PROBLEM = 300, 3000
 
 
 class MvError(Exception):
@@ -60,8 +64,8 @@ class MvError(Exception):
     is_transient: ClassVar[bool] = False
 
     def __init__(self, where: str, problem: str, *, hint: str | None = None, **facts: Any) -> None:
-        self.where = where
-        self.problem = problem
+        self.where = where = one_line(where, _MAX_WHERE)
+        self.problem = problem = one_line(problem, _MAX_PROBLEM)
         self.advice = type(self).hint if hint is None else hint
         self.facts = facts
         super().__init__(f"[{self.code}] {where}: {problem} {self.advice}".rstrip())
@@ -73,6 +77,12 @@ class MvError(Exception):
     def message(self) -> str:
         """Where and what, without the code and the hint."""
         return f"{self.where}: {self.problem}"
+
+
+def one_line(text: str, most: int) -> str:
+    """Return a text without what a log or a terminal would act on, cut off where it is too long."""
+    text = text if len(text) <= most else text[: most - 3] + "..."
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _rebuild(cls: type[MvError], where: str, problem: str, advice: str, facts: dict[str, Any]) -> MvError:
@@ -121,6 +131,11 @@ class SealBrokenError(TransientError):
 class EngineError(TransientError):
     code = "MV-ENGINE"
     hint = "Look at the Spark log of this refresh, then refresh again."
+
+
+class DiskFullError(EngineError):
+    code = "MV-DISK-FULL"
+    hint = "Free space, then refresh again: what is recorded is kept."
 
 
 class CommitUnknownError(TransientError):

@@ -23,8 +23,12 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "hooks": [_modules("airflow_mv_provider.hooks.mv")],
-        "operators": [_modules("airflow_mv_provider.operators.refresh", "airflow_mv_provider.operators.groups")],
-        "sensors": [_modules("airflow_mv_provider.sensors.phase")],
+        "operators": [_modules(*(f"airflow_mv_provider.operators.{name}" for name in _OPERATORS))],
+        "sensors": [_modules("airflow_mv_provider.sensors.phase", "airflow_mv_provider.sensors.freshness")],
+        "triggers": [_modules("airflow_mv_provider.triggers.commits")],
+        "extra-links": ["airflow_mv_provider.links.TableLink", "airflow_mv_provider.links.HistoryLink"],
+        "notifications": ["airflow_mv_provider.notifications.RefreshNotifier"],
+        "cli": ["airflow_mv_provider.airflow_cli.get_commands"],
         "connection-types": [_CONNECTION],
         "config": {"mv": {"description": "Refreshable Delta tables.", "options": _OPTIONS}},
     }
@@ -49,6 +53,8 @@ def _option(description: str, *, type: str = "string", example: str, **more: Any
         **more,
     }
 
+
+_OPERATORS = ("refresh", "groups", "submit", "maintenance", "factory")
 
 _CONNECTION: dict[str, Any] = {
     "connection-type": "mv",
@@ -100,6 +106,12 @@ _OPTIONS: dict[str, Any] = {
         "Address of a Spark Connect server; Spark runs in the task's process without it.",
         example="sc://spark.example.com:15002",
         sensitive=True,
+    ),
+    "s3_single_driver": _option(
+        "Say true if only one Spark driver ever writes to tables on S3: Delta's own log store is enough for that."
+        " Without it such a table needs a log store for several drivers.",
+        type="boolean",
+        example="true",
     ),
     "queue_timeout_s": _option(
         "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from airflow_mv_provider.core.identifier import ERRORS_SUFFIX
+from airflow_mv_provider.core.ledger import LedgerEntry
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import partition_values
@@ -21,8 +22,8 @@ def refresh_text(report: RefreshReport) -> str:
     if report.refresh_id is None:
         return ""  # it never began; the error says all there is
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
-    if report.reason:
-        lines.append(f"  reason    {shown(report.reason)}")
+    for name, said in (("reason", report.reason), ("note", report.note)):
+        lines += [f"  {name:<9} {shown(said)}"] if said else []
     if report.strategy and report.estimates:
         lines.append(f"  strategy  {_strategy(report)}")
     lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
@@ -131,6 +132,24 @@ def status_text(status: TableStatus) -> str:
     if status.partitions and status.partitions[0].partition != "[]":
         lines += ["", *("  " + line for line in _progress_table(status))]
     return "\n".join(lines)
+
+
+def ledger_text(name: str, entries: Sequence[LedgerEntry]) -> str:
+    """Return a table's intervals and partitions, and what has become of each."""
+    if not entries:
+        return f"{name}: nothing was ever refreshed."
+    rows = [
+        (
+            partition_text(each.partition) if each.partition else each.start or "the first",
+            "" if each.partition else each.end or "the last",
+            str(each.state),
+            _time(each.at),
+            _time(each.done_at),
+            each.refresh_id or "",
+        )
+        for each in entries
+    ]
+    return "\n".join(table(("from", "until", "state", "last try", "last done", "refresh"), rows, numbers_from=6))
 
 
 def history_text(name: str, reports: Sequence[RefreshReport]) -> str:
@@ -265,6 +284,18 @@ def _progress(status: TableStatus) -> str:
     owner = "" if status.is_lease_live else "owner gone"
     done = f"{status.partitions_completed} of {status.partitions_total} partitions"
     return ", ".join(filter(None, (done, owner, waiting)))
+
+
+def cancelled_text(*, requested: bool, phase: Phase, is_alive: bool) -> str:
+    """Return what becomes of a refresh that somebody wants to stop.
+
+    is_alive : its owner is at work
+    """
+    if requested:
+        gone = "will be given up by the next refresh or `amv recover`: its owner is gone."
+        return "asked to stop." if is_alive else gone
+    is_late = phase is Phase.CLEANUP
+    return "too late, the table is published and only cleaning up." if is_late else "nothing is under way."
 
 
 def _progress_table(status: TableStatus) -> list[str]:

@@ -2,15 +2,15 @@
 
 The table must be registered: by its own DAG, or with `amv apply FILE.yaml`. The list in the form is written here and
 not read from the metadata database, since this file is parsed every few seconds; any registered name may be typed.
-What the form sends is checked again when the task runs.
+What the form sends is checked again when the task runs. If somebody else refreshes the table just then, the table's
+`concurrency` decides: the task waits without a slot, and its log says for whom.
 """
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
-from airflow_mv_provider.core.guard import NAMES as GUARDS
-from airflow_mv_provider.core.request import STRATEGIES
+from airflow_mv_provider.operators.form import refresh_params, table_param
 from airflow_mv_provider.operators.refresh import RefreshTableOperator
 
 with DAG(
@@ -23,67 +23,6 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["mv", "example"],
     doc_md=__doc__,
-    params={
-        "table": Param(
-            "flights",
-            type="string",
-            pattern=r"^\w+(\.\w+){0,2}$",
-            examples=["flights"],
-            title="Table",
-            description="The name of a registered table.",
-        ),
-        "partitions": Param(
-            [],
-            type="array",
-            items={"type": "string"},
-            title="Only these partitions",
-            description="One value a line, such as 2026-01-01. Nothing outside is changed.",
-        ),
-        "from": Param(
-            None,
-            type=["null", "string"],
-            title="Only partitions from",
-            description="The first one, by the first partition column.",
-        ),
-        "until": Param(
-            None,
-            type=["null", "string"],
-            title="Only partitions until",
-            description="The first one that is left out.",
-        ),
-        "stale": Param(
-            False,
-            type="boolean",
-            title="Only what is stale",
-            description="Leave out partitions that were refreshed by themselves since the source last changed.",
-        ),
-        "read_only": Param(
-            False,
-            type="boolean",
-            title="Read only",
-            description="Work out and report the differences, write nothing.",
-        ),
-        "strategy": Param(
-            None,
-            type=["null", "string"],
-            enum=[None, *STRATEGIES],
-            title="Strategy",
-            description="How the table is brought up to date; empty is as its definition says.",
-        ),
-        "overrides": Param(
-            [],
-            type="array",
-            items={"type": "string", "enum": list(GUARDS)},
-            examples=list(GUARDS),
-            title="Guards to set aside",
-            description="For this run only. A guard has refused for a reason: look at the refused run first.",
-        ),
-        "force": Param(
-            False,
-            type="boolean",
-            title="Force",
-            description="Compare even if the source says that nothing is new.",
-        ),
-    },
+    params={"table": table_param("flights", ("flights",)), **refresh_params()},
 ):
     RefreshTableOperator(task_id="refresh", table="{{ params.table }}")

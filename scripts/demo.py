@@ -18,7 +18,7 @@ import queue
 import re
 import shutil
 import signal
-import subprocess
+import subprocess  # nosec B404  # to run this package as people do, without a shell
 import sys
 import threading
 import time
@@ -167,7 +167,7 @@ class Worker:
             "AMV_SPARK_LOG_LEVEL": "error",
         }
         with LOG.open("a") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603  # our own words alone
                 [sys.executable, str(ROOT / "scripts" / "demo_worker.py")],
                 env=mine | airflow | provider,
                 cwd=HOME,
@@ -319,7 +319,7 @@ def amv(*arguments: str) -> None:
     """Run an `amv` command and show it as it is."""
     command = [str(Path(sys.executable).with_name("amv")), *arguments]
     place = ["--database", f"sqlite:///{STATE}", "--warehouse", str(WAREHOUSE)]
-    said = subprocess.run([*command, *place], capture_output=True, text=True, check=False)
+    said = subprocess.run([*command, *place], capture_output=True, text=True, check=False)  # nosec B603  # our own words
     print(f"  $ amv {' '.join(arguments)}")
     print("\n".join("  " + line if line else "" for line in (said.stdout + said.stderr).splitlines()))
 

@@ -157,6 +157,22 @@ ensure_postgresql() {
   is_postgresql_there || die "PostgreSQL was installed but its initdb is not found: put it on PATH."
 }
 
+# ---- Chromium -------------------------------------------------------------------------------------------------------
+
+# Only the tests of the page need it; whoever cannot install it can do everything else.
+ensure_chromium() {
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then return; fi
+  done
+  if can_apt; then
+    say "Installing Chromium"
+    apt_install chromium
+  else
+    say "Chromium is missing: tests/browser will fail without it (apt-get install chromium)."
+  fi
+}
+
 # ---- All of it --------------------------------------------------------------------------------------------------------
 
 is_python_new_enough "$venv/bin/python" || make_venv
@@ -164,6 +180,7 @@ is_python_new_enough "$venv/bin/python" || make_venv
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
 ensure_java
 ensure_postgresql
+ensure_chromium
 if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
   say "Fetching Delta's jars (about 20 s, once per machine)"
   quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py

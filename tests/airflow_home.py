@@ -14,17 +14,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-HOME = Path(tempfile.mkdtemp(prefix="amv-airflow-"))
+# A worker that a test starts as a process of its own is told whose home it works in.
+_OTHERS = os.environ.get("AMV_TEST_HOME")
+HOME = Path(_OTHERS or tempfile.mkdtemp(prefix="amv-airflow-"))
 DAGS = HOME / "dags"
-DAGS.mkdir()
-atexit.register(shutil.rmtree, HOME, ignore_errors=True)
-for _name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
+if not _OTHERS:
+    DAGS.mkdir()
+    atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+for _name in [name for name in os.environ if name.startswith("AIRFLOW_") and not _OTHERS]:
     del os.environ[_name]
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
@@ -35,6 +39,9 @@ os.environ |= {
 }
 # Airflow puts its handlers on the root logger; PySpark's gateway says goodbye after they are closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+_NOW = object()
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Run:
     reschedules: dict[str, int]
     errors: dict[str, list[BaseException]]
     xcoms: dict[str, Any]
+    links: dict[str, str]  # Airflow keeps what an operator's extra links point at beside its XComs
 
     @property
     def refresh_id(self) -> str:
@@ -70,10 +78,23 @@ class Airflow:
         assert bag.import_errors == {}
         return bag.dags[dag_id]
 
-    def run(self, dag: Any, **conf: Any) -> Run:
-        """Run a DAG in this process until its run has ended."""
-        errors = _collect_errors(dag)
-        return _look(dag.test(run_conf=conf or None), errors)
+    def load_all(self) -> set[str]:
+        """Return the ids of all DAGs in DAGS_FOLDER, none of which may fail to load."""
+        from airflow.dag_processing.dagbag import DagBag
+
+        bag = DagBag(str(DAGS))
+        assert bag.import_errors == {}
+        return set(bag.dags)
+
+    def run(self, dag: Any, *, logical_date: Any = _NOW, keep_callbacks: bool = False, **conf: Any) -> Run:
+        """Run a DAG in this process until its run has ended.
+
+        logical_date   : None for a run without one, as the REST API makes it
+        keep_callbacks : what the DAG's author wrote is called on failure, and errors are not collected
+        """
+        errors = {} if keep_callbacks else _collect_errors(dag)
+        more = {} if logical_date is _NOW else {"logical_date": logical_date}
+        return _look(dag.test(run_conf=conf or None, **more), errors)
 
     def clear(self, dag: Any, run: Run, *task_ids: str) -> Run:
         """Clear tasks of a run that has ended, as a person does, and run them."""
@@ -103,6 +124,122 @@ class Airflow:
                     _run_task(ti=ti, task=dag.task_dict[ti.task_id])
         return _look(again, errors)
 
+    def events(self, uri: str) -> list[Any]:
+        """Return the events of an asset, oldest first."""
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.uri == uri)
+        with create_session() as session:
+            found = list(session.scalars(query.order_by(AssetEvent.id)))
+            session.expunge_all()
+        return found
+
+    def retry(self, dag: Any, task_id: str) -> Run:
+        """Run a task once more whose worker was killed in the newest run of its DAG, as the scheduler does."""
+        from airflow.models.dagrun import DagRun
+        from airflow.sdk.definitions.dag import _run_task
+        from airflow.utils.session import create_session
+        from airflow.utils.state import TaskInstanceState
+        from sqlalchemy import select
+
+        errors = _collect_errors(dag)
+        with create_session() as session:
+            newest = select(DagRun).where(DagRun.dag_id == dag.dag_id).order_by(DagRun.id.desc()).limit(1)
+            run = session.scalars(newest).one()
+            run.dag = _register(dag)
+            ti = run.get_task_instance(task_id, session=session)
+            assert ti is not None
+            assert ti.state == TaskInstanceState.RUNNING
+            ti.try_number += 1
+            ti.state = TaskInstanceState.SCHEDULED
+            session.commit()
+            _run_task(ti=ti, task=dag.task_dict[task_id])
+            session.expire_all()
+            run.update_state(session=session)
+        return _look(run, errors)
+
+    def backfill(self, dag: Any, first: str, last: str, *, reprocess: bool = False, **conf: Any) -> list[Run]:
+        """Create a backfill as `airflow backfill create` does, and work on all of its runs at once.
+
+        One task of each run after the other, so that every run has begun before the first one has ended.
+        """
+        from airflow.models.backfill import Backfill, BackfillDagRun, ReprocessBehavior, _create_backfill
+        from airflow.models.dagrun import DagRun
+        from airflow.sdk.definitions.dag import _run_task
+        from airflow.serialization.definitions.dag import SerializedDAG
+        from airflow.utils.session import create_session
+        from airflow.utils.state import DagRunState, TaskInstanceState
+        from sqlalchemy import select
+
+        errors = _collect_errors(dag)
+        serialized = _register(dag)
+        assert isinstance(serialized, SerializedDAG)
+        backfill: Backfill = _create_backfill(
+            dag_id=dag.dag_id,
+            from_date=_midnight(first),
+            to_date=_midnight(last),
+            max_active_runs=30,
+            reverse=False,
+            dag_run_conf=conf,
+            triggering_user_name="anna",
+            reprocess_behavior=ReprocessBehavior.COMPLETED if reprocess else ReprocessBehavior.NONE,
+        )
+        with create_session() as session:
+            ids = select(BackfillDagRun.dag_run_id).where(BackfillDagRun.backfill_id == backfill.id)
+            query = select(DagRun).where(DagRun.id.in_(ids)).order_by(DagRun.logical_date)
+            runs = {run.id: run for run in session.scalars(query)}
+            assert runs
+            for run in runs.values():
+                run.dag = serialized
+                run.state = DagRunState.RUNNING
+                run.verify_integrity(dag_version_id=run.created_dag_version_id, session=session)
+        unfinished = list(runs)
+        while unfinished:
+            for run_id in list(unfinished):
+                # A session of its own for each step: Airflow's part of a task that runs here closes the thread's.
+                with create_session() as session:
+                    run = runs[run_id] = session.get_one(DagRun, run_id)
+                    run.dag = serialized
+                    ready, _ = run.update_state(session=session)
+                    tis = ready[:1]
+                    for ti in tis:
+                        if ti.state != TaskInstanceState.UP_FOR_RESCHEDULE:
+                            ti.try_number += 1
+                        ti.state = TaskInstanceState.SCHEDULED
+                    if run.state != DagRunState.RUNNING:
+                        unfinished.remove(run_id)
+                    session.flush()
+                    session.refresh(run)
+                    session.expunge(run)
+                for ti in tis:
+                    _run_task(ti=ti, task=dag.task_dict[ti.task_id])
+        with create_session() as session:  # what the scheduler does once it sees that all runs have ended
+            session.get_one(Backfill, backfill.id).completed_at = datetime.now(UTC)
+        return [_look(run, errors) for run in runs.values()]
+
+
+def _midnight(day: str) -> datetime:
+    return datetime.fromisoformat(day).replace(tzinfo=UTC)
+
+
+def _register(dag: Any) -> Any:
+    """Write a DAG into Airflow's database, as its processor does; return it as the scheduler has it."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    manager = DagBundlesManager()
+    manager.sync_bundles_to_db()
+    [bundle] = manager.get_all_dag_bundles()
+    bundle.initialize()
+    bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+    sync_bag_to_db(bag, bundle.name, bundle.version)
+    found = SerializedDagModel.get_dag(dag.dag_id)
+    assert found is not None
+    return found
+
 
 def _collect_errors(dag: Any) -> dict[str, list[BaseException]]:
     errors: dict[str, list[BaseException]] = {}
@@ -127,14 +264,16 @@ def _look(dag_run: Any, errors: dict[str, list[BaseException]]) -> Run:
         counted = select(TaskReschedule.ti_id, func.count()).group_by(TaskReschedule.ti_id)
         waits = dict(session.execute(counted).all())
         pushed = session.scalars(select(XComModel).where(XComModel.run_id == dag_run.run_id)).all()
+        values = {f"{_name_of(x)}:{x.key}": XComModel.deserialize_value(x) for x in pushed}
         return Run(
             run_id=dag_run.run_id,
-            state=str(dag_run.state.value),
+            state=str(getattr(dag_run.state, "value", dag_run.state)),
             states={_name_of(ti): str(ti.state) for ti in tis},
             tries={_name_of(ti): ti.try_number for ti in tis},
             reschedules={_name_of(ti): waits.get(ti.id, 0) for ti in tis},
             errors=errors,
-            xcoms={f"{_name_of(x)}:{x.key}": XComModel.deserialize_value(x) for x in pushed},
+            xcoms={name: value for name, value in values.items() if ":_link_" not in name},
+            links={name: value for name, value in values.items() if ":_link_" in name},
         )
 
 
@@ -143,7 +282,8 @@ def _name_of(row: Any) -> str:
 
 
 @cache
-def _database() -> None:
+def migrated() -> None:
+    """Make Airflow's database, once."""
     from airflow.utils.db import initdb
 
     initdb()
@@ -152,7 +292,7 @@ def _database() -> None:
 @pytest.fixture
 def airflow() -> Iterator[Airflow]:
     """An Airflow whose DAGS_FOLDER is empty."""
-    _database()
+    migrated()
     yield Airflow()
     for entry in DAGS.iterdir():
         if entry.is_dir():

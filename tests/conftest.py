@@ -27,7 +27,7 @@ from tests.postgres import postgres
 from tests.small_tables import SHORT_LIVED
 
 __all__ = ["postgres"]
-pytest_plugins = ("tests.sampling", "tests.engines")
+pytest_plugins = ("tests.sampling", "tests.engines", "tests.record")
 
 # The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
 # machine is no failure. In CI the examples are the same each time.
@@ -163,9 +163,10 @@ def prepared(spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path
             original = make_lake(spark, templates[name], Clock())
             build(original)
             original.store.engine.dispose()
-        shutil.copytree(templates[name], tmp_path / name)
-        lake = make_lake(spark, tmp_path / name, clock)
-        old, new = str(templates[name]), str(tmp_path / name)
+        place = tmp_path / f"{name}-{len(list(tmp_path.glob(f'{name}-*')))}"
+        shutil.copytree(templates[name], place)
+        lake = make_lake(spark, place, clock)
+        old, new = str(templates[name]), str(place)
         with lake.store.engine.begin() as db:
             db.execute(
                 text(
@@ -239,13 +240,18 @@ def crash_at() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
-    """Run an action once, in the place of `point`, in the middle of whatever refresh passes it first."""
+    """Run an action once, in the middle of whatever refresh passes `point` first; ":2" at the second passing."""
 
     def arm(point: str, action: Callable[[], None]) -> None:
+        name, _, nth = point.partition(":")
+        left = [int(nth or 1)]
+
         def reach(reached: str) -> None:
-            if reached == point:
-                crash_points.arm(None)
-                action()
+            if reached == name:
+                left[0] -= 1
+                if left[0] == 0:
+                    crash_points.arm(None)
+                    action()
 
         crash_points.arm(reach)
 

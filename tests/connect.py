@@ -20,7 +20,7 @@ from tests.ports import free_port
 
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _SPARK_HOME = Path(pyspark.__file__).parent
-_PATIENCE_S = 180
+_PATIENCE_S = 300
 _CONFS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -35,9 +35,11 @@ _CONFS = {
 class ConnectServer:
     """One server; whoever reaches it on this machine may use it."""
 
-    def __init__(self, directory: Path, **confs: str) -> None:
+    def __init__(self, directory: Path, port: int | None = None, **confs: str) -> None:
+        self._directory = directory
+        self._confs = confs
         self._log = directory / "connect.log"
-        self._port = free_port()
+        self._port = port or free_port()
         confs = small_tables.CONFS | _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
         options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
         options += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--packages", PACKAGES]
@@ -67,6 +69,12 @@ class ConnectServer:
                 if self._process.poll() is not None or time.monotonic() > until:
                     pytest.fail(f"The Connect server did not start: {self._log.read_text()[-1500:]}", pytrace=False)
                 time.sleep(0.2)
+
+    def again(self) -> ConnectServer:
+        """Return a server that accepts connections in the place of this one, which was killed."""
+        server = ConnectServer(self._directory, self._port, **self._confs)
+        server.wait()
+        return server
 
     def kill(self) -> None:
         """End it at once."""

@@ -18,6 +18,13 @@ import pytest
 from tests import small_tables
 from tests.connect import ConnectServer
 
+# Where most tests need the session; a test elsewhere may, too, and starts one more.
+_WITH_SESSION = (
+    *("tests/cli/test_refreshing.py", "tests/cli/test_spark_submit.py", "tests/dags", "tests/engine"),
+    *("tests/model/test_differential.py", "tests/provider", "tests/scenarios", "tests/test_readme.py"),
+)
+_WITHOUT = ("tests/engine/test_connect.py", "tests/provider/test_wheel.py")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("engines")
@@ -34,6 +41,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("in_process")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of the two processes that `make test` runs, give one all files that need the session; a file is never split."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "the session" if path.startswith(_WITH_SESSION) and path not in _WITHOUT else path
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

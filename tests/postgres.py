@@ -11,6 +11,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -47,7 +48,9 @@ class PostgresServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server and wait until it accepts connections."""
+        """Start the server and wait until it accepts connections; nothing happens if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         settings = [arg for name, value in _SETTINGS.items() for arg in ("-c", f"{name}={value}")]
         places = ["-D", str(self._data), "-p", str(self._port), "-c", f"unix_socket_directories={self._directory}"]
         self._process = subprocess.Popen(
@@ -100,15 +103,24 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """The one PostgreSQL server of the run; a machine without PostgreSQL fails here, it does not skip."""
+    with running_server() as server:
+        yield server
+
+
+@contextmanager
+def running_server() -> Iterator[PostgresServer]:
+    """Start a server in a directory of its own, and leave nothing of it behind."""
     directory = Path(tempfile.mkdtemp(prefix="mv-postgres-"))
     if os.geteuid() == 0:
         owner = _account()
         os.chown(directory, owner.pw_uid, owner.pw_gid)
     server = PostgresServer(directory, free_port())
-    server.start()
-    yield server
-    server.kill()  # nothing of it is needed any more, so no checkpoint
-    shutil.rmtree(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()  # nothing of it is needed any more, so no checkpoint
+        shutil.rmtree(directory)
 
 
 def _binary(name: str) -> str:

@@ -37,6 +37,7 @@ BOTTOM = {
 }
 # Airflow's rooms: parsing a DAG must not need PySpark, so what does is imported inside functions.
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"}
+AIRFLOW |= {"airflow_cli"}
 AIRFLOW_AT_IMPORT = {"core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
 SURFACES = {"cli"}  # what a person starts: may import everything but Airflow's rooms
 HEAVY = {"pyspark", "delta", "py4j", "pandas", "pyarrow"}
@@ -160,6 +161,15 @@ def test_surfaces_import_heavy_libraries_only_inside_functions(path):
         assert found.is_inner or found.library not in HEAVY, (
             f"{short(path)}:{found.line} imports {found.name}; parsing a DAG and `--help` must not need it"
         )
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in ("api", "plugins")], ids=short)
+def test_the_page_needs_no_spark_whatever_it_is_asked(path):
+    for found in imports_of(path):
+        where = f"{short(path)}:{found.line} imports {found.name}"
+        assert found.library not in HEAVY, where
+        assert found.room not in ("spark", "sources"), where
+        assert found.room != "runner" or found.name.startswith(f"{PACKAGE}.runner.local."), where
 
 
 def test_import_rules_see_every_way_to_import(tmp_path):
@@ -286,6 +296,25 @@ def test_error_message_says_where_what_and_what_next():
 
     assert str(error) == "[MV-MAIN-MOVED] gold.orders: expected upper 41, found 43. Mint a new batch."
     assert error.message == "gold.orders: expected upper 41, found 43."
+
+
+# -- clocks: workers' may differ, so the database's alone decides ---------------------------------------------------
+
+SHOWN_ONLY = {
+    "runner/watch.py": "the time of day beside a line of progress",
+    "operators/task.py": "when Airflow looks again: early or late, it looks",
+    "sensors/freshness.py": "how old a person lets a table be, in hours",
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=short)
+def test_no_clock_of_a_worker_decides(path):
+    wall_clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    read = {ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    found = {name for name in read if any(f".{name}".endswith(f".{clock}") for clock in wall_clocks)}
+
+    assert bool(found) == (short(path) in SHOWN_ONLY), f"{short(path)} asks this machine's clock: {found or 'no more'}"
 
 
 # -- shape -----------------------------------------------------------------------------------------------------------

@@ -166,6 +166,19 @@ def test_every_entry_point_names_a_module_that_exists() -> None:
     assert {module for module in modules if not exists(module)} <= PENDING_MODULES
 
 
+def test_the_wheel_holds_every_file_of_the_package() -> None:
+    """Templates, style sheet, script and log settings too: what only a checkout has is missed when it is too late."""
+    from hatchling.builders.wheel import WheelBuilder
+
+    packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+
+    ours = {
+        str(file.relative_to(ROOT)) for file in tracked_files() if file.is_relative_to(ROOT / "airflow_mv_provider")
+    }
+    assert {Path(name).suffix for name in ours} >= {".py", ".html", ".css", ".js"}
+    assert ours - packed == set()
+
+
 def test_registry_file_says_the_same_as_pyproject() -> None:
     listed = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text(encoding="utf-8"))
     metadata = project()["project"]

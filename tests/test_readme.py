@@ -15,6 +15,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.definition_file import parse
+from tests.record import last_run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -102,5 +103,13 @@ def test_commands_of_the_readme_exist() -> None:
     assert commands == {"apply", "plan", "refresh", "status", "history"}
     assert commands <= set(main.commands)
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"make (\w+)", README):
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target in re.findall(r"make ([a-z]+(?:-[a-z]+)?)", README + contributing):
         assert re.search(rf"^{target}:", targets, flags=re.MULTILINE), target
+
+
+def test_figures_of_the_reliability_page_are_those_of_the_records() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+
+    for name in ("crash-matrix", "soak"):
+        assert last_run(ROOT / f"tests/records/{name}.json") in page.replace("\n", " ")

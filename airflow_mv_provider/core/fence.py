@@ -113,14 +113,16 @@ class Standing:
 
     latest     : main's newest version
     fenced_by  : an epoch later than ours that has written; None while we own main
-    published  : publish commits of this refresh, oldest first
-    foreign    : commits since the base that may have changed rows and are not this refresh's
+    published  : publish commits of this refresh and round, oldest first
+    foreign    : commits since the base that may have changed rows and are not this refresh's, or of an earlier round
+    stragglers : those of them that are this refresh's
     """
 
     latest: int
     fenced_by: int | None
     published: tuple[Commit, ...]
     foreign: tuple[Commit, ...]
+    stragglers: tuple[Commit, ...] = ()
 
     @property
     def bytes_added(self) -> int:
@@ -147,28 +149,59 @@ def next_move(standing: Standing, *, has_changes: bool) -> Move:
     return Move.DONE if standing.published or not has_changes else Move.MERGE
 
 
+def next_part_move(standing: Standing) -> Move:
+    """Decide the next move of the compare-and-append of one part of a progressive refresh.
+
+    A part that is there is recorded first, whoever came with it: the step that follows all parts looks for company.
+    """
+    if standing.published:
+        return Move.DONE
+    return Move.START_OVER if standing.foreign else Move.MERGE
+
+
 def has_fence(commits: Iterable[Commit], epoch: int) -> bool:
     """True if the fence of `epoch` is among `commits`."""
     return any(c.note and c.note.step == "fence" and c.note.epoch == epoch for c in commits)
 
 
+def has_publish(commits: Iterable[Commit], refresh_id: str) -> bool:
+    """True if a commit of this refresh, of whatever epoch and round, has brought rows to main."""
+    return any(_is_publish(c, refresh_id) for c in commits)
+
+
 def stand(
-    commits: Sequence[Commit], *, base: int, latest: int, refresh_id: str, epoch: int, part: int | None = None
+    commits: Sequence[Commit],
+    *,
+    base: int,
+    latest: int,
+    refresh_id: str,
+    epoch: int,
+    merge_round: int,
+    part: int | None = None,
 ) -> Standing:
     """Judge main's commits after `base`, the version that the differences were computed against.
 
     A later epoch fences us wherever it stands in `commits`: a base that lies after its fence hides nothing.
     A publish that Delta rebased over somebody's commit counts as foreign company: the commit in between is in
     `commits` too, and it is what makes a further round of corrections necessary.
+    A commit of an earlier round is company as well: its answer was lost, the round was given up, and it came after all.
 
+    merge_round : of the corrections that were computed against `base`
     part : of a progressive refresh, whose commits `published` is to hold; its other parts are no foreign company
     """
     after = sorted((c for c in commits if c.version > base), key=lambda c: c.version)
     newest = max(last_epoch(commits), epoch)
-    ours = tuple(c for c in after if c.note and c.note.step == "publish" and c.note.refresh_id == refresh_id)
-    foreign = tuple(c for c in after if not c.keeps_data and c not in ours)
-    published = tuple(c for c in ours if part is None or (c.note and c.note.part == part))
-    return Standing(latest, newest if newest > epoch else None, published, foreign)
+    ours = tuple(c for c in after if _is_publish(c, refresh_id))
+    of_round = tuple(c for c in ours if c.note and c.note.merge_round == merge_round)
+    foreign = tuple(c for c in after if not c.keeps_data and c not in of_round)
+    published = tuple(c for c in of_round if part is None or (c.note and c.note.part == part))
+    stragglers = tuple(c for c in ours if c not in of_round)
+    return Standing(latest, newest if newest > epoch else None, published, foreign, stragglers)
+
+
+def _is_publish(commit: Commit, refresh_id: str) -> bool:
+    note = commit.note
+    return note is not None and note.step == "publish" and note.refresh_id == refresh_id
 
 
 def last_epoch(commits: Iterable[Commit]) -> int:

@@ -78,6 +78,12 @@ class Binding:
     frontier: Frontier
 
 
+def added_files(since: FilesFrontier, until: FilesFrontier) -> tuple[SourceFile, ...] | None:
+    """Return the files that a listing has more than an older one; None if one of the older is gone or changed."""
+    old, new = set(since.files), set(until.files)
+    return tuple(sorted(new - old, key=lambda f: f.path)) if old <= new else None
+
+
 def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *, must_compare: bool) -> int:
     """Return the exclusive upper bound that stands for `frontier`.
 

@@ -3,6 +3,7 @@
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/gold/orders__errors    its error table, if it has one
     <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
+    <warehouse>/_mv/<table uuid>/<refresh id>/feed-<epoch>
     <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
     <warehouse>/_mv/<table uuid>/<refresh id>/errors-<epoch>
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>     kept until the next publish
@@ -20,6 +21,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from airflow_mv_provider.core.identifier import ERRORS_SUFFIX, check_table_name
+from airflow_mv_provider.core.secret import check_no_password
 from airflow_mv_provider.exceptions import UnsafeLocationError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -61,6 +63,10 @@ class Workspace:
     def staging(self, epoch: int) -> str:
         """Return where the attempt `epoch` stages."""
         return f"{self.root}/staging-{epoch}"
+
+    def feed(self, epoch: int) -> str:
+        """Return where the attempt `epoch` stages the changes that the source tells of."""
+        return f"{self.root}/feed-{epoch}"
 
     def errors(self, epoch: int) -> str:
         """Return where the attempt `epoch` puts the records that cannot be rows of main."""
@@ -199,7 +205,9 @@ def _alternatives(piece: str) -> Iterator[str]:
 def _check_scheme(where: str, path: str) -> None:
     found = _SCHEME.match(unquote(path))
     if found and found.group(1).lower() not in ALLOWED_SCHEMES:
-        raise UnsafeLocationError(where, f"the scheme of {path!r} is not allowed.")
+        # Only the scheme is shown: behind that of a JDBC address, say, stand a user and a password.
+        raise UnsafeLocationError(where, f"the scheme of '{found.group(1)[:40]}:...' is not allowed.")
+    check_no_password(where, path)
 
 
 def _plain(path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.exceptions import MvError, TerminalError, TransientError
 
 
 class Outcome(StrEnum):
@@ -64,6 +64,7 @@ class ErrorReport:
 class RefreshReport:
     """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase.
 
+    note, overrides : what the asker said of it, and the guards set aside for it
     estimates : the strategies that were judged, the chosen one first; `phase_seconds` is what it came to
     scope  : which partitions it covered; None is all of them
     frozen : the first partitions that differ and were left, because they are frozen
@@ -81,6 +82,8 @@ class RefreshReport:
     estimates: tuple[Estimate, ...] = ()
     trigger: str | None = None
     user: str | None = None
+    note: str | None = None
+    overrides: tuple[str, ...] = ()
     lower: int | None = None
     upper: int | None = None
     source: str | None = None
@@ -119,6 +122,17 @@ def failed(report: RefreshReport, error: MvError) -> RefreshReport:
 def error_report(error: MvError) -> ErrorReport:
     """Return what may be shown of an error."""
     return ErrorReport(error.code, error.message, error.advice, error.is_transient)
+
+
+def error_of(report: ErrorReport) -> MvError:
+    """Return the error that a report tells of, of the class that its code names, for another process to raise."""
+    where, _, problem = report.message.partition(": ")
+    classes = [MvError]
+    for known in classes:
+        classes += known.__subclasses__()
+    fallback: type[MvError] = TransientError if report.is_transient else TerminalError
+    found = next((known for known in classes if known.code == report.code), fallback)
+    return found(where, problem, hint=report.hint)
 
 
 def outcome_of(error: MvError) -> Outcome:

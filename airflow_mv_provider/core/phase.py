@@ -61,6 +61,18 @@ class Ending(StrEnum):
     KEEP = "keep"  # stays where it is, for a retry or a takeover to go on with
 
 
+def is_cancellable(phase: Phase, *, is_progressive: bool, has_committed: bool, has_tried: bool) -> bool:
+    """True if the owner may stop for a cancel now.
+
+    has_committed : main holds a commit of this refresh, and another round has to follow
+    has_tried     : a commit of this refresh may have reached main, by this epoch or by one before: the log decides,
+                    and a cancel is asked for again before the next try
+    """
+    if phase is Phase.CLEANUP:
+        return False
+    return is_progressive or not (has_committed or has_tried)
+
+
 _USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED"})
 _MAX_MERGING_ATTEMPTS = 5
 

@@ -8,6 +8,7 @@ without                everything but what these scopes cover: "only what is sta
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -19,6 +20,7 @@ from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
 
 _MAX_PARTITIONS = 1000
 _MAX_VALUE = 1000
+_MAX_BITS = 128  # decimals have 38 digits at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,17 @@ class Scope:
             return f"partitions {shown}" + (f" and {len(self.partitions) - 5} more" if len(self.partitions) > 5 else "")
         if self.is_everything:
             return "everything"
-        return f"partitions from {self.start or 'the first'} until {self.end or 'the last'}"
+        return f"partitions from {_said(self.start) or 'the first'} until {_said(self.end) or 'the last'}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored; `from_json` turns it back."""
         stored: dict[str, Any] = {"partitions": list(self.partitions), "start": self.start, "end": self.end}
         return stored | {"without": [scope.to_json() for scope in self.without]}
+
+
+def _said(bound: str | None) -> str | None:
+    """Return a bound as a log or a terminal may have it: it is whatever somebody typed."""
+    return bound if bound is None or bound.isprintable() else ascii(bound)
 
 
 EVERYTHING = Scope()
@@ -155,6 +162,7 @@ def _partition(asked: object) -> str:
 def _value(what: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and len(value) <= _MAX_VALUE):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
         return str(value)
-    raise DefinitionError("scope", f"{what} {repr(value)[:80]} is not a text or a whole number.")
+    problem = f"{what} {reprlib.repr(value)} is not a text or a whole number, or too long."
+    raise DefinitionError("scope", problem)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from airflow_mv_provider.core.identifier import RESERVED_PREFIX
+from airflow_mv_provider.core.identifier import RESERVED_PREFIX, check_column_name
 
 # What Spark's readers may be told. None of these can make a bad record pass, or read another file.
 OPTIONS: Mapping[str, frozenset[str]] = {
@@ -80,9 +80,19 @@ class _Source(Part):
         default=None,
         description="The projection: one SQL expression per column. Trusted, as all of a definition is.",
     )
+    watermark: str | None = Field(
+        default=None,
+        description="A column, after the projection, that grows with every change: the author's word that whatever row"
+        " is new or changed since the last refresh has there at least the greatest value that main has, or NULL.",
+    )
 
     def __init__(self, first: str | None = None, /, **data: Any) -> None:
         super().__init__(**(data if first is None else {self.first: first, **data}))
+
+    @field_validator("watermark")
+    @classmethod
+    def _is_column(cls, column: str | None) -> str | None:
+        return None if column is None else check_column_name(column)
 
     @property
     def doubt(self) -> str | None:
@@ -194,6 +204,12 @@ class Function(_Source):
 
     type: Literal["function"] = "function"
     callable: str = Field(pattern=_CALLABLE, description="`module:function`, importable where the refresh runs.")
+
+    @field_validator("watermark")
+    @classmethod
+    def _is_read_whole(cls, column: str | None) -> None:
+        if column is not None:
+            raise ValueError("a function takes no watermark: nothing pins what it reads")
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -144,6 +144,7 @@ class RefreshRecord:
     frontier: Frontier
     choice: Choice
     scope: Scope = EVERYTHING
+    note: str | None = None  # why it was asked for, in the asker's words
     seal: Seal | None = None
     merge_round: int = 0
     has_committed: bool = False

@@ -63,10 +63,12 @@ class SourceChanges:
 
     at_most       : rows that may have changed; None where it does not say
     feed_obstacle : why the changes themselves cannot be asked for; None if they can
+    is_another    : it is not the source that it was, so a watermark says nothing of it either
     """
 
     at_most: int | None
     feed_obstacle: str | None
+    is_another: bool = False
 
     @property
     def is_none(self) -> bool:

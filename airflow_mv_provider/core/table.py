@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from airflow_mv_provider.core.dag_options import dags_schema
 from airflow_mv_provider.core.evolution import Policy
 from airflow_mv_provider.core.identifier import check_column_name, check_table_name
 from airflow_mv_provider.core.source import Part, Source
@@ -168,6 +169,7 @@ class RefreshableTable(Part):
     def content_hash(self) -> str:
         """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
+        del content["source"]["watermark"]  # says how to find main's content, not what it is
         if self.frozen_before is not None:
             content["frozen_before"] = self.frozen_before
         if self.on_conflict != "fail":
@@ -212,7 +214,10 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "required": ["tables"],
-        "properties": {"tables": {"type": "array", "items": {"$ref": "#/$defs/RefreshableTable"}}},
+        "properties": {
+            "tables": {"type": "array", "items": {"$ref": "#/$defs/RefreshableTable"}},
+            "dags": dags_schema(),
+        },
         "$defs": {**definitions, "RefreshableTable": table},
     }
 

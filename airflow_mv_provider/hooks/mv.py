@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook, Connection, conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL
 
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.core.one_host import executor_of_several_hosts
+from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.metadata.reader import Reader
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _VARIABLE_OF_OPTION = {
     "lease_s": "AMV_LEASE_S",
     "handover_s": "AMV_HANDOVER_S",
     "spark_remote": "AMV_SPARK_REMOTE",
+    "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
 }
 
 
@@ -67,15 +68,49 @@ class MvHook(BaseHook):
 
         raises : DefinitionError; AirflowNotFoundException, when a connection that was named does not exist
         """
-        from airflow_mv_provider.runner.settings import from_environment
+        from airflow_mv_provider.runner.settings import from_environment, secrets_of
 
         named = _of_connection(self.get_connection(self.mv_conn_id)) if self.mv_conn_id else {}
-        known = ChainMap(self._arguments, named, _options(), _present(os.environ))
-        if not (_WAREHOUSE in known and (_DATABASE in known or _DATABASE_FILE in known)):
+        known = self._known(named)
+        if not _is_complete(known):
             known = ChainMap(*known.maps, _without_a_database_twice(known, self._default_connection()))
         settings = from_environment(environ=known)
-        _hide_password(settings.database_url)
+        executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
+        if executor and settings.database_url.startswith("sqlite"):
+            problem = f"SQLite belongs to one host, and {executor} runs tasks on several."
+            hint = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
+            raise DefinitionError("metadata database", problem, hint=hint)
+        for secret in secrets_of(settings):
+            mask_secret(secret)  # in the logs of Airflow's tasks, whoever writes to them
         return settings
+
+    async def asettings(self) -> Settings:
+        """Return what `settings` does, from a trigger: connections are asked for without blocking its loop."""
+        from airflow_mv_provider.runner.settings import from_environment
+
+        named = _of_connection(await self.aget_connection(self.mv_conn_id)) if self.mv_conn_id else {}
+        known = self._known(named)
+        if not _is_complete(known):
+            try:
+                default = _of_connection(await self.aget_connection(self.default_conn_name))
+            except AirflowNotFoundException:
+                default = {}
+            known = ChainMap(*known.maps, _without_a_database_twice(known, default))
+        return from_environment(environ=known)
+
+    def environment(self) -> dict[str, str]:
+        """Return the AMV_* variables that tell another program what this hook's settings say; one may be secret."""
+        settings = self.settings()
+        return _present(
+            {
+                _DATABASE: settings.database_url,
+                _WAREHOUSE: settings.warehouse,
+                "AMV_SOURCE_ROOTS": ":".join(settings.source_roots),
+                "AMV_LEASE_S": settings.lease_ms / 1000,
+                "AMV_HANDOVER_S": settings.handover_ms / 1000,
+                "AMV_SPARK_REMOTE": settings.spark_remote,
+            }
+        )
 
     def store(self) -> Store:
         """Return the store, its database at this package's version; raises what `runner.local.open_store` does."""
@@ -88,7 +123,7 @@ class MvHook(BaseHook):
         """Give the reading half of the database for a moment: one connection, no Spark, nothing is migrated."""
         from airflow_mv_provider.runner.local import open_database
 
-        engine = open_database(self.settings())
+        engine = open_database(self.settings(), reads_only=True)
         try:
             yield Reader(engine)
         finally:
@@ -109,11 +144,18 @@ class MvHook(BaseHook):
         except MvError as error:
             return False, str(error)
 
+    def _known(self, named: Mapping[str, str]) -> ChainMap[str, str]:
+        return ChainMap(dict(self._arguments), dict(named), _options(), _present(os.environ))
+
     def _default_connection(self) -> Mapping[str, str]:
         try:
             return _of_connection(self.get_connection(self.default_conn_name))
         except AirflowNotFoundException:
             return {}
+
+
+def _is_complete(known: Mapping[str, str]) -> bool:
+    return _WAREHOUSE in known and (_DATABASE in known or _DATABASE_FILE in known)
 
 
 def _options() -> dict[str, str]:
@@ -156,13 +198,3 @@ def _without_a_database_twice(known: Mapping[str, str], more: Mapping[str, str])
 
 def _present(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
-
-
-def _hide_password(url: str) -> None:
-    """Let Airflow's log masker know the password, whichever way it came."""
-    try:
-        password = make_url(url).password
-    except ArgumentError:
-        return  # whoever opens it says what is wrong, without showing it
-    if password:
-        mask_secret(str(password))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import delete, exc, func, select, update
 
+from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import RefreshState
 from airflow_mv_provider.metadata.database import transaction
@@ -18,6 +19,7 @@ from airflow_mv_provider.metadata.models import (
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.rows import is_believed
 
 
 class Control(Reader):
@@ -25,13 +27,13 @@ class Control(Reader):
 
     def request_cancel(self, table_id: int, user: str | None) -> bool:
         """Ask the refresh under way to stop; False when none is, or when main already has it."""
-        cancellable = State.phase.in_((Phase.REFRESHING, Phase.MERGING))
+        believed = is_believed(claim.cancel(), table_id, self._now())
         values = {
             "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
             "cancel_requested_by": user,
         }
         with transaction(self.engine) as db:
-            asked = db.execute(update(State).where(State.table_id == table_id, cancellable).values(**values))
+            asked = db.execute(update(State).where(*believed).values(**values))
         return asked.rowcount == 1
 
     def pause(self, table_id: int, user: str | None) -> bool:

@@ -40,11 +40,12 @@ def database_now(dialect: str) -> ColumnElement[int]:
     return literal_column(sql[dialect], BigInteger)
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, *, reads_only: bool = False) -> Engine:
     """Return an engine for SQLite or PostgreSQL.
 
-    url    : SQLAlchemy's form; `postgresql://` is taken for psycopg 3
-    raises : DefinitionError, for an address that is none or another database's
+    url        : SQLAlchemy's form; `postgresql://` is taken for psycopg 3
+    reads_only : nothing is going to be written, so that on SQLite nobody has to wait for these transactions
+    raises     : DefinitionError, for an address that is none or another database's
     """
     try:
         parsed = make_url(url)
@@ -57,7 +58,7 @@ def open_engine(url: str) -> Engine:
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
-        return _engine(parsed)
+        return _engine(parsed, reads_only=reads_only)
     except (ImportError, exc.NoSuchModuleError) as error:
         raise DefinitionError(
             "metadata database",
@@ -66,15 +67,16 @@ def open_engine(url: str) -> Engine:
         ) from error
 
 
-def _engine(parsed: URL) -> Engine:
+def _engine(parsed: URL, *, reads_only: bool) -> Engine:
     match parsed.get_backend_name():
         case "sqlite":
-            engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S})
+            engine = create_engine(parsed, hide_parameters=True, connect_args={"timeout": _BUSY_TIMEOUT_S})
             event.listen(engine, "connect", _configure_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
+            event.listen(engine, "begin", _begin_reading_sqlite if reads_only else _begin_sqlite)
             return engine
         case "postgresql":
-            return create_engine(parsed, pool_pre_ping=True, pool_size=2, connect_args={"connect_timeout": 10})
+            patience = {"connect_timeout": 10}
+            return create_engine(parsed, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=patience)
         case other:
             raise DefinitionError("metadata database", f"{other} is not supported.", hint="Use SQLite or PostgreSQL.")
 
@@ -92,6 +94,9 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         where = f"metadata database {_shown(engine.url)}"
         if _lacks_tables(error):
             raise MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.") from error
+        if _is_full(error):
+            hint = "Free space there, then try again."
+            raise MetadataUnavailableError(where, "its disk is full.", hint=hint) from error
         if isinstance(error, exc.OperationalError | exc.InterfaceError):
             raise MetadataUnavailableError(where, "it does not answer as expected.") from error
         if "not a database" in str(error.orig):
@@ -102,6 +107,11 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def _lacks_tables(error: exc.DBAPIError) -> bool:
     is_undefined_table = getattr(error.orig, "sqlstate", None) == "42P01"  # PostgreSQL's
     return is_undefined_table or "no such table" in str(error.orig)  # SQLite has no code of its own for it
+
+
+def _is_full(error: exc.DBAPIError) -> bool:
+    is_disk_full = getattr(error.orig, "sqlstate", None) == "53100"  # PostgreSQL's
+    return is_disk_full or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL"
 
 
 def _shown(url: URL) -> str:
@@ -118,3 +128,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A reader that becomes a writer can fail at once with "database is locked"; one that begins as a writer waits.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin_reading_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")

@@ -9,9 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
+from airflow_mv_provider.core import claim
+from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import fingerprint, from_json
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.phase import NEXT, Phase
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PublishedDigests, RecordedChunk, Seal
 from airflow_mv_provider.core.scope import Covered
 from airflow_mv_provider.core.scope import from_json as scope_from_json
@@ -27,9 +29,10 @@ from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
-    NOBODY,
     NOT_COMPARED,
     added,
+    becomes,
+    is_believed,
     is_owned,
     partition_report,
 )
@@ -77,7 +80,7 @@ class MergingStore(Reader):
             }
             for chunk in chunks
         ]
-        with self._step(own, Phase.REFRESHING, Phase.MERGING) as db:
+        with self._claimed(own, claim.advance(own, Phase.REFRESHING, Phase.MERGING)) as db:
             self._update_refresh(
                 db,
                 own,
@@ -101,7 +104,7 @@ class MergingStore(Reader):
         is_progressive : its partitions are completed when main has it, and not now
         """
         written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
-        with self._owned(own, Phase.MERGING) as db:
+        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
             is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
             db.execute(update(ChunkRow).where(*is_this).values(**written))
             is_sliced, num_pending = self._slices_left(db, own, chunk.number)
@@ -151,7 +154,7 @@ class MergingStore(Reader):
         """Record that main has these chunks since `version`, and count what they changed, once."""
         mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
         done = {"is_completed": True, "checkpoint_version": version}
-        with self._owned(own, Phase.MERGING) as db:
+        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
             is_new = ChunkRow.committed_version.is_(None)
             if db.execute(update(ChunkRow).where(*mine, is_new).values(committed_version=version)).rowcount:
                 of_these = (Progress.refresh_id == own.refresh_id, Progress.chunk.in_(numbers))
@@ -171,7 +174,7 @@ class MergingStore(Reader):
                 "committed_version",
             )
         )
-        with self._owned(own, Phase.MERGING) as db:
+        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
             mine = Progress.refresh_id == own.refresh_id
             of_mine = ChunkRow.refresh_id == own.refresh_id
             parts = db.scalars(select(func.count()).where(of_mine, ChunkRow.committed_version.is_not(None))).one()
@@ -201,7 +204,7 @@ class MergingStore(Reader):
 
         is_counted : its changes are in the refresh's figures already, commit by commit
         """
-        with self._step(own, Phase.MERGING, Phase.CLEANUP) as db:
+        with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
             facts = (Refresh.upper, Refresh.definition, Refresh.scope, Refresh.frontier)
             refresh = db.execute(select(*facts).where(Refresh.id == own.refresh_id)).one()
             outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
@@ -233,22 +236,16 @@ class MergingStore(Reader):
             self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
 
     @contextmanager
-    def _owned(self, own: Ownership, phase: Phase | None = None) -> Iterator[Connection]:
-        """Open a transaction in which `own` holds; the row stays locked until its end."""
-        believed = (*is_owned(own), *(() if phase is None else (State.phase == phase,)))
+    def _claimed(self, own: Ownership, held: Claim) -> Iterator[Connection]:
+        """Open a transaction in which `held` holds, and that makes of the row what it says; locked until the end."""
+        believed = is_believed(held, own.table_id, self._now())
         with transaction(self.engine) as db:
-            held = db.execute(update(State).where(*believed).values(epoch=own.epoch))
-            if held.rowcount != 1:
+            # Locked first and changed last: what is written inside still finds the row as it was.
+            if db.execute(update(State).where(*believed).values(epoch=State.epoch)).rowcount != 1:
                 raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
             yield db
-
-    @contextmanager
-    def _step(self, own: Ownership, old: Phase, new: Phase) -> Iterator[Connection]:
-        assert new in NEXT[old]
-        with self._owned(own, old) as db:
-            yield db
-            after: dict[str, Any] = {"phase": new} | (NOBODY if new is Phase.NORMAL else {})
-            db.execute(update(State).where(*is_owned(own)).values(**after))
+            if after := becomes(held):
+                db.execute(update(State).where(*is_owned(own)).values(**after))
 
     def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
         is_this = Refresh.id == own.refresh_id

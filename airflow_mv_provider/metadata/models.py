@@ -100,6 +100,7 @@ class RefreshRow(Base):
     owner_key: Mapped[str]
     trigger: Mapped[str] = mapped_column(String(32))
     user_name: Mapped[str | None]
+    note: Mapped[str | None]  # why it was asked for, in the asker's words
     definition: Mapped[dict[str, Any]]
     overrides: Mapped[list[Any]]
     scope: Mapped[dict[str, Any] | None]
@@ -151,10 +152,13 @@ class RefreshProgressRow(Base):
     """One partition of a refresh that is under way: sealed, then compared. Gone when the refresh ends."""
 
     __tablename__ = "refresh_progress"
-    __table_args__ = (UniqueConstraint("refresh_id", "partition"),)
+    __table_args__ = (
+        UniqueConstraint("refresh_id", "partition"),
+        Index("refresh_progress_completed", "refresh_id", "is_completed"),  # for the list of all tables, by itself
+    )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
-    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), index=True)
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"))
     partition: Mapped[str]
     chunk: Mapped[int]
     sealed_rows: Mapped[int]

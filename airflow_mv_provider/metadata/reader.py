@@ -13,6 +13,7 @@ from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.frontier import Binding, from_json
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import (
@@ -35,6 +36,7 @@ from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import RefreshableTable, changed_fields
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata import queue
+from airflow_mv_provider.metadata.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.models import (
     RefreshableTableRow,
@@ -45,6 +47,7 @@ from airflow_mv_provider.metadata.models import (
     RefreshStateRow,
     SourceBindingRow,
 )
+from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.reports import reports
 from airflow_mv_provider.metadata.rows import maybe_iso
 
@@ -268,6 +271,22 @@ class Reader:
         """Return a table's refreshes, newest first."""
         return self._reports(RefreshRow.table_id == table_id, limit)
 
+    def ledger(self, table_id: int, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
+        """Return which intervals of a table its refreshes have done, failed or missed; see `core.ledger`."""
+        with transaction(self.engine) as db:
+            history = coverings(db, table_id)
+        return ledger(history, start=start, end=end)
+
+    def age_s(self, table_id: int) -> float | None:
+        """Return how many seconds ago the last refresh of everything that succeeded looked at the source.
+
+        What main has now is at least as new as that; None if there was none.
+        """
+        with transaction(self.engine) as db:
+            looked_ms = last_look_ms(db, table_id)
+            now_ms = db.scalar(select(self._now()))
+        return None if looked_ms is None or now_ms is None else max(0, now_ms - looked_ms) / 1000
+
     def status(self, table: TableRecord) -> TableStatus:
         """Return where a table stands, with per-partition progress while a refresh is under way."""
         state = self.state(table.id)
@@ -302,6 +321,11 @@ class Reader:
             pending_definition=changed_fields(running.definition, table.definition) if running else (),
             queue=queue.statuses(self.waiters(table.id), state.owner_process),
         )
+
+    def overview(self, name: str | None = None) -> Overview:
+        """Return where every table stands, by name, or the one of this name; one query, however many there are."""
+        with transaction(self.engine) as db:
+            return overview(db, self._now(), name)
 
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
         with transaction(self.engine) as db:

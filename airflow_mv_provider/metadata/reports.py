@@ -45,6 +45,8 @@ def _report(row: Row[Any], attempts: Sequence[Row[Any]]) -> RefreshReport:
         estimates=tuple(Estimate(**each) for each in row.estimates),
         trigger=row.trigger,
         user=row.user_name,
+        note=row.note,
+        overrides=tuple(row.overrides),
         lower=row.lower,
         upper=row.upper,
         source=None if row.frontier is None else from_json(row.frontier).describe(),

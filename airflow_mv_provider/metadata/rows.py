@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal
 
+from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
@@ -52,16 +53,38 @@ def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
     return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
 
 
-def new_owner(caller: Caller, epoch: int, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
-    """Return what an acquire or a hand-over writes into the state row."""
-    # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
-    return {
-        "epoch": epoch,
-        "owner_key": caller.key,
-        "owner_process": caller.process,
-        "owned_since_ms": now,
-        "lease_expires_ms": now + lease_ms,
-    }
+def is_believed(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition that a table's state row is as a claim believes; `Claim.holds` in SQL."""
+    believed = [State.table_id == table_id]
+    if claim.phases is not None:
+        believed.append(State.phase.in_(sorted(claim.phases)))
+    if claim.epoch is not None:
+        believed.append(State.epoch == claim.epoch)
+    if claim.refresh_id is not None:
+        believed.append(State.refresh_id == claim.refresh_id)
+    if claim.held_by is not None:
+        is_dead = State.lease_expires_ms <= now
+        believed.append((State.owner_key == claim.held_by) | is_dead)
+    if claim.needs_open:
+        believed += [State.paused_ms.is_(None), State.dropping_ms.is_(None)]
+    return tuple(believed)
+
+
+def becomes(claim: Claim) -> dict[str, Any]:
+    """Return what a claim writes into the state row, apart from times and names; `Claim.after` in SQL."""
+    values: dict[str, Any] = {}
+    if claim.to_phase is not None:
+        values |= {"phase": claim.to_phase} | (NOBODY if claim.to_phase is Phase.NORMAL else {})
+    if claim.to_refresh_id is not None:
+        values["refresh_id"] = claim.to_refresh_id
+    if claim.to_owner is not None:
+        values |= {"epoch": claim.to_owner.epoch, "owner_key": claim.to_owner.key}
+    return values
+
+
+def new_owner(caller: Caller, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
+    """Return what an acquire or a hand-over writes into the state row besides its claim."""
+    return {"owner_process": caller.process, "owned_since_ms": now, "lease_expires_ms": now + lease_ms}
 
 
 def partition_report(name: str, counts: Counts) -> dict[str, Any]:
@@ -101,6 +124,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "owner_key": caller.key,
         "trigger": caller.trigger,
         "user_name": caller.user,
+        "note": refresh.note,
         "definition": refresh.definition.to_json(),
         "overrides": list(refresh.overrides),
         "scope": None if refresh.scope.is_everything else refresh.scope.to_json(),

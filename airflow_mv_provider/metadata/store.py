@@ -14,10 +14,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, exc, insert, select, update
 
+from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
-from airflow_mv_provider.core.phase import NEXT, Phase
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PartitionCounts
 from airflow_mv_provider.core.state import (
     Caller,
@@ -44,8 +45,9 @@ from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
     NEVER_REFRESHED,
-    NOBODY,
+    becomes,
     is_around,
+    is_believed,
     is_owned,
     new_owner,
     new_refresh,
@@ -119,14 +121,14 @@ class Store(MergingStore, Control):
         returns : None when somebody else was faster or comes first, or the table was paused; nothing is written then
         """
         assert refresh.batch is not None
-        owned = new_owner(caller, epoch, self._now(), lease_ms)
+        begun = claim.acquire(seen, refresh.id, caller.key, epoch)
+        owned = new_owner(caller, self._now(), lease_ms)
         with transaction(self.engine) as db:
             taken = db.execute(
-                update(State)  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
-                .where(State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
-                .where(State.paused_ms.is_(None), State.dropping_ms.is_(None))
+                update(State)
+                .where(*is_believed(begun, seen.table_id, self._now()))
                 .where(nobody_is_ahead(seen.table_id, caller.key, self._now()))
-                .values(phase=Phase.REFRESHING, refresh_id=refresh.id, **owned)
+                .values(**becomes(begun), **owned)
             )
             if taken.rowcount != 1:
                 return None
@@ -145,20 +147,13 @@ class Store(MergingStore, Control):
         returns : None when somebody else was faster
         """
         assert seen.refresh_id is not None
-        assert epoch > seen.epoch
-        owned = new_owner(caller, epoch, self._now(), lease_ms)
-        believed = (
-            State.table_id == seen.table_id,
-            State.epoch == seen.epoch,
-            State.refresh_id == seen.refresh_id,
-        )
-        is_still_dead = State.lease_expires_ms <= self._now()
+        taken_over = claim.hand_over(seen, caller.key, epoch)
+        owned = new_owner(caller, self._now(), lease_ms)
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)
-                .where(*believed, State.phase == seen.phase)
-                .where((State.owner_key == caller.key) | is_still_dead)
-                .values(**owned)
+                .where(*is_believed(taken_over, seen.table_id, self._now()))
+                .values(**becomes(taken_over), **owned)
             )
             if taken.rowcount != 1:
                 return None
@@ -175,23 +170,19 @@ class Store(MergingStore, Control):
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
         """Keep the table for the owner's next process without heartbeats; 0 lets anybody take it over."""
-        with self._owned(own) as db:
+        with self._claimed(own, claim.hold(own)) as db:
             db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
-        with self._step(own, Phase.CLEANUP, Phase.NORMAL) as db:
+        with self._claimed(own, claim.advance(own, Phase.CLEANUP, Phase.NORMAL)) as db:
             self._end(db, own, seconds, Outcome.PUBLISHED, None)
 
     def abandon(
         self, own: Ownership, outcome: Outcome, error: ErrorReport | None, seconds: Mapping[str, float]
     ) -> None:
         """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released."""
-        with self._owned(own) as db:
-            phase = Phase(db.scalars(select(State.phase).where(*is_owned(own))).one())
-            assert Phase.NORMAL in NEXT[phase]
-            assert phase is not Phase.CLEANUP
-            db.execute(update(State).where(*is_owned(own)).values(phase=Phase.NORMAL, **NOBODY))
+        with self._claimed(own, claim.abandon(own)) as db:
             self._end(db, own, seconds, outcome, error)
 
     def record(self, refresh: RefreshRecord, caller: Caller, outcome: Outcome, **values: Any) -> None:

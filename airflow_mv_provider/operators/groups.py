@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
+from airflow_mv_provider.core.interval import Grain
 from airflow_mv_provider.core.table import RefreshableTable, Wanted
 from airflow_mv_provider.operators.refresh import (
     BeginRefreshOperator,
@@ -28,6 +29,8 @@ def refresh_table_group(
     partitions: Sequence[object] = (),
     partition_from: str | None = None,
     partition_until: str | None = None,
+    interval: Grain | None = None,
+    interval_format: str | None = None,
     stale_only: bool = False,
     strategy: Wanted | None = None,
     queue_timeout: timedelta | float | None = None,
@@ -40,6 +43,9 @@ def refresh_table_group(
 
     group_id  : `refresh_<table>` without it
     task_args : for each of the four tasks: retries, pool, queue, ...
+    the rest  : see `operators.refresh`
+
+    `merge` has the table's asset among its outlets.
 
     When there is nothing to do the group's tasks after `begin` are skipped, and so are tasks that follow the group by
     the default trigger rule; give those `trigger_rule="none_failed"` if they are to run anyway.
@@ -62,12 +68,14 @@ def refresh_table_group(
             partitions=partitions,
             partition_from=partition_from,
             partition_until=partition_until,
+            interval=interval,
+            interval_format=interval_format,
             stale_only=stale_only,
             strategy=strategy,
             **shared,
         )
         stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **shared)
-        merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, **shared)
+        merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, table=name, **shared)
         cleanup = CleanupRefreshOperator(task_id="cleanup", refresh_id=begin.output, **shared)
         stage >> merge >> cleanup
     return group

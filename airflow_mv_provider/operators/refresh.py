@@ -10,143 +10,41 @@ XCom carries the refresh id and nothing else: everything a task has to know is i
 task before it, and each task begins with a hand-over there. So a retried, cleared or doubled task works under an epoch
 of its own, and the older one can no longer write.
 
-    the table is refreshed by somebody else   the task is rescheduled: no slot and no retry is used, up to queue_timeout
-                                              (its place is kept if the table's policy is to queue or to join)
-    a retry may succeed (TransientError)      the error, as it is: the task's retries decide
-    a person must act (TerminalError)         AirflowFailException with the same message: no retry
     there was nothing to do                   begin succeeds, the phases after it are skipped
 
 What it does not do: stop a refresh when its task is killed. A killed task leaves its lease behind, and whoever comes
-next takes over when that has expired; cancel a refresh with `amv cancel`.
+next takes over when that has expired; cancel a refresh with `CancelRefreshOperator` or `amv cancel`. What errors,
+waiting and a kill mean to Airflow is the same for all and told in `operators.task`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator, Context, conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mv_provider import definition_file as definitions
+from airflow_mv_provider.core.interval import Grain
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import Request, combined, parse_request
+from airflow_mv_provider.core.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.table import RefreshableTable, Wanted
-from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError, TerminalError
-from airflow_mv_provider.hooks.mv import MvHook
-from airflow_mv_provider.operators.metrics import count_ended, count_error
-from airflow_mv_provider.operators.request import caller, group_of, was_cleared
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.operators.request import interval_of, was_cleared
+from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
-_DEFAULT_QUEUE_TIMEOUT_S = 3600.0
-_LOOKS_MISSED = 2  # a scheduler may bring a task back late; its place in the queue is kept for so many intervals
-_KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 
 
-class _MvOperator(BaseOperator):
-    """What all of them share: where state lives, how long to wait, and which error means what to Airflow.
-
-    mv_conn_id, database_url, warehouse : see `hooks.mv` for what is used without them
-    queue_timeout  : seconds to wait for another owner of the table; `[mv] queue_timeout_s` or an hour without it
-    queue_interval : seconds between two looks
-    """
-
-    _refresher: Refresher | None = None
-
-    def __init__(
-        self,
-        *,
-        mv_conn_id: str | None = None,
-        database_url: str | None = None,
-        warehouse: str | None = None,
-        queue_timeout: timedelta | float | None = None,
-        queue_interval: timedelta | float = 30.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.mv_conn_id = mv_conn_id
-        self.database_url = database_url
-        self.warehouse = warehouse
-        self.queue_timeout = queue_timeout
-        self.queue_interval = queue_interval
-
-    def execute(self, context: Context) -> str | None:
-        """Do this task's part; return the refresh id if it is the first task."""
-        try:
-            hook = MvHook(self.mv_conn_id, database_url=self.database_url, warehouse=self.warehouse)
-            self._refresher = hook.refresher()
-            return self.work(self._refresher, context)
-        except RefreshInProgressError as error:
-            self._wait(error, context)
-        except MvError as error:
-            count_error(error)
-            if isinstance(error, TerminalError):
-                raise AirflowFailException(str(error)) from error
-            raise
-
-    def work(self, refresher: Refresher, context: Context) -> str | None:
-        """Do this task's part with a runner that is open."""
-        raise NotImplementedError
-
-    def tell(self, report: RefreshReport, why: str = "") -> None:
-        """Log how a refresh stands, and count it if it has ended."""
-        self.log.info("%s%s", why, summary(report))
-        count_ended(report)
-
-    def caller(self, context: Context) -> Caller:
-        """Return who asks: the same for all tasks of a group, which work on one refresh."""
-        return self._caller(context, group_of(self))
-
-    def _caller(self, context: Context, scope: str | None) -> Caller:
-        away = _LOOKS_MISSED * _duration(self.queue_interval)
-        return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
-
-    def on_kill(self) -> None:
-        """Interrupt the Spark work under way; lease and fence do the rest.
-
-        It does not cancel the refresh: SIGTERM may be a worker that is shut down, and the retry goes on where this
-        task was. The interrupt gets a thread of its own, because this one may be waiting on its connection to the JVM.
-        """
-        if self._refresher is not None:
-            thread = threading.Thread(target=self._refresher.interrupt, name="mv-on-kill", daemon=True)
-            thread.start()
-            thread.join(_KILL_S)
-
-    def _wait(self, error: RefreshInProgressError, context: Context) -> NoReturn:
-        """Give the slot back and come again, unless this try has waited long enough."""
-        now = datetime.now(UTC)
-        since = context["ti"].get_first_reschedule_date(context) or now
-        limit = self._queue_timeout()
-        if now - since >= limit:
-            self._leave_the_queue(context)
-            waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
-            raise AirflowFailException(f"{error} {waited}") from error
-        self.log.info("%s Looking again later.", error)
-        again = now + _duration(self.queue_interval)
-        raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
-
-    def _leave_the_queue(self, context: Context) -> None:
-        if self._refresher is not None:
-            with suppress(MvError):  # a database that is away: the ticket expires
-                self._refresher.store.queue.leave(self.caller(context).key)
-
-    def _queue_timeout(self) -> timedelta:
-        if self.queue_timeout is not None:
-            return _duration(self.queue_timeout)
-        return _duration(conf.getfloat("mv", "queue_timeout_s", fallback=_DEFAULT_QUEUE_TIMEOUT_S))
-
-
-class _FirstTask(_MvOperator):
+class FirstTask(MvOperator):
     """A task that begins a refresh.
 
     table           : the name of a registered table, or a definition, which is registered each time the task runs
@@ -155,16 +53,21 @@ class _FirstTask(_MvOperator):
     overrides       : guards set aside
     force           : compare even if the source says that nothing is new
     partitions      : refresh only these: each a value, or the list of all partition columns' values
-    partition_from, partition_until : refresh only this half-open range of the first partition column, such as
-                      "{{ data_interval_start | ds }}" and "{{ data_interval_end | ds }}"
+    partition_from, partition_until : refresh only this half-open range of the first partition column
+    interval        : how long one value of the first partition column lasts: refresh only the partitions of the run's
+                      own interval, as scheduled runs and backfills have it (see `core.interval`). A run without one
+                      refreshes everything that is new
+    interval_format : `strftime` format of that column's values; ISO dates without it
     stale_only      : leave out what refreshes of some partitions have brought to the source's state already
     strategy        : how main is brought up to date, instead of as the definition says
 
-    A run's params `read_only`, `overrides`, `force`, `partitions`, `from`, `until`, `stale` and `strategy` are added to
-    the arguments; a scope that was written cannot be changed by a run.
+    A run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`, `stale`
+    and `strategy` are added to the arguments; a scope that was written cannot be changed by a run, an interval can. A
+    param that is none of these, and that the DAG does not declare, is refused.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")
+    publishes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -177,12 +80,18 @@ class _FirstTask(_MvOperator):
         partitions: Sequence[object] = (),
         partition_from: str | None = None,
         partition_until: str | None = None,
+        interval: Grain | None = None,
+        interval_format: str | None = None,
         stale_only: bool = False,
         strategy: Wanted | None = None,
         **kwargs: Any,
     ) -> None:
+        name = table.name if isinstance(table, RefreshableTable) else table
+        # A mapped task's copies are made when it runs: what Airflow does not know by then cannot be an outlet.
+        if self.publishes and not kwargs.get("_airflow_from_mapped"):
+            kwargs["outlets"] = with_asset(kwargs.get("outlets"), name)
         super().__init__(**kwargs)
-        self.table = table.name if isinstance(table, RefreshableTable) else table
+        self.table = name
         self.definition = table if isinstance(table, RefreshableTable) else None
         self.definition_file = definition_file
         # A mistake shows when the DAG is parsed.
@@ -190,30 +99,38 @@ class _FirstTask(_MvOperator):
         self.strategy = strategy
         self.read_only, self.overrides, self.force, self.stale_only = read_only, overrides, force, stale_only
         self.partitions = partitions
+        self.interval, self.interval_format = interval, interval_format
         self.partition_from = partition_from
         self.partition_until = partition_until
 
-    def begin(self, refresher: Refresher, context: Context) -> tuple[str, Request]:
+    def begin(self, apply: Callable[[RefreshableTable], object], context: Context) -> tuple[str, Request]:
         """Register the definition if this task has one; return the table's name and what is asked for.
 
-        raises : DefinitionError and what `Refresher.apply` raises
+        apply  : registers a definition
+        raises : DefinitionError and what `apply` raises
         """
-        written = Request(
-            self.read_only,
-            tuple(self.overrides),
-            self.force,
-            asked_scope(self.partitions, self.partition_from, self.partition_until),
-            self.stale_only,
-            self.strategy,
-        )
-        request = combined(written, parse_request(context["params"]))
+        request = self._request(context)
         definition = self.definition or self._from_file()
         if definition is not None:
-            refresher.apply(definition)
+            apply(definition)
+            self.linked_table = definition.name
             return definition.name, request
         if not self.table:
             raise DefinitionError(self.task_id, "it names no table.", hint="Give `table` or `definition_file`.")
+        self.linked_table = str(self.table)
         return str(self.table), request
+
+    def _request(self, context: Context) -> Request:
+        params = context["params"]
+        run = parse_request(params, {*self.dag.params, *self.params})
+        check_note(run)
+        scope = asked_scope(self.partitions, self.partition_from, self.partition_until)
+        if self.interval is not None and not names_scope(params):
+            bounds = interval_of(context, self.interval, self.interval_format)
+            if bounds is not None:
+                scope = asked_scope((), *bounds)
+        written = Request(self.read_only, tuple(self.overrides), self.force, scope, self.stale_only, self.strategy)
+        return combined(written, run)
 
     def _from_file(self) -> RefreshableTable | None:
         if self.definition_file is None:
@@ -228,16 +145,18 @@ class _FirstTask(_MvOperator):
         return found[0]
 
 
-class BeginRefreshOperator(_FirstTask):
+class BeginRefreshOperator(FirstTask):
     """Take the table for a refresh, ending what a dead owner left; push the refresh id.
 
     Retried or cleared, it adopts its run's unfinished refresh. When there is nothing to do, or in read-only mode, the
     id is that of the history row that says so, and the phases after it are skipped.
     """
 
+    publishes = False
+
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Mint and acquire, then keep the table for the next task of this run."""
-        name, request = self.begin(refresher, context)
+        name, request = self.begin(refresher.apply, context)
         who = self.caller(context)
         if request.read_only:
             report = refresher.refresh(name, who, request)
@@ -250,37 +169,41 @@ class BeginRefreshOperator(_FirstTask):
             self.tell(begun)
             return begun.refresh_id
         refresher.park(begun)
+        self.linked_refresh = begun.own.refresh_id
         return begun.own.refresh_id
 
 
-class RefreshTableOperator(_FirstTask):
+class RefreshTableOperator(FirstTask):
     """Refresh a table in one task, all phases in its process; push the refresh id. For small tables."""
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
-        name, request = self.begin(refresher, context)
+        name, request = self.begin(refresher.apply, context)
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
                 self.tell(refresher.store.report(refresh_id), "Ended for a dead owner: ")
         self.tell(report)
+        self.announce(report, context)
         return report.refresh_id
 
     def caller(self, context: Context) -> Caller:
         """Return who asks: this task alone."""
-        return self._caller(context, self.task_id)
+        return self.caller_in(context, self.task_id)
 
 
-class _PhaseTask(_MvOperator):
+class _PhaseTask(MvOperator):
     """A task that goes on with a refresh that another task of its run has begun.
 
     refresh_id : `BeginRefreshOperator(...).output`
+    table      : the table that it publishes, for Airflow to know while the DAG is parsed
     """
 
     template_fields: Sequence[str] = ("refresh_id",)
     until: ClassVar[Phase]
 
-    def __init__(self, *, refresh_id: Any, **kwargs: Any) -> None:
+    def __init__(self, *, refresh_id: Any, table: str | None = None, **kwargs: Any) -> None:
+        kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
         super().__init__(**kwargs)
         self.refresh_id = refresh_id
 
@@ -289,14 +212,17 @@ class _PhaseTask(_MvOperator):
         refresh = refresher.store.refresh(self.refresh_id)
         if refresh is not None and refresh.is_ended:
             ended = refresher.store.report(refresh.id)
+            self.linked_table, self.linked_refresh = ended.table, ended.refresh_id
             if ended.outcome in _NOTHING_TO_PUBLISH:
                 raise AirflowSkipException(summary(ended))
             if ended.outcome is Outcome.PUBLISHED and not was_cleared(context, self.retries):
                 # This task died after its last write, or somebody took its refresh over: it is done either way.
                 self.log.info("Done already: %s", summary(ended))
+                self.announce(ended, context)
                 return
         report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
         self.tell(report)
+        self.announce(report, context)
 
 
 class StageRefreshOperator(_PhaseTask):
@@ -315,17 +241,3 @@ class CleanupRefreshOperator(_PhaseTask):
     """Remove staging, corrections and progress of the refresh, and give the table back."""
 
     until = Phase.NORMAL
-
-
-def summary(report: RefreshReport) -> str:
-    """Return a refresh's figures in one line for the task's log."""
-    return (
-        f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
-        f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,} "
-        f"!{report.rows_rejected:,}; "
-        f"{report.bytes_main:,} bytes to main, {report.bytes_staging:,} to staging; {report.reason or 'no reason'}"
-    )
-
-
-def _duration(value: timedelta | float) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(seconds=value)

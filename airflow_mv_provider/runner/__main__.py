@@ -20,12 +20,13 @@ import click
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, failed
 from airflow_mv_provider.core.request import parse_request
+from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text import error_text, refresh_text
-from airflow_mv_provider.runner.answer import refresh_answer, secrets_of, unexpected
+from airflow_mv_provider.runner.answer import refresh_answer, unexpected
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.options import refresh_options
-from airflow_mv_provider.runner.settings import from_environment
+from airflow_mv_provider.runner.settings import from_environment, secrets_of
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
@@ -39,18 +40,41 @@ if TYPE_CHECKING:
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
 @refresh_options
 @click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
+@click.option("--note", metavar="TEXT", help="Why, for the history.")
+@click.option("--request", metavar="JSON", help="What is asked for, as a run's params, instead of by single options.")
+@click.option("--caller", metavar="JSON", help="Who asks: a key that is the same for every try, trigger, user.")
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
-def main(name: str, wait_s: float, as_json: bool, **asked: Any) -> None:
+def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: str | None, **asked: Any) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
-    report = _report(name, asked, wait_s)
+    report = _report(name, asked if request is None else _object(request), _object(caller), wait_s)
     click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
     if report.error and not as_json:
         click.echo(error_text(report.error), err=True)
     sys.exit(exit_code(report))
 
 
-def _report(name: str, asked: Mapping[str, Any], wait_s: float) -> RefreshReport:
-    secrets: list[str] = []
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError("--request and --caller take one JSON object each.")
+    return found
+
+
+def _caller(given: Mapping[str, Any], *, is_submitted: bool) -> Caller:
+    """Return who asks: whoever submitted this program, if it says so, under its own key."""
+    own = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
+    names = ("key", "trigger", "user")
+    # Not `will_retry`: this process parks nothing for the next try, which has to see that nobody works any more.
+    return replace(own, **{name: given[name] for name in names if isinstance(given.get(name), str)})
+
+
+def _report(name: str, asked: Mapping[str, Any], who: Mapping[str, Any], wait_s: float) -> RefreshReport:
+    secrets: tuple[str, ...] = ()
     try:
         request = parse_request(asked)
         settings = from_environment()
@@ -59,7 +83,7 @@ def _report(name: str, asked: Mapping[str, Any], wait_s: float) -> RefreshReport
         from airflow_mv_provider.runner.refresh import Refresher
 
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
-        caller = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
+        caller = _caller(who, is_submitted=is_submitted)
         with watcher() as tell:
             refresher = Refresher(store, settings, _submitted if is_submitted else None, tell)
             return refresh_answer(refresher, name, caller, request, wait_s=wait_s)

@@ -124,6 +124,7 @@ def _start_new(
         frontier=seen.frontier,
         choice=seen.choice,
         scope=seen.scope,
+        note=request.note,
     )
     log.debug(
         "%s refresh %s: minted %s for %s (published %d): %s",

@@ -8,21 +8,18 @@ never began                              the table's name, and the error
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import exc, make_url
-
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, failed
 from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.interruptible import interruptibly
-from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S, in_turn
 
 if TYPE_CHECKING:
@@ -66,26 +63,7 @@ def failure(store: Store, name: str, caller: Caller, error: MvError) -> RefreshR
 def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
     """Report an exception that nobody foresaw: one line, and the trace on stderr only for those who ask for it."""
     if os.environ.get(DEBUG_VARIABLE):
-        print(_without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
+        print(without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
     first_line = (str(error).strip().splitlines() or [""])[0][:200]
-    message = _without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
+    message = without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
     return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")
-
-
-def secrets_of(settings: Settings) -> list[str]:
-    """Return the texts that no output may contain."""
-    url, remote = settings.database_url, settings.spark_remote or ""
-    tokens = re.findall(r";(?:token|x-[\w-]*)=([^;]+)", remote)
-    secrets = [url, *([remote] if remote else []), *tokens]
-    try:
-        parsed = make_url(url)
-    except (exc.ArgumentError, ValueError):
-        return secrets
-    options = (str(value) for name, value in parsed.query.items() if "pass" in name)
-    return [*secrets, *(secret for secret in (str(parsed.password or ""), *options) if secret)]
-
-
-def _without(secrets: Sequence[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

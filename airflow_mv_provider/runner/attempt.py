@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from airflow_mv_provider.core import plan
-from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.phase import Phase, is_cancellable
 from airflow_mv_provider.core.progress import Chunk, RecordedChunk
-from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError
+from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, one_line
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
@@ -29,6 +29,8 @@ from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
 
 log = logging.getLogger(__name__)
+
+_MAX_MESSAGE = 500
 
 
 class Attempt:
@@ -79,7 +81,7 @@ class Attempt:
 
     @property
     def has_tried_publish(self) -> bool:
-        """True if a commit of this epoch may have reached main."""
+        """True if a commit of this refresh may have reached main, or may yet reach it."""
         return self._merging.has_tried_publish
 
     @property
@@ -93,27 +95,29 @@ class Attempt:
     def fence_and_look(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
         while not self._ground.is_fenced:
-            self._ground.fence()
-        _, recorded = self.work.store.chunks(self.work.own.refresh_id)
-        return self._merging.is_published(recorded)
+            self._fence()
+        return self._merging.is_published
 
     def _is_cancellable(self, phase: Phase) -> bool:
-        if phase is Phase.CLEANUP:
-            return False
-        # Once an atomic commit was tried it may be there: the log decides, and the publisher asks again before a try.
-        return self.work.is_progressive or not (self._merging.has_committed or self._merging.has_tried_publish)
+        return is_cancellable(
+            phase,
+            is_progressive=self.work.is_progressive,
+            has_committed=self._merging.has_committed,
+            has_tried=self._merging.has_tried_publish,
+        )
 
     def _run_step(self, step: plan.Step, phase: Phase, recorded: tuple[RecordedChunk, ...], num_chunks: int) -> None:
         table, own = self.work.table.name, self.work.own
 
         def say(message: str) -> None:
+            message = one_line(message, _MAX_MESSAGE)  # a partition's name is whatever the source holds
             log.info("%s refresh %s epoch %d: %s", table, own.refresh_id, own.epoch, message)
             self._watch(Progress(table, own.refresh_id, phase, message, len(recorded), num_chunks))
 
         match step:
             case plan.Fence():
                 say(f"fencing main for epoch {own.epoch}")
-                self._ground.fence()
+                self._fence()
                 self._errors.prepare()
             case plan.Stage():
                 say(f"staging {self.work.refresh.frontier.describe()}")
@@ -132,6 +136,11 @@ class Attempt:
                 self._clean()
             case _:
                 assert_never(step)
+
+    def _fence(self) -> None:
+        self._ground.fence()
+        if self._ground.is_fenced:
+            self._merging.know_log()
 
     def _stage(self) -> None:
         work = self.work

@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 
 from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.fence import Commit, fence_version, has_fence, is_untouched_since, last_epoch
+from airflow_mv_provider.core.fence import (
+    Commit,
+    fence_version,
+    has_fence,
+    has_publish,
+    is_untouched_since,
+    last_epoch,
+)
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import is_main_as_published
 from airflow_mv_provider.exceptions import (
@@ -32,12 +39,14 @@ class Ground:
     is_fenced : this epoch's fence is in main's log
     base      : main's version that chunks are compared with; moved on when main was
     delta_id  : main's own id
+    is_gone   : main is no longer a table that could be fenced, and that a commit could reach
     """
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
         self.base = 0
         self.delta_id = ""
+        self.is_gone = False
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
         self._num_fences = 0
@@ -48,8 +57,14 @@ class Ground:
         raises : FencedError, when a later epoch owns main; EpochRegressionError; what is wrong with main or the source
         """
         work = self._work
-        self._prepare_main()
-        published = work.store.state(work.table.id).published_version
+        try:
+            self._prepare_main()
+        except (MainMovedError, MainUnsupportedError):
+            self.is_gone = True
+            raise
+        since = work.store.state(work.table.id).published_version
+        if since is None and work.refresh.seal is not None:
+            since = 0  # whoever was here before may have published; others may have written a lot since
         epoch = work.own.epoch
         try:
             with durable(Write.FENCE):
@@ -58,7 +73,7 @@ class Ground:
             # Failed, or done with its answer lost: the log tells which.
             work.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", epoch, error)
-        commits = work.main.log(published)
+        commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
         self.is_fenced = has_fence(commits, epoch)
@@ -77,6 +92,11 @@ class Ground:
         if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
             return None
         return state.published_digests if is_main_as_published(state, self.delta_id, self._commits) else None
+
+    @property
+    def holds_publish(self) -> bool:
+        """True if main, as it was fenced, holds a commit of this refresh; of an older epoch's nothing can follow."""
+        return has_publish(self._commits, self._work.own.refresh_id)
 
     @property
     def is_empty(self) -> bool:

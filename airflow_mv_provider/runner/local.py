@@ -10,11 +10,15 @@ from pathlib import Path
 
 from sqlalchemy import Engine, make_url
 
+from airflow_mv_provider.core.one_host import network_file_system
 from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.settings import Settings
+
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def open_store(settings: Settings) -> Store:
@@ -26,20 +30,37 @@ def open_store(settings: Settings) -> Store:
     raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError
     """
     engine = open_database(settings)
-    if engine.dialect.name == "sqlite":
-        migrations.migrate(engine)
-    else:
-        migrations.check(engine)
+    try:
+        if engine.dialect.name == "sqlite":
+            migrations.migrate(engine)
+        else:
+            migrations.check(engine)
+    except Exception:
+        engine.dispose()
+        raise
     return Store(engine)
 
 
-def open_database(settings: Settings) -> Engine:
+def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     """Return the engine of the metadata database; a SQLite file's directory is made."""
-    engine = open_engine(settings.database_url)
+    engine = open_engine(settings.database_url, reads_only=reads_only)
     file = make_url(settings.database_url).database
     if engine.dialect.name == "sqlite" and file:
+        _check_own_disk(file)
         Path(file).parent.mkdir(parents=True, exist_ok=True)
     return engine
+
+
+def _check_own_disk(file: str) -> None:
+    """Refuse a SQLite file on a network's file system, where no lock of it holds; seen on Linux only."""
+    try:
+        mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    kind = network_file_system(mounts, os.path.realpath(file))
+    if kind is not None:
+        problem = f"SQLite belongs to one host, and {file} lies on {kind}, where its locks do not hold."
+        raise DefinitionError("metadata database", problem, hint="Use PostgreSQL, or a disk of this host's own.")
 
 
 def command_line_caller() -> Caller:

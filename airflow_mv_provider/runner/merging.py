@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_mv_provider.core.fence import Move, Standing, next_move, next_txn_version
+from airflow_mv_provider.core.fence import Move, Standing, next_move, next_part_move, next_txn_version
 from airflow_mv_provider.core.guard import Counts, Refusal, judge
 from airflow_mv_provider.core.progress import (
     Chunk,
@@ -47,25 +47,34 @@ class Merging:
         self._work = work
         self._ground = ground
         self._clock = clock
-        self._publisher = Publisher(work)
+        self._publisher = Publisher(work, self._may_stop)
         self._errors = errors
         self._has_tried_before = False
+        self._is_in_main = False
+        # Whoever sealed before us may have committed, or may be about to, until our fence is in main's log.
+        self._is_unknown = work.refresh.seal is not None
         self._has_replaced_as_sealed = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
 
     @property
     def has_tried_publish(self) -> bool:
-        """True if a commit of this epoch may have reached main."""
-        return self._has_tried_before or self._publisher.has_tried
+        """True if a commit of this refresh may have reached main, or may yet reach it."""
+        is_unknown = self._is_unknown and not self._ground.is_gone
+        return is_unknown or self._is_in_main or self._has_tried_before or self._publisher.has_tried
 
     @property
     def has_committed(self) -> bool:
         """True if main is known to hold a commit of this refresh that another round has to follow."""
         return self._work.current().has_committed
 
-    def is_published(self, recorded: Sequence[RecordedChunk]) -> bool:
-        """True if main is known to hold a commit of this refresh."""
-        return self.has_committed or (bool(recorded) and bool(self._publisher.look(recorded)[1].published))
+    @property
+    def is_published(self) -> bool:
+        """True if main is known to hold a commit of this refresh; asked once it is fenced."""
+        return self.has_committed or self._is_in_main
+
+    def know_log(self) -> None:
+        """Take note of what main's log says at our fence of those who worked on this refresh before."""
+        self._is_unknown, self._is_in_main = False, self._ground.holds_publish
 
     def know(self, seal: Seal, buckets: Buckets | None) -> None:
         """Keep what staging has found out already of where the seal and main differ."""
@@ -125,25 +134,28 @@ class Merging:
         chunks, part = [chunk for chunk in recorded if chunk.number in numbers], part_number(numbers)
         commits, standing = self._publisher.look(chunks, part)
         counts = total(chunks)
-        if standing.published:
-            version, num_bytes = standing.published[-1].version, standing.bytes_added
-            with durable(Write.COMMITTED):
-                self._work.store.record_committed(self._work.own, numbers, version, counts, num_bytes)
-            return
-        if standing.foreign:
-            self._start_over(standing, counts)
-            return
-        if not self.has_committed and not any(chunk.committed_version is not None for chunk in recorded):
-            self._judge_by_keys()
-            self._errors.check()
-        txn_version = next_txn_version(commits, self._work.own.epoch)
-        self._publisher.merge(self._work.layout, chunks, txn_version, part)
+        match next_part_move(standing):
+            case Move.DONE:
+                version, num_bytes = standing.published[-1].version, standing.bytes_added
+                with durable(Write.COMMITTED):
+                    self._work.store.record_committed(self._work.own, numbers, version, counts, num_bytes)
+            case Move.START_OVER:
+                self._start_over(standing, counts)
+            case Move.MERGE:
+                if not self.has_committed and not any(chunk.committed_version is not None for chunk in recorded):
+                    self._judge_by_keys()
+                    self._errors.check()
+                txn_version = next_txn_version(commits, self._work.own.epoch)
+                self._publisher.merge(self._work.layout, chunks, txn_version, part)
 
     def close(self) -> None:
         """Let Spark forget what it keeps for the comparison."""
         if self._comparison is not None:
             self._comparison.close()
             self._comparison = None
+
+    def _may_stop(self) -> bool:
+        return self._work.is_progressive or not self.is_published
 
     def _judge(self, counts: Counts) -> None:
         if refusal := self._refusal(counts):
@@ -251,10 +263,11 @@ class Merging:
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
         log.warning("%s: main was changed by others (%s); comparing again", work.table.name, who)
-        is_new = bool(standing.published) and not work.is_progressive
+        committed = counts if standing.published else Counts() if standing.stragglers else None
         with durable(Write.DISCARD):
-            work.store.discard_chunks(work.own, counts if is_new else None, standing.bytes_added)
+            is_told = not work.is_progressive
+            work.store.discard_chunks(work.own, committed if is_told else None, standing.bytes_added)
         self._has_tried_before = True
-        self._publisher = Publisher(work)
+        self._publisher = Publisher(work, self._may_stop)
         self._ground.base = standing.latest
         self.close()

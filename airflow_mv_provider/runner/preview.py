@@ -50,6 +50,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
         frontier=source.probe(),
         choice=Choice("corrections", "read-only: nothing is written"),
         scope=scope,
+        note=request.note,
     )
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
     runner.store.record(refresh, caller, Outcome.RUNNING, is_read_only=True)

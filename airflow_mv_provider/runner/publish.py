@@ -30,10 +30,14 @@ _MAX_TRIES = 3
 
 
 class Publisher:
-    """The commits of one round of one attempt."""
+    """The commits of one round of one attempt.
 
-    def __init__(self, work: Work) -> None:
+    may_stop : False once main is known to hold a commit of this refresh, so that a cancel comes too late
+    """
+
+    def __init__(self, work: Work, may_stop: Callable[[], bool]) -> None:
         self._work = work
+        self._may_stop = may_stop
         self._num_tries: Counter[int] = Counter()  # by part
 
     @property
@@ -50,7 +54,13 @@ class Publisher:
         base = min(chunk.base_version for chunk in recorded)
         commits = work.main.log(base)
         standing = stand(
-            commits, base=base, latest=commits[0].version, refresh_id=work.own.refresh_id, epoch=epoch, part=part
+            commits,
+            base=base,
+            latest=commits[0].version,
+            refresh_id=work.own.refresh_id,
+            epoch=epoch,
+            merge_round=recorded[0].merge_round,
+            part=part,
         )
         log.debug(
             "%s refresh %s epoch %d: main since version %d: latest %d, %d commits of ours, %d of others, fenced by %s",
@@ -100,7 +110,7 @@ class Publisher:
             raise EpochRegressionError(
                 work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
             )
-        work.lease.check()
+        work.lease.check(is_cancellable=self._may_stop())
         try:
             with durable(Write.PUBLISH):
                 commit()

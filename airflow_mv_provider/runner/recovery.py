@@ -100,6 +100,8 @@ class Recoverer:
         own, table = attempt.work.own, attempt.work.table
         try:
             state = self.store.state(table.id)
+            if (state.refresh_id, state.epoch) != (own.refresh_id, own.epoch):
+                return  # overtaken since it failed: what is unfinished now is another's to settle
             ending = on_failure(
                 state.phase,
                 error.code,

@@ -42,17 +42,19 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.location import check_apart, is_table_uuid
+from airflow_mv_provider.core.one_host import check_log_store, log_store_confs
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope import check_scope
-from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, TableRecord, admit
+from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, RefreshState, TableRecord, admit
 from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
     LeaseLostError,
     MainNotOursError,
+    MetadataUnavailableError,
     MvError,
     RefreshFinishedError,
 )
@@ -185,23 +187,28 @@ class Refresher:
         """Keep a table that was begun for the next process of its caller."""
         self.store.park(begun.own, until_ms=self.settings.handover_ms)
 
-    def recover(self, caller: Caller) -> tuple[RefreshReport, ...]:
-        """End every refresh whose owner is dead, and remove what refreshes that have ended left behind."""
-        ended = []
+    def recover(self, caller: Caller, tell: Callable[[str], None] = log.info) -> tuple[RefreshReport, ...]:
+        """End every refresh whose owner is dead, and remove what refreshes that have ended left behind.
+
+        tell   : told what was done, and what was left as it is and why
+        raises : what kept a table from being looked after; all others have been
+        """
+        ended, problems = list[RefreshReport](), list[MvError]()
         for table in self.store.tables():
             state = self.store.state(table.id)
-            if state.is_owner_dead:
-                try:
-                    report = self.recoverer.take_over(table, state, caller)
-                except InterruptedRefreshError:
-                    raise
-                except MvError as error:
-                    log.warning("%s: %s", table.name, error)
-                    report = self.store.report(state.refresh_id or "")
-                if report is not None:
+            try:
+                if (report := self._ended(table, state, caller, tell)) is not None:
                     ended.append(report)
-            for refresh_id in self.recoverer.sweep(table):
-                log.info("%s: removed what refresh %s had left", table.name, refresh_id)
+                    tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
+                for refresh_id in self.recoverer.sweep(table):
+                    tell(f"{table.name}: removed what refresh {refresh_id} had left.")
+            except (InterruptedRefreshError, MetadataUnavailableError):
+                raise
+            except MvError as error:
+                tell(f"{table.name}: not looked after. {error}")
+                problems.append(error)
+        if problems:
+            raise problems[0]
         return tuple(ended)
 
     def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
@@ -258,6 +265,8 @@ class Refresher:
 
         raises : MainNotOursError, MainUnsupportedError, TableConflictError
         """
+        confs = {name: self.spark.conf.get(name, None) for name in log_store_confs(table.location)}
+        check_log_store(table.location, confs, is_single_driver=self.settings.is_s3_single_driver)
         main = Main(self.spark, table.location, table.uuid)
         found = main.detail()
         if found is None:
@@ -294,6 +303,22 @@ class Refresher:
         finally:
             if tag in self.spark.getTags():  # a takeover inside this attempt has removed it; Connect insists on it
                 self.spark.removeTag(tag)
+
+    def _ended(
+        self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
+    ) -> RefreshReport | None:
+        """End a dead owner's refresh; its report even if that failed, None if there was none."""
+        if state.phase is not Phase.NORMAL and not state.is_owner_dead:
+            tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not run out.")
+        if not state.is_owner_dead:
+            return None
+        try:
+            return self.recoverer.take_over(table, state, caller)
+        except (InterruptedRefreshError, MetadataUnavailableError):
+            raise
+        except MvError as error:
+            log.warning("%s: %s", table.name, error)
+            return self.store.report(state.refresh_id or "")
 
     def _with_recovered(self, report: RefreshReport) -> RefreshReport:
         """Report what was recovered, where nothing else was left to do."""

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sqlalchemy import exc, make_url
+
 from airflow_mv_provider.core.location import absolute_root
+from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
 from airflow_mv_provider.exceptions import DefinitionError
 
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
@@ -23,6 +26,7 @@ class Settings:
     lease_ms    : an owner that does not renew for this long may be taken over
     handover_ms : how long a table waits for the next task of its run
     spark_remote : address of a Spark Connect server; None for Spark in this process
+    is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's own log store is enough
     """
 
     database_url: str
@@ -31,6 +35,7 @@ class Settings:
     lease_ms: int = 60_000
     handover_ms: int = 3_600_000
     spark_remote: str | None = None
+    is_s3_single_driver: bool = False
 
     def __post_init__(self) -> None:
         if self.warehouse is not None:
@@ -41,6 +46,18 @@ class Settings:
         return f"Settings(warehouse={self.warehouse!r})"  # the address may hold a password
 
 
+def secrets_of(settings: Settings) -> tuple[str, ...]:
+    """Return the texts that no output may contain, longer ones first; an address without a password is none."""
+    url, of_remote = settings.database_url, of_connect_address(settings.spark_remote)
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        return (url, *of_remote)  # who knows what is in it
+    options = [str(value) for name, value in parsed.query.items() if "pass" in name.lower()]
+    passwords = [password for password in (str(parsed.password or ""), *options) if password]
+    return (*([url] if passwords else []), *every_spelling(passwords), *of_remote)
+
+
 def from_environment(
     *, database_url: str | None = None, warehouse: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Settings:
@@ -49,6 +66,7 @@ def from_environment(
     AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted and not exported.
     """
     url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
+    check_no_password("AMV_SOURCE_ROOTS", environ.get("AMV_SOURCE_ROOTS", ""))  # before it is cut into pieces
     # Separated by colons, as a PATH is; those of s3://bucket and of a port separate nothing.
     roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)
@@ -59,6 +77,7 @@ def from_environment(
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
+        is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
     )
 
 
@@ -81,6 +100,17 @@ def _from_file(name: str | None) -> str | None:
         raise DefinitionError(
             f"{DATABASE_VARIABLE}_FILE", f"{name} cannot be read: {error.strerror}.", hint="Check the secret's file."
         ) from error
+    except UnicodeDecodeError:
+        problem = f"{name} is not UTF-8 text."
+        # Its cause holds the file's bytes.
+        raise DefinitionError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
+
+
+def _flag(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "").strip().lower()
+    if value not in ("", "true", "false", "1", "0"):
+        raise DefinitionError(name, f"{value!r} is neither true nor false.", hint="Set it to true, or leave it out.")
+    return value in ("true", "1")
 
 
 def _milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:

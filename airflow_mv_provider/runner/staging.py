@@ -76,15 +76,20 @@ def _changes(work: Work, ground: Ground) -> Seal | str:
     if work.layout.is_evolving:
         return "main's columns change"
     main = delta.read(work.spark, work.table.location, ground.base)
-    path = place.staging(work.own.epoch)
+    path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
     try:
         with durable(Write.STAGING):
-            feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
+            if watermark is None:
+                found = work.source.feed(since.frontier, work.refresh.frontier)
+            else:
+                found = feed.late(work.whole_source, main, work.layout, watermark)
+            feed.write(found, work.layout, path)
     except _UNREADABLE as error:
         return _unreadable(work, error)
     work.source.verify(work.refresh.frontier)
+    num_rows = None if watermark is None else work.whole_source.count
     try:
-        return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch))
+        return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
         return _unreadable(work, error)
 
@@ -101,7 +106,6 @@ def _unreadable(work: Work, error: MvError) -> str:
 def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | None) -> Staged:
     layout, published = work.layout, ground.published_digests()
     place, epoch = work.workspace, work.own.epoch
-    # Beside what is left of a feed that could not be read.
     copy = place.staging(epoch) if strategy.is_copied(work.definition) else None
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)

@@ -8,15 +8,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
-from airflow_mv_provider.core.query_plan import is_row_by_row
 from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.source_log import FEED_PROPERTY, Entry, changes_in
 from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.exceptions import SchemaMismatchError, SourceChangedError, SourceNotFoundError
 from airflow_mv_provider.sources.place import confined
-from airflow_mv_provider.sources.projection import projected, projected_with
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_with, takes_single_rows
 from airflow_mv_provider.spark import delta, diff
-from airflow_mv_provider.spark.errors import translated, understood
+from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # looked at one by one; of more the source is cheaper to read
 _MARGIN = 10  # commits that may have come since the probe
@@ -49,7 +48,7 @@ class DeltaReader:
         """Say what the table's log tells of the commits after `since`; see `SourceReader`."""
         assert isinstance(until, DeltaFrontier)
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
-            return SourceChanges(None, "the source is not the table that it was")
+            return SourceChanges(None, "the source is not the table that it was", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
         entries = [
@@ -59,8 +58,10 @@ class DeltaReader:
         properties = delta.properties(self._spark, self._location)
         has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
-        if found.feed_obstacle is None and self._source.select and not self._is_row_by_row():
-            return SourceChanges(found.at_most, "the projection does more than one row at a time")
+        if found.feed_obstacle is None and not takes_single_rows(
+            self._spark, self._source.select, delta.at_path(self._location)
+        ):
+            return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
@@ -81,13 +82,6 @@ class DeltaReader:
         is_gone = F.col("_change_type").isin("delete", "update_preimage")
         signed = rows.withColumn(diff.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, diff.SIGN)
-
-    def _is_row_by_row(self) -> bool:
-        """True if every row of the source gives one row, whatever the others are, as Spark's plan of it says."""
-        select = ", ".join(self._source.select or ())
-        with understood("select"):
-            sql = f"EXPLAIN EXTENDED SELECT {select} FROM {delta.at_path(self._location)}"
-            return is_row_by_row(self._spark.sql(sql).collect()[0][0])
 
     def verify(self, frontier: Frontier) -> None:
         """Confirm that the table was not replaced by another; see `SourceReader`."""

@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, listing
+from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files, listing
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.source import Files
+from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.exceptions import (
     MvError,
     SchemaMismatchError,
@@ -32,9 +33,10 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources import json_lines
 from airflow_mv_provider.sources.place import check_link, confined
-from airflow_mv_provider.sources.projection import projected
-from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_with, takes_single_rows
+from airflow_mv_provider.spark import diff, rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
+from airflow_mv_provider.spark.layout import sql_type
 
 _STRICT_CSV = {
     "mode": "FAILFAST",
@@ -71,7 +73,39 @@ class FilesReader:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         with _gone_if_missing(), translated("source"):
             rows = self._rows(self._pinned(frontier))
+            _ = rows.schema  # over Spark Connect nothing is looked at before
         return projected(rows, self._source.select)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say whether files were only added; see `SourceReader`. What was in a file that changed nobody knows any more.
+
+        cost : opens one file, of parquet without a schema
+        """
+        assert isinstance(until, FilesFrontier)
+        if not isinstance(since, FilesFrontier):
+            return SourceChanges(None, "the source is not the one that it was", is_another=True)
+        added = added_files(since, until)
+        if added is None:
+            return SourceChanges(None, "files were changed or removed, not only added")
+        if self._source.select:
+            with _gone_if_missing(), translated("source"):
+                columns = schema.columns_of(self._rows([_literal_path(until.files[0].path)]).schema.jsonValue())
+            nothing = ", ".join(f"CAST(NULL AS {sql_type(c)}) AS {quoted(c.name)}" for c in columns)
+            if not takes_single_rows(self._spark, self._source.select, f"(SELECT {nothing})"):
+                return SourceChanges(None, MORE_THAN_ROWS)
+        return SourceChanges(None if added else 0, None)
+
+    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
+        """Return the rows of the files that were added; see `TableSource.feed`."""
+        assert isinstance(since, FilesFrontier)
+        assert isinstance(until, FilesFrontier)
+        added = [_literal_path(file.path) for file in added_files(since, until) or ()]
+        with _gone_if_missing(), translated("source"):
+            self._check(added)
+            rows, all_rows = (self._rows(paths) for paths in (added, [_literal_path(f.path) for f in until.files]))
+            if rows.schema != all_rows.schema:
+                raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
+        return projected_with(rows.withColumn(diff.SIGN, F.lit(1)), self._source.select, diff.SIGN)
 
     def marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, those that cannot be decoded included; see `rejected`.

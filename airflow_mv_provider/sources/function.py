@@ -39,6 +39,9 @@ class FunctionReader:
         assert isinstance(frontier, NoFrontier)
         return projected(self._rows, self._source.select)
 
+    def changes(self, since: Frontier, until: Frontier) -> None:
+        """Nothing is known; see `SourceReader`."""
+
     def verify(self, frontier: Frontier) -> None:
         """Nothing was promised; see `SourceReader`."""
 
@@ -55,10 +58,10 @@ class FunctionReader:
                 raise SourceFunctionError(where, f"it raised {_named(error)}.") from error
             finally:
                 settle(self._spark)
-        if not isinstance(rows, DataFrame):
-            raise SourceFunctionError(where, f"it returned {type(rows).__name__}, not a DataFrame of Spark.")
-        if rows.isStreaming:
-            raise SourceFunctionError(where, "it returned a stream; a table is refreshed from rows that end.")
+            if not isinstance(rows, DataFrame):
+                raise SourceFunctionError(where, f"it returned {type(rows).__name__}, not a DataFrame of Spark.")
+            if rows.isStreaming:  # over Spark Connect the first look at the rows' plan
+                raise SourceFunctionError(where, "it returned a stream; a table is refreshed from rows that end.")
         return rows
 
     def _imported(self) -> Callable[[SparkSession], object]:

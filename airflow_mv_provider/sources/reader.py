@@ -47,6 +47,9 @@ class SourceReader(Protocol):
         raises : DefinitionError, when Spark does not understand the projection or query; SourceFunctionError
         """
 
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say what it tells of the time between two of its frontiers, without reading a row; None, if nothing."""
+
     def verify(self, frontier: Frontier) -> None:
         """Confirm that what was read was `frontier`.
 
@@ -82,11 +85,11 @@ class TableSource:
         return rejected.keyed(projected(rows, self._select), self.table.key)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say what a source tells of the time between two of its frontiers, without reading a row.
-
-        returns : None, if it tells nothing
-        """
-        return self.reader.changes(since, until) if isinstance(self.reader, DeltaReader | QueryReader) else None
+        """As the reader says, or as a watermark lets it; see `SourceReader`."""
+        found = self.reader.changes(since, until)
+        if found is None or found.is_another or self.table.source.watermark is None:
+            return found
+        return SourceChanges(found.at_most, None)  # its author says how changes are known
 
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
         """Return the rows that it lost (-1) and got (+1) between two frontiers, in any order; lazy.
@@ -94,7 +97,7 @@ class TableSource:
         returns : (columns after the projection, _mv_sign int)
         raises  : SchemaMismatchError; EngineError, also while it is read: a feed can be vacuumed away
         """
-        assert isinstance(self.reader, DeltaReader)
+        assert isinstance(self.reader, DeltaReader | FilesReader)
         return self.reader.feed(since, until)
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:

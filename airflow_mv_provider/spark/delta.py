@@ -19,6 +19,7 @@ from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_not
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.exceptions import MainUnsupportedError
 from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.spark.layout import sql_of
 
 UUID_PROPERTY = "mv.table_uuid"
 WIDENING_PROPERTY = "delta.enableTypeWidening"
@@ -121,7 +122,7 @@ class Main:
 
         may_widen : let types be widened later, which needs readers that know Delta's type widening
         """
-        columns = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in schema.fields)
+        columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in schema.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}, 'delta.enableDeletionVectors' = 'true'"
         if may_widen:

@@ -7,8 +7,8 @@ decides, and at most one line of text is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
@@ -17,6 +17,7 @@ from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
     DefinitionError,
+    DiskFullError,
     EngineError,
     FencedError,
     FileEncodingError,
@@ -50,6 +51,7 @@ _ANALYSIS = (
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
     "INVALID_PARAMETER_VALUE",
 )
+_FULL = ("No space left on device", "Disk quota exceeded")  # as Linux says it, and HDFS of a quota
 _MAX_TEXT = 300
 
 
@@ -85,11 +87,9 @@ def is_of_spark(error: BaseException) -> bool:
 
 def condition_of(error: BaseException) -> str:
     """Return the error's condition, such as DELTA_CONCURRENT_APPEND; "" when it has none."""
-    try:
+    with suppress(Exception):  # PySpark asks the JVM, which may be gone
         if isinstance(error, PySparkException) and (found := error.getCondition()):
             return str(found)
-    except Exception:
-        pass
     matched = _CONDITION.search(_text(error))
     return matched.group(1) if matched else ""
 
@@ -114,6 +114,8 @@ def translate(error: BaseException, where: str) -> MvError:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
         return MainMovedError(where, f"another writer changed main during the commit ({condition}).")
+    if any(words in text for words in _FULL):
+        return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
     return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
 
 
@@ -141,6 +143,9 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 
 def first_line(text: str) -> str:
     """Return the first telling line of an error's text, without stack and at most 300 characters long."""
+    # What went wrong with a call to a Connect server stands in the second line of what gRPC says of it, or the third.
+    if found := re.match(r"<_\w+ of RPC that terminated with:.*?details = \"(.*?)\"$", text, re.DOTALL | re.MULTILINE):
+        text = found.group(1)
     # Py4J puts a line of its own before Java's.
     lines = [line.strip() for line in text.splitlines() if not line.startswith("An error occurred while calling")]
     telling = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
@@ -149,6 +154,12 @@ def first_line(text: str) -> str:
     telling = re.sub(r"^: (?:[a-z]\w*\.)+", "", telling)
     telling = re.sub(r"\s*SQLSTATE: \w+", "", telling).rstrip(". ;")
     return telling if len(telling) <= _MAX_TEXT else telling[: _MAX_TEXT - 3] + "..."
+
+
+def _telling(words: Sequence[str], text: str) -> str:
+    """Return the line that has one of these words."""
+    line = next(line for line in text.splitlines() if any(word in line for word in words))
+    return first_line(re.sub(r"^\s*Caused by: ", "", line))
 
 
 def _text(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
@@ -94,7 +94,14 @@ def struct_type(columns: Sequence[schema.Column]) -> StructType:
 
 def sql_type(column: schema.Column) -> str:
     """Return a column's type as SQL spells it."""
-    return struct_type([column]).fields[0].dataType.simpleString()
+    return sql_of(struct_type([column]).fields[0].dataType)
+
+
+def sql_of(kind: DataType) -> str:
+    """Return a type as SQL spells it, the names of its fields quoted: Spark's own spelling leaves them as they are."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
+    return f"array<{sql_of(kind.elementType)}>" if isinstance(kind, ArrayType) else kind.simpleString()
 
 
 def _nullable(kind: Any) -> Any:

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 
 # What every refresh relies on, whatever the surrounding session says.
@@ -27,6 +28,8 @@ _CONFS = {
     "spark.sql.session.timeZone": "UTC",  # a zone with daylight saving shifts timestamps in its gap
     "spark.sql.ansi.enabled": "true",  # overflow and bad casts fail instead of becoming NULL
     "spark.sql.caseSensitive": "false",
+    # Spark's default counts nanoseconds: other readers of main take a year before 1677 for another one.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.variable.substitute": "false",  # ${env:...} in a query or a path is text, and no secret's way out
     # A transaction version left over from an earlier statement becomes an error, not a silently dropped commit.
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
@@ -90,12 +93,10 @@ def connect_session(remote: str) -> SparkSession:
     cost   : about a second
     raises : DefinitionError, when it is no such address, or the server has no Delta; EngineError, when nobody answers
     """
-    found = urlsplit(remote)
-    if found.scheme != "sc" or not found.hostname:
-        raise DefinitionError("Spark Connect", "the address is not sc://host:port.", hint="Mend AMV_SPARK_REMOTE.")
-    where = f"{found.hostname}:{found.port or _CONNECT_PORT}"
+    host, port = _host_and_port(remote)
+    where = f"{host}:{port}"
     try:  # PySpark itself would try again for ten minutes
-        socket.create_connection((found.hostname, found.port or _CONNECT_PORT), _PATIENCE_S).close()
+        socket.create_connection((host, port), _PATIENCE_S).close()
     except OSError as error:
         raise EngineError(
             "Spark Connect", f"nobody answers at {where}.", hint="Start the server, then retry."
@@ -107,14 +108,31 @@ def connect_session(remote: str) -> SparkSession:
         session = SparkSession.builder.remote(remote).create()
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
-        raise EngineError(
-            "Spark Connect", f"the server at {where} refused: {str(error).splitlines()[0][:200]}"
-        ) from error
+        if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
+            raise _no_address() from None  # its text quotes what it does not understand: a piece of a token, say
+        told = without(of_connect_address(remote), str(error).splitlines()[0][:200])
+        raise EngineError("Spark Connect", f"the server at {where} refused: {told}") from error
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in _WITH_DELTA.items())
         hint = f"Start it with --packages {_delta_packages()} {confs}."
         raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
+
+
+def _host_and_port(remote: str) -> tuple[str, int]:
+    try:
+        found = urlsplit(remote)
+        host, port = found.hostname, found.port or _CONNECT_PORT
+    except ValueError:
+        raise _no_address() from None  # it quotes what is no port: a password with an @ in front of it, say
+    if found.scheme != "sc" or not host:
+        raise _no_address()
+    return host, port
+
+
+def _no_address() -> DefinitionError:
+    problem = "the address is not sc://host:port, or sc://host:port/;name=value;..."
+    return DefinitionError("Spark Connect", problem, hint="Mend AMV_SPARK_REMOTE.")
 
 
 def is_remote(spark: SparkSession) -> bool:

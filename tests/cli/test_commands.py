@@ -13,6 +13,7 @@ from sqlalchemy import text
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import json_schema
@@ -21,7 +22,7 @@ ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: 
 ITEMS = "tables: [{name: items, source: {type: delta, path: raw/items}, key: [id]}]"
 
 
-def begin_elsewhere(amv, refresh_id="a" * 32):
+def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
     """Another process takes the table."""
     table = amv.store.table("orders")
     state = amv.store.state(table.id)
@@ -33,6 +34,7 @@ def begin_elsewhere(amv, refresh_id="a" * 32):
         batch=BatchDescription(0, 1),
         frontier=DeltaFrontier("id", 0),
         choice=Choice("corrections", "first refresh"),
+        **changes,
     )
     own = amv.store.acquire(state, refresh, Caller("other", "elsewhere:1"), epoch=state.epoch + 1, lease_ms=60_000)
     assert own is not None
@@ -125,6 +127,22 @@ def test_history_is_newest_first_and_limited(amv):
     assert [r["outcome"] for r in said.document["refreshes"]] == ["cancelled", "failed"]
     assert len(amv("history", "orders", "--limit", "1", "--json").document["refreshes"]) == 1
     assert "it broke" in amv("history", "orders").out
+
+
+def test_the_ledger_shows_what_was_done_and_what_is_missing(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv, scope=Scope(start="2026-01-02", end="2026-01-03"))
+    amv.store.abandon(own, Outcome.FAILED, ErrorReport("MV-X", "orders: it broke.", "Mend it."), {})
+
+    said = amv("ledger", "orders", "--from", "2026-01-01", "--until", "2026-01-03", "--json")
+    text = amv("ledger", "orders", "--from", "2026-01-01").out
+
+    states = [(e["start"], e["end"], e["state"], e["refresh_id"]) for e in said.document["intervals"]]
+    assert states == [
+        ("2026-01-01", "2026-01-02", "missing", None),
+        ("2026-01-02", "2026-01-03", "failed", own.refresh_id),
+    ]
+    assert [line.split()[2] for line in text.splitlines()] == ["state", "missing", "failed"]
 
 
 def test_cancel_asks_a_refresh_under_way(amv):
@@ -319,7 +337,7 @@ def test_a_table_that_somebody_refreshes_is_worth_a_retry(amv):
     assert "elsewhere:1" in said.document["error"]["message"]
 
 
-@pytest.mark.parametrize("command", ["refresh", "status", "history", "cancel", "pause", "resume", "drop"])
+@pytest.mark.parametrize("command", ["refresh", "status", "history", "ledger", "cancel", "pause", "resume", "drop"])
 def test_an_unknown_table_needs_a_person(amv, command):
     said = amv(command, "nope", "--json")
 
@@ -400,6 +418,7 @@ CANARY = "c4n4ry-p4ss"
     [
         ("status",),
         ("history", "t"),
+        ("ledger", "t"),
         ("cancel", "t"),
         ("refresh", "t"),
         ("recover",),
@@ -434,6 +453,15 @@ def test_an_unforeseen_error_is_one_line_with_a_pointer(amv, monkeypatch):
     assert as_json.document["outcome"] == "failed"
     assert as_json.document["error"]["code"] == "MV-UNEXPECTED"
     assert "Traceback" in loud.err
+
+
+def test_a_partition_that_is_nested_too_deeply_is_refused(amv):
+    amv("apply", amv.file(ORDERS))
+
+    said = amv("refresh", "orders", "--partition", "[" * 100_000, "--json")
+
+    assert (said.code, said.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert len(said.document["error"]["message"]) < 300
 
 
 def test_a_name_cannot_command_the_terminal(amv):

@@ -176,9 +176,10 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert (left["phase"], left["partitions_completed"]) == ("MERGING", 4)
     assert recovered.returncode == 0, err
     assert [r["outcome"] for r in json.loads(out)["recovered"]] == ["published"]
+    assert "was left behind; it is published now." in err
     assert "Traceback" not in err
     assert is_equal_to_source(amv)
-    assert amv("recover", "--json").document == {"recovered": []}
+    assert amv("recover", "--json").document == {"recovered": [], "notes": []}
 
 
 @pytest.mark.sample(1, of="real processes")

@@ -16,9 +16,11 @@ from airflow_mv_provider.core.fence import (
     Standing,
     app_id,
     fence_version,
+    has_publish,
     is_untouched_since,
     last_epoch,
     next_move,
+    next_part_move,
     next_txn_version,
     parse_note,
     stand,
@@ -45,7 +47,7 @@ def other(version: int, operation: str = "WRITE") -> Commit:
 
 def judged(*commits: Commit, base: int = 10, epoch: int = 3) -> Standing:
     latest = max((c.version for c in commits), default=base)
-    return stand(commits, base=base, latest=latest, refresh_id=OURS, epoch=epoch)
+    return stand(commits, base=base, latest=latest, refresh_id=OURS, epoch=epoch, merge_round=0)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------
@@ -265,3 +267,33 @@ def test_main_is_untouched_only_if_every_later_commit_keeps_its_rows():
     assert is_untouched_since(commits, 11)
     assert not is_untouched_since(commits, 10)
     assert not is_untouched_since(commits, 9)
+
+
+# -- rounds and parts --------------------------------------------------------------------------------------------------
+
+
+def test_commit_of_an_earlier_round_is_company_and_not_this_rounds():
+    straggler = publish(12, 3)
+
+    standing = stand([straggler], base=10, latest=12, refresh_id=OURS, epoch=3, merge_round=1)
+
+    assert (standing.published, standing.foreign, standing.stragglers) == ((), (straggler,), (straggler,))
+    assert next_move(standing, has_changes=True) is Move.START_OVER
+
+
+def test_publish_of_any_epoch_and_round_is_one_of_the_refresh():
+    assert has_publish([other(4), publish(3, 1), fence(2, 1)], OURS)
+    assert not has_publish([publish(3, 1, THEIRS), fence(2, 1), other(1)], OURS)
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected"),
+    [
+        ((), Move.MERGE),
+        ((publish(11, 3),), Move.DONE),
+        ((other(11),), Move.START_OVER),
+        ((publish(11, 3), other(12)), Move.DONE),
+    ],
+)
+def test_part_that_is_there_is_recorded_whoever_came_with_it(commits, expected):
+    assert next_part_move(judged(*commits)) is expected

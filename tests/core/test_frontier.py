@@ -15,6 +15,7 @@ from airflow_mv_provider.core.frontier import (
     NoFrontier,
     QueryFrontier,
     SourceFile,
+    added_files,
     fingerprint,
     from_json,
     listing,
@@ -68,3 +69,12 @@ def test_frontier_is_described_for_people():
 def test_frontier_of_an_unknown_kind_is_no_frontier():
     with pytest.raises(ValueError, match="'kafka'"):
         from_json({"type": "kafka"})
+
+
+def test_added_files_are_told_only_where_all_others_are_as_they_were():
+    a, b, c = (SourceFile(f"/{name}", 1, 1) for name in "abc")
+
+    assert added_files(FilesFrontier((a,)), FilesFrontier((a, b, c))) == (b, c)
+    assert added_files(FilesFrontier((a, b)), FilesFrontier((a, b))) == ()
+    assert added_files(FilesFrontier((a, b)), FilesFrontier((a, c))) is None
+    assert added_files(FilesFrontier((a,)), FilesFrontier((SourceFile("/a", 1, 2), b))) is None

@@ -18,6 +18,7 @@ from airflow_mv_provider.core.outcome import (
     Outcome,
     PartitionReport,
     RefreshReport,
+    error_of,
     error_report,
     exit_code,
     failed,
@@ -100,3 +101,22 @@ def test_failed_report_adds_the_error():
 
     assert set(facts) == set(REPORT_FIELDS)
     assert {"code", "message", "hint"} <= set(facts["error"])
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda c: c.__name__)
+def test_an_error_is_raised_again_from_its_report(error):
+    before = error("orders", "expected 1: found 2.", hint="Do this.")
+
+    after = error_of(error_report(before))
+
+    assert (type(after), str(after), after.advice) == (error, str(before), "Do this.")
+
+
+@pytest.mark.parametrize(
+    ("is_transient", "kind"), [(True, exceptions.TransientError), (False, exceptions.TerminalError)]
+)
+def test_an_error_of_no_known_code_keeps_what_a_retry_may_do(is_transient, kind):
+    after = error_of(ErrorReport("MV-UNEXPECTED", "unexpected KeyError", "This is a bug.", is_transient))
+
+    assert type(after) is kind
+    assert after.where == "unexpected KeyError"

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from airflow_mv_provider.core.phase import NEXT, Ending, Phase, Recovery, on_failure, on_takeover
+from airflow_mv_provider.core.phase import NEXT, Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
 
 NORMAL, REFRESHING, MERGING, CLEANUP = Phase
 USELESS_TO_RESUME = ["MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED"]
@@ -85,3 +85,12 @@ def test_before_the_seal_only_a_retry_keeps_the_refresh(will_retry, expected):
 @pytest.mark.parametrize(("attempts", "expected"), [(1, Ending.KEEP), (4, Ending.KEEP), (5, Ending.ABANDON)])
 def test_merging_is_resumed_but_not_for_ever(attempts, expected):
     assert ending(MERGING, merging_attempts=attempts) is expected
+
+
+@pytest.mark.parametrize("is_progressive", [False, True])
+@pytest.mark.parametrize(("has_committed", "has_tried"), [(False, False), (True, False), (False, True), (True, True)])
+def test_what_may_be_in_main_is_not_cancelled(is_progressive, has_committed, has_tried):
+    facts = {"is_progressive": is_progressive, "has_committed": has_committed, "has_tried": has_tried}
+
+    assert not is_cancellable(CLEANUP, **facts)
+    assert is_cancellable(MERGING, **facts) is (is_progressive or not (has_committed or has_tried))

@@ -225,3 +225,30 @@ def test_digests_are_kept_while_their_buckets_have_about_the_right_size(rows, nu
     kept = digests_to_keep(seal, "r")
 
     assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5) if is_kept else None)
+
+
+# -- amounts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_thousand_partitions_are_a_few_hundred_steps():
+    sealed = [SealedPartition(partition_name([f"day {n}"]), 7, n) for n in range(100_000)]
+
+    chunks = plan_chunks(sealed, chunk_rows=5_000_000, is_partitioned=True)
+
+    assert len(chunks) == 201
+    assert chunks[-1].is_rest
+    assert {name for chunk in chunks for name in chunk.partitions} == {part.partition for part in sealed}
+    assert all(unstorable(part.partition, ["p"]) is None for part in sealed[:1000])
+
+
+@pytest.mark.parametrize("is_sliceable", [True, False])
+def test_a_partition_with_nine_tenths_of_the_rows_does_not_keep_the_others_waiting_in_one_step(is_sliceable):
+    sealed = [SealedPartition('["large"]', 90_000_000, 1)]
+    sealed += [SealedPartition(partition_name([f"small {n}"]), 100_000, n) for n in range(100)]
+
+    chunks = plan_chunks(sealed, chunk_rows=5_000_000, is_partitioned=True, is_sliceable=is_sliceable)
+
+    of_large = [chunk for chunk in chunks if '["large"]' in (chunk.partitions or ())]
+    assert all(chunk.partitions == ('["large"]',) for chunk in of_large)
+    assert [chunk.slice for chunk in of_large] == ([Slice(n, 18) for n in range(18)] if is_sliceable else [None])
+    assert len(chunks) == len(of_large) + 2 + 1  # a hundred small ones in two, and the rest

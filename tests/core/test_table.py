@@ -267,6 +267,16 @@ def test_content_hash_depends_on_nothing_else(change):
     assert a_table(**change).content_hash == a_table().content_hash
 
 
+def test_watermark_says_how_to_find_the_content_not_what_it_is():
+    delta, function = ({"type": "delta", "path": "raw/orders"}, {"type": "function", "callable": "m:f"})
+
+    assert a_table(source=delta | {"watermark": "t"}).content_hash == a_table(source=delta).content_hash
+    with pytest.raises(ValueError, match="takes no watermark"):
+        a_table(source=function | {"watermark": "t"})
+    with pytest.raises(InvalidIdentifierError, match="column name"):
+        a_table(source=delta | {"watermark": "_mv_t"})
+
+
 def test_content_hash_is_the_same_in_every_process_and_order():
     one = parse_table(ORDERS | {"source": CSV | {"options": {"sep": ";", "header": "true"}}})
     other = parse_table(ORDERS | {"source": CSV | {"options": {"header": "true", "sep": ";"}}})

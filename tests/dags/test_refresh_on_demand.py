@@ -28,7 +28,7 @@ def test_a_guard_is_set_aside_for_one_run(orders, examples):
     dag = examples.load("refresh_on_demand")
 
     refused = examples.run(dag, table="orders")
-    allowed = examples.run(dag, table="orders", overrides=["max_deleted_fraction"])
+    allowed = examples.run(dag, table="orders", overrides=["max_deleted_fraction"], note="as announced")
 
     assert (refused.states, refused.tries) == ({"refresh": "failed"}, {"refresh": 1})
     assert "[MV-GUARD] orders: max_deleted_fraction" in str(refused.errors["refresh"][0])

@@ -39,6 +39,23 @@ FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40
 LATER = "SELECT id, CAST(id % 4 AS INT) AS p, IF(id = 7, 'late', concat('v', id)) AS v FROM range(1, 43)"
 
 
+TASK = """
+import json
+from tests.airflow_home import Airflow, migrated
+
+migrated()
+airflow = Airflow()
+run = airflow.run(airflow.load("connected", '''
+from airflow.sdk import DAG
+from airflow_mv_provider.operators.groups import refresh_table_group
+
+with DAG("connected", schedule=None):
+    refresh_table_group("orders", group_id="g")
+'''))
+print(json.dumps([run.states, [str(each) for errors in run.errors.values() for each in errors]]))
+"""
+
+
 @dataclass
 class Client:
     """A warehouse, its database, and programs that reach Spark through the server alone."""
@@ -98,6 +115,26 @@ def test_refresh_twice_then_look_then_a_part(client):
     assert [rest[f"rows_{each}"] for each in ("inserted", "updated", "deleted")] == [3, 0, 1]
     assert client.is_equal()
     assert client.amv("refresh", "orders")[1]["outcome"] == "nothing_to_do"
+
+
+def test_tasks_of_airflow_work_on_the_server(client):
+    environment = {"AMV_DATABASE_URL": f"sqlite:///{client.root}/mv.db", "AMV_WAREHOUSE": str(client.root / "wh")}
+    environment |= {"AMV_SPARK_REMOTE": client.remote, "JAVA_HOME": "/nowhere"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+
+    done = subprocess.run(
+        [sys.executable, "-c", TASK],
+        env=os.environ | environment,
+        cwd=client.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    states, errors = json.loads(done.stdout.splitlines()[-1])
+    assert states == {f"g.{task}": "success" for task in ("begin", "stage", "merge", "cleanup")}, errors
+    assert client.is_equal()
 
 
 def test_files_and_a_query_and_bad_input(client):

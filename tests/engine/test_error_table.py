@@ -208,6 +208,7 @@ def test_read_only_counts_them_and_writes_nothing(table):
 
 
 @pytest.mark.sample(3)
+@pytest.mark.victim("refresh crashed")
 @pytest.mark.parametrize("publish", ["atomic", "progressive"])
 @pytest.mark.parametrize(
     "point",

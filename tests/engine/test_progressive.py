@@ -6,8 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, KeyMovedError, RefreshCancelledError
-from tests.conftest import Crash
-from tests.scenarios.conftest import check_invariants, snapshots
+from tests.scenarios.conftest import check_invariants, check_snapshots
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="progressive")]
 
@@ -34,22 +33,6 @@ def table(prepared):
     return prepared("progressive", build)
 
 
-def by_partition(rows):
-    """Rows of a snapshot, in the columns' order by name (id, p, v), by their partition."""
-    found = {}
-    for row in rows:
-        found.setdefault(row[1], []).append(row)
-    return found
-
-
-def check_partitions(lake, *published):
-    """Every partition that any reader saw is as one of the published snapshots has it."""
-    allowed = [by_partition(rows) for rows in ([], *published)]
-    for snapshot in snapshots(lake):
-        for partition, rows in by_partition(snapshot).items():
-            assert any(rows == each.get(partition) for each in allowed), f"partition {partition} was never published"
-
-
 def commits(lake):
     return [row for row in lake.sql("DESCRIBE HISTORY {t}") if row.operation == "MERGE"]
 
@@ -63,36 +46,11 @@ def test_each_commit_brings_whole_partitions(table):
     assert (report.outcome, report.rows_inserted, report.rows_updated, report.rows_deleted) == ("published", 4, 1, 11)
     assert report.rows_unchanged == 8
     check_invariants(table)
-    check_partitions(table, before, table.rows("raw/orders"))
+    check_snapshots(table, "progressive", before, table.rows("raw/orders"))
     assert len(commits(table)) == NUM_COMMITS
     assert report.bytes_main > 0
     assert {p.partition: p.rows_inserted for p in report.partitions if p.rows_inserted} == {'["9"]': 4}
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    "point",
-    [
-        *("changes.before:2", "publish.after", "publish.after:3", "committed.before", "committed.after:2"),
-        *("published.before", "staging_delete.before"),
-    ],
-)
-def test_next_refresh_goes_on_after_a_crash(table, crash_at, point):
-    before = table.rows()
-    table.write(LATER)
-    crash_at(point)
-    with pytest.raises(Crash):
-        table.refresh(overrides=ALLOWED)
-    table.clock.pass_ms(table.settings.lease_ms + 1)
-
-    table.refresher().recover(table.caller())
-
-    check_invariants(table)
-    check_partitions(table, before, table.rows("raw/orders"))
-    assert len(commits(table)) == NUM_COMMITS, "a part was committed twice, or not at all"
-    (ended, *_) = table.store.history(table.store.table("orders").id)
-    assert (ended.rows_inserted, ended.rows_updated, ended.rows_deleted, ended.rows_unchanged) == (4, 1, 11, 8)
 
 
 def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_makes_it_good(table, at_point):
@@ -110,7 +68,7 @@ def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_mak
     report = table.refresh(overrides=ALLOWED)
     assert report.reason == "main may have been changed by others"
     check_invariants(table)
-    check_partitions(table, before, table.rows("raw/orders"))
+    check_snapshots(table, "progressive", before, table.rows("raw/orders"))
 
 
 def test_a_foreign_write_between_two_commits_is_corrected_for(table, at_point):

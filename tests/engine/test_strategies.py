@@ -256,6 +256,7 @@ def test_row_with_a_key_in_two_partitions_is_found(lake):
 
 @pytest.mark.parametrize("point", ["staging.after", "seal.before", "seal.after", "progress.after", "publish.after",
                                    "published.after"])  # fmt: skip
+@pytest.mark.victim("refresh crashed")
 @pytest.mark.sample(2, of="crashes of incremental refreshes")
 def test_incremental_refresh_killed_anywhere_comes_out_right(table, crash_at, point):
     change(table)
@@ -337,6 +338,7 @@ def test_guards_judge_a_replacement_by_its_keys(lake):
     "point", ["seal.after", "progress.after", "publish.before", "publish.after", "published.after"]
 )
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@pytest.mark.victim("refresh crashed")
 @pytest.mark.sample(2, of="crashes of replacements")
 def test_replacement_killed_anywhere_comes_out_right(lake, crash_at, point, is_first):
     with_feed(lake)

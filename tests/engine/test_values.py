@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -66,7 +68,7 @@ def test_equal_values_are_not_written_again(lake):
         SELECT id, IF(id = 0, double('NaN'), -0.0D) AS d, CAST(1.10 AS DECIMAL(20,4)) AS n,
                array(1, CAST(NULL AS INT)) AS a,
                named_struct('x', CAST(NULL AS INT), 'y', array('é')) AS s, timestamp'2021-03-28 02:30:00' AS t,
-               date'1500-01-01' AS old,
+               date'1500-01-01' AS old, timestamp'1500-02-03 04:05:06' AS ancient,
                timestamp_ntz'2021-03-28 02:30:00' AS ntz, X'00ff' AS b
         FROM range(2)
     """
@@ -79,6 +81,8 @@ def test_equal_values_are_not_written_again(lake):
 
     assert (report.outcome, report.rows_unchanged, report.rows_updated) == (Outcome.PUBLISHED, 2, 0)
     assert report.bytes_main == 0
+    # The way Spark writes timestamps by default wraps around in other readers, 584 years long.
+    assert all(datetime(1500, 2, 3, 4, 5, 6, tzinfo=UTC) in row for row in lake.rows("orders"))
 
 
 def test_small_changes_are_seen(lake):
@@ -140,6 +144,7 @@ def test_odd_partition_values_survive(lake):
     ("kind", "value"),
     [
         ("DATE", "date'2021-02-03'"),
+        ("DATE", "date'1500-02-03'"),
         ("TIMESTAMP", "timestamp'2021-03-28 02:30:00.5'"),
         ("DECIMAL(9,2)", "1.5"),
         ("BOOLEAN", "true"),
@@ -157,6 +162,22 @@ def test_partition_columns_of_other_types(lake, kind, value):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.parametrize("value", ["date'+10000-01-01'", "date'9999-12-31'", "date'0001-01-01'"])
+@pytest.mark.sample(1)
+def test_dates_at_the_ends_of_the_calendar_may_be_partitions(lake, value):
+    lake.write(f"SELECT id, {value} AS p FROM range(3)")
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.write(f"SELECT id + 1 AS id, {value} AS p FROM range(3)")
+
+    report = lake.refresh(overrides=["max_deleted_fraction"])
+
+    assert (report.rows_inserted, report.rows_deleted, report.rows_unchanged) == (1, 1, 2)
+    rows = [lake.spark.read.format("delta").load(str(lake.root / each)) for each in ("orders", "raw/orders")]
+    assert rows[0].exceptAll(rows[1]).isEmpty()  # other readers know no year 10000
+    assert rows[0].count() == 3
+
+
 def test_a_row_moves_between_partitions(lake):
     lake.write("SELECT id, id % 3 AS p FROM range(9)")
     lake.apply(partition_by=["p"], chunk_rows=1)
@@ -170,7 +191,9 @@ def test_a_row_moves_between_partitions(lake):
 
 
 def test_names_that_need_quotes(lake):
-    lake.write("SELECT id AS `order`, id AS `select`, 'x' AS `a.b-c#ü`, id % 2 AS `group` FROM range(5)")
+    inside = "named_struct('x-y', id, 'a:int>/*', array(named_struct('from.where', id, '\\'--', 'z')))"
+    columns = f"id AS `order`, id AS `select`, 'x' AS `a.b-c#ü`, {inside} AS s, id % 2 AS `group`"
+    lake.write(f"SELECT {columns} FROM range(5)")
     lake.apply(key=["order", "select"], partition_by=["group"])
     lake.refresh()
     lake.sql("UPDATE {t} SET `a.b-c#ü` = 'y' WHERE `order` = 2", path="raw/orders")

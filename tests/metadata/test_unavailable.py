@@ -6,13 +6,16 @@ import logging
 import traceback
 
 import pytest
+from sqlalchemy import event, exc, text
 from sqlalchemy.engine import make_url
 
 from airflow_mv_provider.core.outcome import EXIT_RETRY, RefreshReport, exit_code, failed
+from airflow_mv_provider.core.source import Query
 from airflow_mv_provider.exceptions import DatabaseVersionError, DefinitionError, MetadataUnavailableError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner import local
 from airflow_mv_provider.runner.settings import Settings
 from tests.metadata.rows import acquired, registered
 
@@ -129,3 +132,38 @@ def test_server_that_comes_back_is_used_again(postgres, clock, caplog):
     assert store.renew(own, lease_ms=1000).is_owner
     assert store.state(table.id).refresh_id == own.refresh_id
     engine.dispose()
+
+
+def test_full_disk_is_named_and_nothing_is_lost(address, tmp_path):
+    """SQLite's own error, of a file that may not grow."""
+    if not address.startswith("sqlite"):
+        pytest.skip("PostgreSQL's disk is not ours to fill")
+    engine = open_engine(address)
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1"))
+    store, huge = Store(engine), {f"column_{n}": "x" * 900 for n in range(1000)}
+
+    with pytest.raises(MetadataUnavailableError, match="its disk is full") as caught:
+        registered(store, source=Query("SELECT 1", inputs=huge))
+
+    assert "Free space" in caught.value.advice
+    assert caught.value.is_transient
+    assert store.tables() == ()
+
+
+def test_statement_that_fails_does_not_show_its_parameters(engine):
+    """They hold whatever users have in their definitions, keys and error messages."""
+    with pytest.raises(exc.StatementError) as caught, engine.begin() as db:
+        db.execute(text("INSERT INTO nowhere VALUES (:canary)"), {"canary": SECRET})
+
+    assert SECRET not in printed(caught.value)
+
+
+def test_file_on_a_network_s_file_system_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "MOUNTS", tmp_path / "mountinfo")
+    (tmp_path / "mountinfo").write_text(f"30 1 0:30 / {tmp_path} rw - nfs4 filer:/export rw\n")
+
+    with pytest.raises(DefinitionError, match=r"SQLite belongs to one host, and .*mv.db lies on nfs4") as caught:
+        local.open_store(Settings(f"sqlite:///{tmp_path}/mv.db"))
+
+    assert "PostgreSQL" in caught.value.advice
+    assert not (tmp_path / "mv.db").exists()

@@ -18,6 +18,7 @@ from airflow_mv_provider.core.progress import (
     Seal,
     SealedPartition,
     partition_name,
+    plan_chunks,
 )
 from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
 from tests.metadata.rows import (
@@ -306,3 +307,23 @@ def test_partition_of_any_name_finds_its_row_again(store, table, own, value):
 
     assert store.chunks(own.refresh_id)[1] == (chunk,)
     assert [p.partition for p in store.status(table).partitions] == [name]
+
+
+@pytest.mark.sample(1)  # of two databases: they are many rows
+def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
+    own = acquired(store, table)
+    parts = tuple(SealedPartition(partition_name([f"day {n}"]), 7, n) for n in range(100_000))
+    seal = replace(SEAL, partitions=parts)
+    chunks = plan_chunks(parts, chunk_rows=5_000_000, is_partitioned=True)
+
+    store.seal(own, seal, chunks, {})
+
+    planned, recorded = store.chunks(own.refresh_id)
+    assert (len(planned), recorded) == (201, ())
+    assert sum(len(chunk.partitions or ()) for chunk in planned) == 100_000
+    found = store.refresh(own.refresh_id)
+    assert found is not None
+    assert found.seal is not None
+    assert found.seal.num_rows == 700_000
+    store.abandon(own, Outcome.CANCELLED, None, {})
+    assert store.report(own.refresh_id).outcome is Outcome.CANCELLED

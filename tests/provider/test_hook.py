@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.hooks.mv import MvHook
 
 pytestmark = pytest.mark.slow
@@ -110,8 +111,60 @@ def test_the_password_shows_nowhere(way, monkeypatch, caplog):
     assert not [text for text in shown if "s3cr3t" in text]
 
 
+def test_every_spelling_of_a_secret_is_told_to_airflows_masker(monkeypatch):
+    masked: list[str] = []
+    monkeypatch.setattr("airflow_mv_provider.hooks.mv.mask_secret", masked.append)
+    monkeypatch.setenv(OPTION, "postgresql://anna:s3cr3t%2Fw%40rd@db.invalid/mv?password=0pt10n")
+    monkeypatch.setenv("AMV_SPARK_REMOTE", "sc://spark.invalid/;token=t0k3n")
+
+    MvHook().settings()
+
+    assert {"s3cr3t/w@rd", "s3cr3t%2Fw%40rd", "0pt10n", "t0k3n"} <= set(masked)
+
+
+@pytest.mark.parametrize(("url", "is_refused"), [(None, True), ("postgresql://mv@db.invalid/mv", False)])
+def test_sqlite_is_refused_where_tasks_run_on_several_hosts(url, is_refused, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor,CeleryExecutor")
+    if url is not None:
+        monkeypatch.setenv(OPTION, url)
+    if not is_refused:
+        MvHook().settings()
+        return
+
+    with pytest.raises(DefinitionError, match="SQLite belongs to one host, and CeleryExecutor runs") as caught:
+        MvHook().settings()
+
+    assert "[mv] sql_alchemy_conn" in caught.value.advice
+
+
 def test_the_connection_form_says_what_it_found(lake, monkeypatch):
     monkeypatch.setenv(OPTION, lake.settings.database_url)
     lake.apply()
 
     assert MvHook().test_connection() == (True, "1 refreshable tables")
+
+
+def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
+    from airflow_mv_provider.runner.settings import from_environment
+
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+    monkeypatch.setenv("AIRFLOW__MV__LEASE_S", "7.5")
+    monkeypatch.setenv("AIRFLOW__MV__SOURCE_ROOTS", "/a:s3a://b")
+    hook = MvHook(warehouse=str(tmp_path))
+
+    variables = hook.environment()
+
+    assert from_environment(environ=variables) == hook.settings()
+    assert variables["AMV_LEASE_S"] == "7.5"
+
+
+def test_a_trigger_finds_the_same_settings(monkeypatch):
+    import asyncio
+
+    monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
+
+    assert asyncio.run(MvHook().asettings()) == MvHook().settings()
+    monkeypatch.delenv(CONNECTION)
+    assert asyncio.run(MvHook().asettings()).warehouse is None
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps(POSTGRES | {"extra": {"warehouse": "/mine"}}))
+    assert asyncio.run(MvHook("mine").asettings()).warehouse == "/mine"

@@ -402,7 +402,7 @@ def test_an_override_from_the_form_holds_for_one_run(home, airflow):
     home.write("SELECT id, 'x' AS v FROM range(2)")
 
     refused = airflow.run(dag)
-    allowed = airflow.run(dag, overrides=["max_deleted_fraction"])
+    allowed = airflow.run(dag, overrides=["max_deleted_fraction"], note="cleaned up by hand")
     main = home.rows("orders")
     home.write("SELECT id, 'x' AS v FROM range(1)")
     refused_again = airflow.run(dag)
@@ -464,9 +464,15 @@ def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):
     )
 
     run = airflow.run(airflow.load("single", text), table="{{ var.value.secret }}")
-    other = airflow.run(airflow.load("single", text), table="orders", overrides=["{{ var.value.secret }}"])
+    other = airflow.run(airflow.load("single", text), table="orders", overrides=["{{ var.value.secret }}"], note="x")
 
-    for refused, why in ((run, "[MV-TABLE-UNKNOWN] {{ var"), (other, "[MV-DEFINITION] param overrides: '{{ var")):
+    confs = airflow.run(airflow.load("single", text), **{"table": "orders", "spark.jars": "{{ var.value.secret }}"})
+
+    for refused, why in (
+        (run, "[MV-TABLE-UNKNOWN] {{ var"),
+        (other, "[MV-DEFINITION] param overrides: '{{ var"),
+        (confs, "[MV-DEFINITION] params: 'spark.jars': not known here."),
+    ):
         assert (refused.states, refused.tries, refused.xcoms) == ({"refresh": "failed"}, {"refresh": 1}, {})
         assert why in str(refused.errors["refresh"][0])
         assert "s3cr3t" not in str(refused.errors)

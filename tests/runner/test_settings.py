@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import traceback
+
 import pytest
 
 from airflow_mv_provider.core.location import source_location
 from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
-from airflow_mv_provider.runner.settings import Settings, default_database_url, from_environment
+from airflow_mv_provider.runner.settings import Settings, default_database_url, from_environment, secrets_of
 
 
 def test_defaults_need_nothing():
@@ -67,6 +72,7 @@ def test_warehouse_of_another_scheme_is_refused(place):
         ("/data/:/in", ("/data", "/in")),
         ("s3://bucket/in:/data:hdfs://nn:8020/x", ("s3://bucket/in", "/data", "hdfs://nn:8020/x")),
         ("file:///in:/data", ("/in", "/data")),
+        ("s3://one:s3a://two:hdfs://nn:8020:/data", ("s3://one", "s3a://two", "hdfs://nn:8020", "/data")),
     ],
 )
 def test_source_roots_are_separated_as_a_path_is(text, expected):
@@ -97,3 +103,87 @@ def test_default_database_lies_in_airflows_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert default_database_url({"AIRFLOW_HOME": "home"}) == f"sqlite:///{tmp_path / 'home' / 'airflow_mv.db'}"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("", False), ("true", True), ("1", True), ("True", True), ("false", False), ("0", False)]
+)
+def test_a_single_driver_on_s3_is_said_by_a_person(value, found):
+    assert from_environment(environ={"AMV_S3_SINGLE_DRIVER": value}).is_s3_single_driver is found
+
+
+def test_a_flag_that_is_none_is_named():
+    with pytest.raises(DefinitionError, match="AMV_S3_SINGLE_DRIVER: 'perhaps' is neither true nor false"):
+        from_environment(environ={"AMV_S3_SINGLE_DRIVER": "perhaps"})
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+CANARY = "c4n4ry"
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("sqlite:////wh/mv.db", ()),
+        ("postgresql://mv@h/db", ()),
+        ("postgresql://mv:c4n4ry@h/db", ("postgresql://mv:c4n4ry@h/db", "c4n4ry")),
+        ("postgresql://mv:c4n%2F4ry@h/db", ("postgresql://mv:c4n%2F4ry@h/db", "c4n%2F4ry", "c4n/4ry")),
+        ("postgresql://mv@h/db?password=c4n4ry", ("postgresql://mv@h/db?password=c4n4ry", "c4n4ry")),
+        ("c4n4ry is no address", ("c4n4ry is no address",)),
+    ],
+)
+def test_what_of_an_address_is_secret(url, secrets):
+    assert secrets_of(Settings(url)) == secrets
+
+
+def test_token_of_a_connect_server_is_secret():
+    assert CANARY in secrets_of(Settings("sqlite://", spark_remote=f"sc://h/;token={CANARY}"))
+
+
+def test_source_root_with_a_password_is_refused_before_it_is_cut_at_its_colon():
+    with pytest.raises(UnsafeLocationError, match="AMV_SOURCE_ROOTS: its address carries a password") as caught:
+        from_environment(environ={"AMV_SOURCE_ROOTS": f"/data:s3a://key:{CANARY}@bucket/in"})
+
+    assert CANARY not in str(caught.value)
+
+
+def test_secret_file_that_is_no_text_is_named_without_its_bytes(tmp_path):
+    (tmp_path / "url").write_bytes(CANARY.encode() + b"\xff")
+
+    with pytest.raises(DefinitionError, match="url is not UTF-8 text") as caught:
+        from_environment(environ={"AMV_DATABASE_URL_FILE": str(tmp_path / "url")})
+
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+_CONNECT = """
+import sys, traceback
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.spark.session import connect_session
+for address in sys.argv[1:]:
+    try:
+        connect_session(address)
+    except DefinitionError:
+        traceback.print_exc()
+    else:
+        sys.exit(f"taken: {address}")
+"""
+
+
+def test_connect_address_that_is_none_is_refused_without_its_token():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = f"sc://127.0.0.1:{listening.getsockname()[1]}"
+        addresses = [
+            f"{here}/;token=a;{CANARY}",
+            f"{here}/token={CANARY}",
+            f"sc://anna:{CANARY}",
+            f"http://{CANARY}",
+            "",
+        ]
+
+        done = subprocess.run([sys.executable, "-c", _CONNECT, *addresses], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("[MV-DEFINITION] Spark Connect: the address is not sc://host:port") == len(addresses)
+    assert CANARY not in done.stderr

@@ -13,29 +13,46 @@ from airflow_mv_provider.core.fence import app_id, parse_note
 from tests.conftest import read_independently
 
 FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
+# Insert, update, delete, and move a row to another partition; one partition comes, one goes.
+LATER = """
+    SELECT id, CAST(CASE WHEN id = 1 THEN 2 WHEN id >= 40 THEN 9 ELSE id % 4 END AS INT) AS p,
+           CASE WHEN id % 10 = 5 THEN 'late' ELSE concat('v', id) END AS v
+    FROM range(43) WHERE id % 4 <> 3 AND id <> 8
+"""
+MODES = {
+    "atomic": {"partition_by": ["p"], "chunk_rows": 20},
+    # Its key holds the partition: each commit brings whole ones.
+    "progressive": {
+        **{"partition_by": ["p"], "chunk_rows": 20, "publish": "progressive", "key": ["id", "p"]},
+        "guards": {"max_deleted_fraction": 0.5},
+    },
+}
+# Of what brings LATER: commits; rows inserted, updated and deleted, a moved one as another.
+NUM_PUBLISHES = {"atomic": 1, "progressive": 3}
+NUM_CHANGES = (4, 2, 12)
+
+
+def build_published(lake: Any, mode: str = "atomic") -> None:
+    """Publish `orders` once, in four partitions, two to a chunk."""
+    lake.write(FIRST)
+    lake.apply(**MODES[mode])
+    lake.refresh()
 
 
 @pytest.fixture
-def table(prepared: Callable[..., Any]) -> Any:
-    """A lake whose table `orders` was published once, in four partitions, two to a chunk."""
+def table_in(prepared: Callable[..., Any]) -> Callable[[str], Any]:
+    """Give lakes whose table `orders` was published once, atomically or progressively."""
+    return lambda mode: prepared(f"four-partitions-{mode}", lambda lake: build_published(lake, mode))
 
-    def build(lake: Any) -> None:
-        lake.write(FIRST)
-        lake.apply(partition_by=["p"], chunk_rows=20)
-        lake.refresh()
 
-    return prepared("four-partitions", build)
+@pytest.fixture
+def table(table_in: Callable[[str], Any]) -> Any:
+    """A lake whose table `orders` was published once, in one commit."""
+    return table_in("atomic")
 
 
 def change_source(lake: Any) -> None:
-    """Insert, update, delete, and move a row to another partition; one partition comes, one goes."""
-    lake.write(
-        """
-        SELECT id, CAST(CASE WHEN id = 1 THEN 2 WHEN id >= 40 THEN 9 ELSE id % 4 END AS INT) AS p,
-               CASE WHEN id % 10 = 5 THEN 'late' ELSE concat('v', id) END AS v
-        FROM range(43) WHERE id % 4 <> 3 AND id <> 8
-        """
-    )
+    lake.write(LATER)
 
 
 def check_invariants(lake: Any, *, published: int | None = None) -> None:
@@ -70,6 +87,41 @@ def log_of(lake: Any, action: str) -> list[dict[str, Any]]:
     return [line[action] for line in lines if action in line]
 
 
-def snapshots(lake: Any) -> list[list[tuple[Any, ...]]]:
+def snapshots(lake: Any, since: int = 1) -> list[list[tuple[Any, ...]]]:
     """Every version of main that a reader could have seen, as sorted rows."""
-    return [read_independently(lake.root / "orders", version) for version in range(1, lake.versions() + 1)]
+    return [read_independently(lake.root / "orders", version) for version in range(since, lake.versions() + 1)]
+
+
+def publishes(lake: Any) -> int:
+    """Count the commits in main's log that brought rows."""
+    table = lake.store.table("orders")
+    notes = [parse_note(c.get("userMetadata"), table.uuid) for c in log_of(lake, "commitInfo")]
+    return sum(1 for note in notes if note and note.step == "publish")
+
+
+def changes_since_the_first(lake: Any) -> tuple[int, int, int]:
+    """Add up what the history says of all refreshes but the first."""
+    reports = lake.store.history(lake.store.table("orders").id, 100)[:-1]
+    kinds = ("rows_inserted", "rows_updated", "rows_deleted")
+    inserted, updated, deleted = (sum(getattr(report, kind) for report in reports) for kind in kinds)
+    return inserted, updated, deleted
+
+
+def check_snapshots(lake: Any, mode: str, *published: list[tuple[Any, ...]], since: int = 1) -> None:
+    """Invariant 4: whatever a reader saw was published; progressively, each partition of it was."""
+    allowed = [[], *published]
+    if mode == "atomic":
+        assert all(rows in allowed for rows in snapshots(lake, since)), "a reader saw something in between"
+        return
+    of_partitions = [by_partition(rows) for rows in allowed]
+    for snapshot in snapshots(lake, since):
+        for partition, rows in by_partition(snapshot).items():
+            assert any(rows == each.get(partition) for each in of_partitions), f"{partition} was never published"
+
+
+def by_partition(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
+    """Rows of a snapshot, in the columns' order by name (id, p, v), by their partition."""
+    found: dict[Any, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        found.setdefault(row[1], []).append(row)
+    return found

@@ -5,41 +5,90 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import EngineError
 from tests.conftest import Crash
-from tests.scenarios.conftest import FIRST, change_source, check_invariants, snapshots
+from tests.scenarios.conftest import (
+    FIRST,
+    MODES,
+    NUM_CHANGES,
+    NUM_PUBLISHES,
+    change_source,
+    changes_since_the_first,
+    check_invariants,
+    check_snapshots,
+    publishes,
+)
+from tests.scenarios.points import CASES, is_published_at, write_of
 
-pytestmark = pytest.mark.slow
-
-# In the order in which a refresh passes them; the numbered ones at their second passing.
-OF_A_REFRESH = [
-    f"{write}.{when}{nth}"
-    for write, nth in [
-        *[("acquire", ""), ("fence", ""), ("staging", ""), ("seal", ""), ("changes", ""), ("progress", "")],
-        *[("changes", ":2"), ("progress", ":2"), ("publish", ""), ("published", ""), ("staging_delete", "")],
-        ("normal", ""),
-    ]
-    for when in ("before", "after")
-]
+pytestmark = [pytest.mark.slow, pytest.mark.victim("refresh crashed")]
 
 
-@pytest.mark.sample(1, by=lambda case: case.replace(".before", "").replace(".after", ""))
-@pytest.mark.parametrize("point", OF_A_REFRESH)
-def test_next_refresh_mends_a_crash(table, crash_at, point):
-    before = table.rows("orders")
+@pytest.mark.sample(1, by=write_of)
+@pytest.mark.parametrize(("mode", "point"), CASES)
+def test_next_refresh_mends_a_crash(table_in, crash_at, mode, point):
+    table = table_in(mode)
+    before, num_before = table.rows("orders"), publishes(table)
     change_source(table)
     crash_at(point)
     with pytest.raises(Crash):
         table.refresh()
-    is_committed = OF_A_REFRESH.index(point) >= OF_A_REFRESH.index("publish.after")
-    assert table.rows("orders") == (table.rows("raw/orders") if is_committed else before)
+    if mode == "atomic":
+        assert table.rows("orders") == (table.rows("raw/orders") if is_published_at(point) else before)
     table.clock.pass_ms(table.settings.lease_ms + 1)
 
     report = table.refresh()
 
     assert report.outcome in {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
-    check_invariants(table, published=2)
-    old, new = before, table.rows("raw/orders")
-    assert all(rows in ([], old, new) for rows in snapshots(table)), "a reader saw something in between"
+    check_invariants(table)
+    check_snapshots(table, mode, before, table.rows("raw/orders"))
+    assert publishes(table) - num_before == NUM_PUBLISHES[mode], "committed twice, or not at all"
+    assert changes_since_the_first(table) == NUM_CHANGES
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.sample(2)
+@pytest.mark.victim("answer lost")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("point", ["fence.before", "fence.after", "publish.before", "publish.after"])
+def test_answer_of_a_commit_is_lost(table_in, at_point, mode, point):
+    """Whether it failed or was done nobody says: main's log does, and the refresh goes on."""
+    table = table_in(mode)
+    num_before = publishes(table)
+    change_source(table)
+
+    def lose() -> None:
+        raise EngineError("orders", "the connection was reset.")
+
+    at_point(point, lose)
+
+    assert table.refresh().outcome is Outcome.PUBLISHED
+
+    check_invariants(table)
+    assert publishes(table) - num_before == NUM_PUBLISHES[mode]
+    assert changes_since_the_first(table) == NUM_CHANGES
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("point", ["seal.after", "published.after"])
+def test_workspace_is_half_deleted(table_in, crash_at, mode, point):
+    """A removal that was killed on its way; before the publish, somebody's tidying up."""
+    table = table_in(mode)
+    change_source(table)
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    for file in [each for each in table.workspaces() if each.endswith(".parquet")][::2]:
+        (table.root / "_mv" / file).unlink()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    ended = table.refresher().recover(table.caller())
+
+    assert [report.outcome for report in ended] == [Outcome.FAILED if point == "seal.after" else Outcome.PUBLISHED]
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    table.refresh()
+    check_invariants(table)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 

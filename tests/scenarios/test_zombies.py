@@ -9,7 +9,7 @@ from airflow_mv_provider.exceptions import LeaseLostError, MvError, RefreshInPro
 from tests.scenarios.conftest import change_source, check_invariants
 from tests.scenarios.held import held_commit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.victim("owner stopped, taken over, continued")]
 
 POINTS = [
     *("acquire.after", "fence.before", "fence.after", "staging.after", "seal.before", "seal.after"),

@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("owner_key", sa.Text(), nullable=False),
         sa.Column("trigger", sa.String(length=32), nullable=False),
         sa.Column("user_name", sa.Text(), nullable=True),
+        sa.Column("note", sa.Text(), nullable=True),
         sa.Column("definition", sa.JSON(), nullable=False),
         sa.Column("overrides", sa.JSON(), nullable=False),
         sa.Column("scope", sa.JSON(), nullable=True),
@@ -191,5 +192,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("refresh_id", "partition"),
     )
-    op.create_index(op.f("ix_refresh_progress_refresh_id"), "refresh_progress", ["refresh_id"], unique=False)
+    op.create_index("refresh_progress_completed", "refresh_progress", ["refresh_id", "is_completed"], unique=False)
     # ### end Alembic commands ###

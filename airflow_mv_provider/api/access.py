@@ -1,0 +1,85 @@
+"""Who may see and do what, by Airflow's own auth manager. Airflow itself authenticates nothing in a mounted app.
+
+    every route       the user may see Airflow's pages at all (401 without a session, 403 otherwise)
+    a table           seen by whoever may read one of the DAGs that declare it; one without a DAG by everybody signed in
+    an action         by whoever may start runs of every DAG that declares the table; without one, of DAGs in general
+    a write by cookie only from Airflow's own origin
+
+An `Authorization: Bearer` header is not sent by a browser on its own, so such a request has no origin to check.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.batch_apis import IsAuthorizedDagRequest
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import requires_access_view
+from airflow.sdk import conf
+from fastapi import Depends, HTTPException, Request, status
+
+from airflow_mv_provider.api.declared import Declared, DeclaringDag
+
+EVERY_ROUTE = Depends(requires_access_view(AccessView.WEBSITE))
+
+
+def readable(user: BaseUser, found: Declared) -> Declared:
+    """Leave out the tables of which a user may read no DAG, and the DAGs that it may not read."""
+    by_team: dict[str | None, set[str]] = defaultdict(set)
+    for dags in found.values():
+        for dag in dags:
+            by_team[dag.team].add(dag.dag_id)
+    manager = get_auth_manager()
+    may_read: set[str] = set()
+    for team, dag_ids in by_team.items():
+        may_read |= manager.filter_authorized_dag_ids(dag_ids=dag_ids, user=user, method="GET", team_name=team)
+    return {table: tuple(dag for dag in dags if dag.dag_id in may_read) for table, dags in found.items()}
+
+
+def may_see(table: str, everything: Declared, seen: Declared) -> bool:
+    """True if a table may be shown.
+
+    seen : what `readable` left of `everything`
+    """
+    return bool(seen.get(table)) or not everything.get(table)
+
+
+def may_act(user: BaseUser, dags: Iterable[DeclaringDag]) -> bool:
+    """True if a user may start runs of all DAGs that declare a table; where none does, of DAGs in general."""
+    asked: list[IsAuthorizedDagRequest] = [
+        {
+            "method": "POST",
+            "access_entity": DagAccessEntity.RUN,
+            "details": DagDetails(id=dag.dag_id, team_name=dag.team),
+        }
+        for dag in dags
+    ]
+    anything: IsAuthorizedDagRequest = {"method": "POST", "access_entity": DagAccessEntity.RUN, "details": None}
+    return get_auth_manager().batch_is_authorized_dag(asked or [anything], user=user)
+
+
+def from_our_own_page(request: Request) -> None:
+    """Refuse a write that another site's page made a browser send.
+
+    raises : HTTPException 403
+    """
+    if request.headers.get("authorization", "").lower().startswith("bearer "):
+        return
+    # Browsers send the first on HTTPS and localhost only, the second with every POST.
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    is_ours = site == "same-origin" if site else origin is not None and _place(origin) in _own_places(request)
+    if not is_ours:
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "This request does not come from Airflow's own pages.")
+
+
+def _own_places(request: Request) -> set[str]:
+    # A proxy may have put another name into Host; the one that people use is configured.
+    return {request.headers.get("host", "").lower(), _place(conf.get("api", "base_url", fallback="") or "")} - {""}
+
+
+def _place(url: str) -> str:
+    return urlsplit(url).netloc.lower()

@@ -1,0 +1,219 @@
+"""The page's application, which Airflow's API server mounts under /mv. Each route is a few lines: look, then render.
+
+    GET  /                        the list of tables
+    GET  /dags/{dag_id}           the same for one DAG; its table's page where it declares one
+    GET  /tables/{name}           a table
+    GET  /tables/{name}/now       the part of it that changes while a refresh is under way
+    POST /tables/{name}/cancel    and /pause, /resume: for whoever may start runs of all DAGs that declare it
+    GET  /static/{file}           style sheet and script
+
+A refresh is started, and a dead owner's taken over, by a run of a DAG: the script asks Airflow's public API for it,
+with the user's own session. This process has no Spark, so it does neither itself. Without script everything can be
+read, and cancelled, paused and resumed.
+
+Every route is behind `access.EVERY_ROUTE`, static files too; `tests/api/test_access.py` walks them. Airflow's
+dependencies for lists of DAGs answer 500 in a mounted app, hence `access.readable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from airflow_mv_provider.api import access
+from airflow_mv_provider.api.declared import Declared, DeclaringDag, declared, note_action
+from airflow_mv_provider.api.detail import look, look_now
+from airflow_mv_provider.api.listing import next_run_ms, selected
+from airflow_mv_provider.api.pages import HEADERS, quoted, render
+from airflow_mv_provider.api.state import StateDep
+from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.exceptions import MvError, TableNotFoundError
+from airflow_mv_provider.metadata.control import Control
+from airflow_mv_provider.metadata.reader import Reader
+
+_STATIC = Path(__file__).parent / "static"
+# What the page says after an action, by the code that its address then has; True if there was something to do.
+_SAID = {
+    "cancel": "The refresh under way was asked to stop; its owner sees that within seconds.",
+    "cancel-not": "There is nothing to cancel: no refresh is under way, or main has it already.",
+    "pause": "Paused: no new refresh begins.",
+    "pause-not": "It was paused already.",
+    "resume": "Refreshes may begin again.",
+    "resume-not": "It was not paused.",
+}
+
+
+def create_app() -> FastAPI:
+    """Return the application; nothing is looked up before the first request."""
+    app = FastAPI(
+        title="Refreshable tables",
+        docs_url=None,  # these, and the schema, would be there for everybody
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[access.EVERY_ROUTE],
+    )
+    app.add_api_route("/", list_tables, methods=["GET"])
+    only_readable = [Depends(requires_access_dag("GET"))]
+    app.add_api_route("/dags/{dag_id}", list_tables_of_dag, methods=["GET"], dependencies=only_readable)
+    app.add_api_route("/tables/{name}", show_table, methods=["GET"])
+    app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
+    from_us = [Depends(access.from_our_own_page)]
+    for action in (cancel, pause, resume):
+        app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
+    app.add_api_route("/static/{file}", static_file, methods=["GET"])
+    app.add_exception_handler(MvError, _say_error)
+    app.add_exception_handler(AnyHTTPException, _say_refusal)
+    return app
+
+
+def list_tables(
+    request: Request,
+    user: GetUserDep,
+    session: SessionDep,
+    state: StateDep,
+    search: str = "",
+    show: str = "all",
+    page: int = 1,
+) -> Response:
+    """Show the tables that the user may see; three queries, however many there are."""
+    everything = declared(session)
+    seen = access.readable(user, everything)
+
+    def visible(table: str) -> bool:
+        return access.may_see(table, everything, seen)
+
+    listing = selected(state.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
+    return render("list.html", request, listing=listing, of_dag=None)
+
+
+def list_tables_of_dag(
+    request: Request, dag_id: str, user: GetUserDep, session: SessionDep, state: StateDep
+) -> Response:
+    """Show the tables that a DAG declares; where it is one, that table's page."""
+    everything = declared(session)
+    of_dag = {table: dags for table, dags in everything.items() if any(dag.dag_id == dag_id for dag in dags)}
+    seen = access.readable(user, of_dag)
+    listing = selected(state.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
+    if len(listing.rows) == 1:
+        return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
+    return render("list.html", request, listing=listing, of_dag=dag_id)
+
+
+def show_table(
+    request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep, done: str = ""
+) -> Response:
+    """Show one table, with what the user may do."""
+    reader = state.reader()
+    everything, seen, table = _visible_table(name, user, session, reader)
+    all_dags, dags = everything.get(name, ()), seen.get(name, ())
+    may_act = access.may_act(user, all_dags)
+    detail = look(reader, table, dags, may_act=may_act)
+    runnable = tuple(dag for dag in dags if dag.can_run)
+    return render(
+        "table.html",
+        request,
+        detail=detail,
+        now=detail.now,
+        dags=dags,
+        next_run_ms=detail.next_run_ms,
+        runnable=runnable,
+        others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
+        said=_SAID.get(done, ""),
+    )
+
+
+def show_table_now(request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+    """Show where a table stands: a part of its page."""
+    reader = state.reader()
+    _, seen, table = _visible_table(name, user, session, reader)
+    dags = seen.get(name, ())
+    return render("now.html", request, now=look_now(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
+
+
+def cancel(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+    """Ask the refresh under way to stop."""
+    control, table = _to_act_on("cancel", name, user, session, state.control())
+    return _back(table, "cancel", control.request_cancel(table.id, user.get_name()))
+
+
+def pause(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+    """Let no new refresh begin."""
+    control, table = _to_act_on("pause", name, user, session, state.control())
+    return _back(table, "pause", control.pause(table.id, user.get_name()))
+
+
+def resume(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+    """Let refreshes begin again."""
+    control, table = _to_act_on("resume", name, user, session, state.control())
+    return _back(table, "resume", control.resume(table.id))
+
+
+def static_file(file: str) -> Response:
+    """Give one of the page's own files; the names are looked up, never joined to a path."""
+    found = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".css", ".js")}.get(file)
+    if found is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "No such file.")
+    # Checked each time by its ETag: a new version of the package must not meet an old script.
+    return FileResponse(found, headers=HEADERS | {"Cache-Control": "private, no-cache"})
+
+
+def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[Declared, Declared, TableRecord]:
+    """Return all that is declared, what of it the user may read, and the table.
+
+    raises : TableNotFoundError, also for a table that the user may not see
+    """
+    everything = declared(session)
+    seen = access.readable(user, everything)
+    if not access.may_see(name, everything, seen):
+        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+    return everything, seen, reader.table(name)
+
+
+def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:
+    """Return what acts, and on which table, after the right to do so was checked and the action was noted.
+
+    raises : HTTPException 403
+    """
+    dags: Iterable[DeclaringDag] = declared(session).get(name, ())
+    if not access.may_act(user, dags):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "That needs the right to start runs of every DAG of this table.")
+    table = control.table(name)
+    note_action(session, f"mv_{verb}", table.name, user.get_name(), dags)
+    return control, table
+
+
+def _back(table: TableRecord, verb: str, has_changed: bool) -> Response:
+    said = verb if has_changed else f"{verb}-not"
+    return RedirectResponse(f"../{quoted(table.name)}?done={said}", status.HTTP_303_SEE_OTHER)
+
+
+def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list[str]:
+    return sorted(t for t, dags in everything.items() if t != besides and any(d.dag_id == dag.dag_id for d in dags))
+
+
+def _say_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MvError)
+    # What is not a table's is the database's: away, not migrated, or its address is wrong.
+    code = 404 if isinstance(error, TableNotFoundError) else 503
+    return _said(request, code, error.code, error.message, error.advice)
+
+
+def _say_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AnyHTTPException)
+    headings = {401: "Please sign in to Airflow", 403: "Not allowed", 404: "Not found"}
+    hint = "Sign in to Airflow in this browser, then load this page again." if error.status_code == 401 else ""
+    heading = headings.get(error.status_code, "This did not work")
+    return _said(request, error.status_code, heading, str(error.detail), hint)
+
+
+def _said(request: Request, code: int, heading: str, message: str, hint: str) -> Response:
+    if "text/html" in request.headers.get("accept", ""):
+        return render("message.html", request, code, heading=heading, message=message, hint=hint)
+    return JSONResponse({"detail": message, "hint": hint}, code, headers=HEADERS)

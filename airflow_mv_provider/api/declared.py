@@ -1,0 +1,100 @@
+"""Which DAGs declare a table, when they run next, and Airflow's audit log: what the page knows of Airflow's database.
+
+A DAG declares a table when one of its tasks has the table's asset (`core.asset`) among its outlets. Neither task
+instances nor XComs are read here: their tables change from one version of Airflow to the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow.models.asset import AssetModel, TaskOutletAssetReference
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.log import Log
+from airflow.models.team import dag_bundle_team_association_table as bundle_teams
+from airflow.utils.types import DagRunType
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from airflow_mv_provider.core.asset import ASSET_PREFIX, table_of_asset
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaringDag:
+    """A DAG one of whose tasks publishes a table.
+
+    schedule : in words, as the DAG's timetable says it
+    next_run : when the scheduler creates the next run, unless the DAG is paused; None if nothing is planned
+    can_run  : a person may start a run
+    """
+
+    dag_id: str
+    title: str
+    team: str | None
+    schedule: str | None
+    next_run: datetime | None
+    is_paused: bool
+    can_run: bool
+
+
+Declared = Mapping[str, tuple[DeclaringDag, ...]]
+"""The DAGs of each table, by its name, in the order of their ids."""
+
+
+def declared(session: Session) -> Declared:
+    """Return every table that a DAG declares, with the DAGs; one query.
+
+    cost : a row for each pair of a DAG and a table
+    """
+    query = (
+        select(
+            AssetModel.uri,
+            DagModel.dag_id,
+            DagModel._dag_display_property_value.label("title"),
+            DagModel.timetable_summary,
+            DagModel.timetable_description,
+            DagModel.next_dagrun_create_after,
+            DagModel.is_paused,
+            DagModel.has_import_errors,
+            DagModel.allowed_run_types,
+            bundle_teams.c.team_name,
+        )
+        .join(TaskOutletAssetReference, TaskOutletAssetReference.asset_id == AssetModel.id)
+        .join(DagModel, DagModel.dag_id == TaskOutletAssetReference.dag_id)
+        .join(DagBundleModel, DagBundleModel.name == DagModel.bundle_name)
+        .outerjoin(bundle_teams, bundle_teams.c.dag_bundle_name == DagBundleModel.name)
+        .where(AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True), ~DagModel.is_stale)
+        .order_by(DagModel.dag_id)
+    )
+    found: dict[str, dict[str, DeclaringDag]] = defaultdict(dict)
+    for row in session.execute(query):
+        table = table_of_asset(row.uri)
+        if table is not None:
+            takes_people = row.allowed_run_types is None or DagRunType.MANUAL in row.allowed_run_types
+            found[table][row.dag_id] = DeclaringDag(
+                dag_id=row.dag_id,
+                title=row.title or row.dag_id,
+                team=row.team_name,
+                schedule=row.timetable_description or row.timetable_summary,
+                next_run=None if row.is_paused else row.next_dagrun_create_after,
+                is_paused=bool(row.is_paused),
+                can_run=takes_people and not row.has_import_errors,
+            )
+    return {table: tuple(dags.values()) for table, dags in found.items()}
+
+
+def note_action(session: Session, event: str, table: str, user: str, dags: Iterable[DeclaringDag]) -> None:
+    """Write an action into Airflow's audit log, for each DAG that declares the table; committed before the action.
+
+    Whoever may read none of these DAGs does not see it, as Airflow does with entries of other DAGs.
+    """
+    dag_ids: list[str | None] = [dag.dag_id for dag in dags]
+    for dag_id in dag_ids or [None]:
+        entry = Log(event=event, owner=user, owner_display_name=user, extra=json.dumps({"table": table}), dag_id=dag_id)
+        session.add(entry)
+    session.commit()

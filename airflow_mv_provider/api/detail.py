@@ -1,0 +1,126 @@
+"""One table: everything its page shows, gathered in a few short transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import yaml
+
+from airflow_mv_provider.api import plots, words
+from airflow_mv_provider.api.declared import DeclaringDag
+from airflow_mv_provider.api.listing import next_run_ms
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata.overview import TableLine
+from airflow_mv_provider.metadata.reader import PartitionStatus, Reader, TableStatus
+
+HISTORY = 40
+MAX_PARTITIONS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Where a table stands in this moment; what the page looks at again and again while a refresh is under way.
+
+    running    : the report of the refresh under way
+    partitions : of the refresh under way; at most MAX_PARTITIONS, those that are not compared first
+    revision   : changes when more than this part of the page is outdated
+    """
+
+    now_ms: int
+    line: TableLine
+    status: TableStatus
+    running: RefreshReport | None
+    timeline: plots.Timeline | None
+    partitions: tuple[PartitionStatus, ...]
+    revision: str
+
+    @property
+    def is_live(self) -> bool:
+        """True if this changes by itself."""
+        return self.line.is_under_way
+
+    @property
+    def can_cancel(self) -> bool:
+        """True if somebody works on a refresh that can still be stopped."""
+        return self.line.phase in (Phase.REFRESHING, Phase.MERGING) and not self.line.is_cancel_requested
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """A table's page.
+
+    dags    : those that declare it and may be seen
+    last    : the last refresh that has ended and was no look at the differences
+    may_act : the user may start runs of all DAGs that declare the table
+    """
+
+    now: Now
+    dags: tuple[DeclaringDag, ...]
+    next_run_ms: int | None
+    history: tuple[RefreshReport, ...]
+    last: RefreshReport | None
+    last_timeline: plots.Timeline | None
+    plots: tuple[plots.Plot, ...]
+    definition: str
+    location: str
+    may_act: bool
+
+
+def look_now(reader: Reader, table: TableRecord) -> Now:
+    """Return where a table stands.
+
+    raises : TableNotFoundError, when it was dropped meanwhile
+    """
+    found = reader.overview(table.name)
+    if not found.lines:
+        raise TableNotFoundError(table.name, "it was dropped meanwhile.")
+    line = found.lines[0]
+    status = reader.status(table)
+    running = reader.report(status.refresh_id) if status.refresh_id else None
+    waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
+    revision = (
+        *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
+        *(line.is_cancel_requested, status.last.refresh_id if status.last else None),
+    )
+    return Now(
+        now_ms=found.now_ms,
+        line=line,
+        status=status,
+        running=running,
+        timeline=plots.timeline(running, found.now_ms) if running else None,
+        partitions=tuple(waiting_first[:MAX_PARTITIONS])
+        if len(status.partitions) > MAX_PARTITIONS
+        else status.partitions,
+        revision=" ".join(map(str, revision)),
+    )
+
+
+def look(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], *, may_act: bool) -> Detail:
+    """Return everything that a table's page shows.
+
+    raises : TableNotFoundError, when it was dropped meanwhile
+    """
+    now = look_now(reader, table)
+    history = reader.history(table.id, HISTORY)
+    last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
+    return Detail(
+        now=now,
+        dags=dags,
+        next_run_ms=next_run_ms(dags),
+        history=history,
+        last=last,
+        last_timeline=plots.timeline(last, now.now_ms) if last else None,
+        plots=plots.history_plots(history),
+        definition=yaml.safe_dump(table.definition.to_json(), sort_keys=False, allow_unicode=True, width=100),
+        location=table.location,
+        may_act=may_act,
+    )
+
+
+def took_ms(report: RefreshReport) -> int | None:
+    """Return how long a refresh took; None of one that has not ended."""
+    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
+    return None if began is None or ended is None else ended - began

@@ -1,0 +1,78 @@
+"""Templates and headers of the page. Everything that a template prints is escaped; nothing from outside is loaded."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from airflow_mv_provider.api import words
+from airflow_mv_provider.api.detail import took_ms
+from airflow_mv_provider.report_text import number, partition_text, shown, size
+
+# No inline script or style either: what slips through the escaping could do nothing.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def render(template: str, request: Request, status_code: int = 200, **values: Any) -> HTMLResponse:
+    """Return a rendered template. Addresses in it are relative: a proxy may have put Airflow under any path."""
+    # By the route's own path, "/tables/{name}": what stands before it is the mount's and the proxy's.
+    depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1
+    base = "../" * depth or "./"
+    text = _environment().get_template(template).render(base=base, airflow="../" * (depth + 1), **values)
+    return HTMLResponse(text, status_code, headers=HEADERS)
+
+
+def quoted(name: str) -> str:
+    """Return a name as one part of a relative address."""
+    return quote(name, safe="")
+
+
+def _plain(value: object) -> object:
+    """Spell out what a screen reader or a terminal, pasted to, would stumble over; the environment then escapes it."""
+    return shown(value) if type(value) is str else value  # a Markup is the environment's own
+
+
+def _given(query: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what an address need not say."""
+    return {name: value for name, value in query.items() if value not in ("", "all", 1)}
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("airflow_mv_provider.api"),
+        autoescape=True,
+        finalize=_plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals["tones"] = words.TONES
+    found.filters |= {
+        "ago": words.ago,
+        "given": _given,
+        "iso": words.iso,
+        "listed": words.listed,
+        "moment": words.moment,
+        "ms_of": words.ms_of,
+        "number": number,
+        "outcome_word": words.outcome_word,
+        "partition": partition_text,
+        "phase_word": words.phase_word,
+        "quoted": quoted,
+        "short": words.short,
+        "size": size,
+        "took_ms": took_ms,
+    }
+    return found

@@ -1,0 +1,194 @@
+"""Where the bars of the page's drawings stand. Numbers only: the templates make SVG of them, so nothing is unescaped.
+
+All drawings share one width; a browser scales them to the room there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_mv_provider.api import words
+from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.report_text import number, size
+
+WIDTH = 320
+_HEIGHT, _TOP, _MARKS = 96, 14, 8  # of the bars; of the label above them; of the outcomes' marks below
+_LANE = 22
+_MIN_SLOT, _MAX_SLOT = 3.0, 16.0
+_WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One rectangle; `kind` is its class in the style sheet."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One figure of the last refreshes, oldest first, from the left.
+
+    zero : where nothing is; bars above it grow, those below it are losses
+    """
+
+    title: str
+    legend: tuple[tuple[str, str], ...]
+    most: str
+    zero: float
+    bars: tuple[Bar, ...]
+    marks: tuple[Bar, ...]
+    width: int = WIDTH
+    height: int = _TOP + _HEIGHT + _MARKS
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one epoch of a refresh did, along the time since the refresh began."""
+
+    label: str
+    y: float
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A refresh from its beginning to its end, or to now; a lane for each process that worked on it."""
+
+    lanes: tuple[Lane, ...]
+    length: str
+    legend: tuple[tuple[str, str], ...]
+    height: float
+    width: int = WIDTH * 2
+    bar_height: int = _LANE - 8
+
+
+_Parts = Callable[[RefreshReport], Sequence[tuple[str, float]]]
+
+
+def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
+    """Return rows, duration and bytes of refreshes that have ended.
+
+    reports : newest first
+    """
+    ended = [r for r in reversed(reports) if r.outcome is not Outcome.RUNNING]
+    if not ended:
+        return ()
+    return (
+        _plot(
+            "Rows changed",
+            ended,
+            (("inserted", "inserted"), ("updated", "updated"), ("deleted", "deleted")),
+            lambda r: (("inserted", r.rows_inserted), ("updated", r.rows_updated)),
+            lambda r: (("deleted", r.rows_deleted),),
+            lambda value: number(round(value)),
+        ),
+        _plot(
+            "Duration",
+            ended,
+            tuple((phase.lower(), words.phase_word(phase)) for phase in _WORKING),
+            lambda r: tuple((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in _WORKING),
+            lambda r: (),
+            words.short,
+        ),
+        _plot(
+            "Bytes written",
+            ended,
+            (("main", "to main"), ("staging", "to staging")),
+            lambda r: (("main", r.bytes_main), ("staging", r.bytes_staging)),
+            lambda r: (),
+            lambda value: size(round(value)),
+        ),
+    )
+
+
+def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
+    """Return when each process that worked on a refresh was in which phase; None of one that did nothing."""
+    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
+    if began is None or not report.attempts:
+        return None
+    until = ended or max(now_ms, began)
+    starts = [(words.ms_of(a.started_at) or began) - began for a in report.attempts]
+    ends = [*starts[1:], until - began]
+    spent = [_spent(a, start, end, report) for a, start, end in zip(report.attempts, starts, ends, strict=True)]
+    whole = max(
+        1, until - began, *(start + sum(ms for _, ms in parts) for start, parts in zip(starts, spent, strict=True))
+    )
+    scale = WIDTH * 2 / whole
+    lanes = []
+    for row, (attempt, start, parts) in enumerate(zip(report.attempts, starts, spent, strict=True)):
+        bars, at = [], start * scale
+        for phase, ms in parts:
+            width = max(ms * scale, 1.5)
+            bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, phase.lower(), _took(phase, ms)))
+            at += width
+        lanes.append(Lane(f"Epoch {attempt.epoch}", row * _LANE + _LANE / 2, tuple(bars)))
+    legend = tuple(
+        (phase.lower(), _took(phase, sum(ms for parts in spent for p, ms in parts if p is phase)))
+        for phase in _WORKING
+        if any(p is phase for parts in spent for p, _ in parts)
+    )
+    return Timeline(tuple(lanes), words.short(whole / 1000), legend, len(lanes) * _LANE)
+
+
+def _spent(attempt: AttemptReport, start: int, end: int, report: RefreshReport) -> list[tuple[Phase, float]]:
+    """Return one epoch's phases with their milliseconds; the one it is in, or died in, has the time that is left."""
+    known = [(phase, attempt.phase_seconds[phase] * 1000) for phase in _WORKING if phase in attempt.phase_seconds]
+    is_last = attempt is report.attempts[-1]
+    rest = end - start - sum(ms for _, ms in known)
+    if is_last and report.outcome is not Outcome.RUNNING:
+        return known
+    in_phase = report.phase if is_last else _next(known, attempt.phase)
+    return [*known, (in_phase, rest)] if rest > 0 and in_phase in _WORKING else known
+
+
+def _next(known: Sequence[tuple[Phase, float]], first: Phase) -> Phase:
+    """Return the phase that an epoch was in when it ended without saying so."""
+    if not known:
+        return first
+    after = _WORKING.index(known[-1][0]) + 1
+    return _WORKING[min(after, len(_WORKING) - 1)]
+
+
+def _took(phase: Phase, ms: float) -> str:
+    return f"{words.phase_word(phase)} {words.short(ms / 1000)}"
+
+
+def _plot(
+    title: str,
+    reports: Sequence[RefreshReport],
+    legend: tuple[tuple[str, str], ...],
+    up: _Parts,
+    down: _Parts,
+    said: Callable[[float], str],
+) -> Plot:
+    highest = max(sum(value for _, value in up(r)) for r in reports)
+    lowest = max(sum(value for _, value in down(r)) for r in reports)
+    scale = _HEIGHT / ((highest + lowest) or 1)
+    zero = _TOP + highest * scale if highest + lowest else _TOP + _HEIGHT
+    slot = min(max(WIDTH / len(reports), _MIN_SLOT), _MAX_SLOT)
+    bars, marks = [], []
+    for place, report in enumerate(reports):
+        x, width = WIDTH - (len(reports) - place) * slot, slot * 0.75
+        parts = ", ".join(f"{said(value)} {name}" for name, value in (*up(report), *down(report)))
+        words_of = words.outcome_word(report.outcome)
+        title_of = f"{(report.started_at or '')[:16].replace('T', ' ')} {words_of}: {parts}"
+        marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, f"tone-{words.TONES[report.outcome]}", title_of))
+        at = zero
+        for kind, value in up(report):
+            if value:
+                height = max(value * scale, 1.0)
+                at -= height
+                bars.append(Bar(x, at, width, height, kind, title_of))
+        for kind, value in down(report):
+            if value:
+                bars.append(Bar(x, zero, width, max(value * scale, 1.0), kind, title_of))
+    most = said(highest) if not lowest else f"+{said(highest)} / −{said(lowest)}"
+    return Plot(title, legend, most, zero, tuple(bars), tuple(marks))

@@ -1,0 +1,74 @@
+"""The metadata database as the API server uses it: found as a task finds it, opened once, found again each minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
+
+from fastapi import Depends
+from sqlalchemy import Engine
+
+from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.metadata.control import Control
+from airflow_mv_provider.metadata.reader import Reader
+
+_FOUND_FOR_S = 60  # finding it may cost a query to Airflow's database, for the connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    url: str
+    reading: Engine
+    writing: Engine
+
+
+class State:
+    """Gives the reading half of the database, and what people may ask of a table; never the store's writes.
+
+    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, whenever it is asked
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: _Opened | None = None
+        self._until = 0.0
+
+    def reader(self) -> Reader:
+        """Return the reading half."""
+        return Reader(self._found().reading)
+
+    def control(self) -> Control:
+        """Return the reading half with cancel, pause and resume."""
+        return Control(self._found().writing)
+
+    def _found(self) -> _Opened:
+        with self._lock:
+            if self._opened is None or time.monotonic() >= self._until:
+                self._opened = self._look()
+                self._until = time.monotonic() + _FOUND_FOR_S
+            return self._opened
+
+    def _look(self) -> _Opened:
+        from airflow_mv_provider.runner.local import open_database, open_store
+
+        settings = MvHook().settings()
+        if self._opened is not None:
+            if self._opened.url == settings.database_url:
+                return self._opened
+            self._opened.reading.dispose()
+            self._opened.writing.dispose()
+            self._opened = None
+        writing = open_store(settings).engine
+        return _Opened(settings.database_url, open_database(settings, reads_only=True), writing)
+
+
+@cache
+def state() -> State:
+    """Return the state that all requests of this process share."""
+    return State()
+
+
+StateDep = Annotated[State, Depends(state)]

@@ -1,0 +1,81 @@
+"""Times, counts and outcomes as the page says them. Every word is escaped by the templates, not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+TONES = {
+    Outcome.RUNNING: "busy",
+    Outcome.PUBLISHED: "good",
+    Outcome.NOTHING_TO_DO: "good",
+    Outcome.DIFFERENCES: "plain",
+    Outcome.REFUSED: "warn",
+    Outcome.FAILED: "bad",
+    Outcome.CANCELLED: "warn",
+    Outcome.ABANDONED: "warn",
+}
+"""How an outcome is coloured; its word always stands beside the colour."""
+
+
+def outcome_word(outcome: Outcome) -> str:
+    """Return an outcome as one or two words."""
+    return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")
+
+
+def phase_word(phase: Phase) -> str:
+    """Return a phase as it stands in the middle of a sentence's line: Merging, not MERGING."""
+    return phase.capitalize()
+
+
+def short(seconds: float) -> str:
+    """Return a length of time in its largest unit, or its two largest where that tells more."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    for unit, (size, name) in enumerate(_UNITS):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            smaller = rest // _UNITS[unit + 1][0] if unit + 1 < len(_UNITS) else 0
+            return f"{count} {name} {smaller} {_UNITS[unit + 1][1]}" if smaller and count < 10 else f"{count} {name}"
+    return "0 s"
+
+
+def ago(then_ms: int, now_ms: int) -> str:
+    """Say how long ago, or in how long, something was or will be."""
+    seconds = (now_ms - then_ms) / 1000
+    if abs(seconds) < 5:
+        return "just now" if seconds >= 0 else "now"
+    size, name = next((size, name) for size, name in _UNITS if abs(seconds) >= size)
+    count = int(abs(seconds) // size)
+    return f"{count} {name} ago" if seconds > 0 else f"in {count} {name}"
+
+
+def moment(ms: int) -> str:
+    """Return a time to the second, for people; UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(ms: int) -> str:
+    """Return a time as an attribute `datetime` takes it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def ms_of(text: str | datetime | None) -> int | None:
+    """Return a report's or Airflow's time as milliseconds."""
+    if text is None:
+        return None
+    found = datetime.fromisoformat(text) if isinstance(text, str) else text
+    return round(found.timestamp() * 1000)
+
+
+def listed(names: Iterable[str], limit: int = 5) -> str:
+    """Return names with commas; of many the first ones and how many more."""
+    found = list(names)
+    rest = len(found) - limit
+    return ", ".join(found[:limit]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,19 @@
+"""Which Airflow asset stands for a refreshable table.
+
+A task that publishes a table has this asset among its outlets. So Airflow itself knows which DAGs declare a table,
+from their parsed files alone, without a registry of ours. A DAG's tag would be too short for a table's name.
+"""
+
+from __future__ import annotations
+
+ASSET_PREFIX = "mv://table/"
+
+
+def asset_uri(table: str) -> str:
+    """Return the URI of the asset that stands for `table`, by the name it is registered under."""
+    return ASSET_PREFIX + table
+
+
+def table_of_asset(uri: str) -> str | None:
+    """Return the table that an asset stands for; None if it is not one of ours."""
+    return uri[len(ASSET_PREFIX) :] or None if uri.startswith(ASSET_PREFIX) else None

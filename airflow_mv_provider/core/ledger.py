@@ -1,0 +1,144 @@
+"""Which intervals of a table are done, failed, under way, or missing: derived from the scopes of its refreshes.
+
+    history, newest first                         ledger
+    [03, 04) failed                               01 .. 02   done      by the first
+    [02, 03) published      every bound cuts      02 .. 03   done
+    [01, 02) published      ───────────────▶      03 .. 04   failed    main has what it had before
+                                                  05 .. 06   missing   between what is known, or asked for
+
+Nothing is stored for it, so it cannot disagree with the history. The newest refresh that covers an interval decides; an
+earlier success stays to be seen in `done_at`. A refresh of everything covers every interval, and so does one of all
+that was stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.scope import Scope, order
+
+
+class IntervalState(StrEnum):
+    """What has become of an interval."""
+
+    DONE = "done"
+    FAILED = "failed"
+    RUNNING = "running"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """What the ledger has to know of one refresh; read-only ones are left out before."""
+
+    refresh_id: str
+    scope: Scope
+    outcome: Outcome
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One interval of the first partition column, or one named partition.
+
+    start, end : half-open; None for no bound
+    partition  : a partition that was named by itself, when no interval holds it
+    refresh_id : the newest refresh that covers it
+    at, done_at : when that refresh began, and the newest one that succeeded
+    """
+
+    start: str | None
+    end: str | None
+    state: IntervalState
+    partition: str | None = None
+    refresh_id: str | None = None
+    outcome: Outcome | None = None
+    at: str | None = None
+    done_at: str | None = None
+
+
+_DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
+
+
+def ledger(history: Sequence[Covering], *, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
+    """Return the intervals that the refreshes' scopes make, in their order, then the partitions that were named.
+
+    history    : newest first
+    start, end : only intervals inside; what lies there and was never refreshed is missing
+    """
+    cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
+    cuts |= {each for each in (start, end) if each is not None}
+    inside = sorted((cut for cut in cuts if _is_inside(cut, start, end)), key=order)
+    bounds: list[str | None] = [*inside]
+    if start is None and any(_reaches(found.scope, is_start=True) for found in history):
+        bounds.insert(0, None)
+    if end is None and any(_reaches(found.scope, is_start=False) for found in history):
+        bounds.append(None)
+    pairs: Iterable[tuple[str | None, str | None]] = pairwise(bounds) if len(bounds) > 1 else ()
+    if bounds == [None]:
+        pairs = [(None, None)]
+    entries = [_entry(first, last, [f for f in history if _covers(f.scope, first, last)]) for first, last in pairs]
+    return (*entries, *_named(history, start, end))
+
+
+def _entry(
+    start: str | None, end: str | None, covering: Sequence[Covering], partition: str | None = None
+) -> LedgerEntry:
+    if not covering:
+        return LedgerEntry(start, end, IntervalState.MISSING, partition)
+    newest = covering[0]
+    done_at = next((found.at for found in covering if found.outcome in _DONE), None)
+    return LedgerEntry(
+        start, end, _state(newest.outcome), partition, newest.refresh_id, newest.outcome, newest.at, done_at
+    )
+
+
+def _state(outcome: Outcome) -> IntervalState:
+    if outcome is Outcome.RUNNING:
+        return IntervalState.RUNNING
+    return IntervalState.DONE if outcome in _DONE else IntervalState.FAILED
+
+
+def _named(history: Sequence[Covering], start: str | None, end: str | None) -> Iterable[LedgerEntry]:
+    names = {name: None for found in history for name in found.scope.partitions}
+    for name in sorted(names, key=lambda name: [order(value or "") for value in partition_values(name)]):
+        first = partition_values(name)[0]
+        if first is None or _is_inside(first, start, end):
+            yield _entry(None, None, [found for found in history if _holds(found.scope, name)], name)
+
+
+def _covers(scope: Scope, start: str | None, end: str | None) -> bool:
+    """True if a scope covers a whole interval between two neighbouring cuts."""
+    if scope.partitions:
+        return False
+    if scope.without or scope.is_everything:
+        return True
+    begins = scope.start is None or (start is not None and order(scope.start) <= order(start))
+    return begins and (scope.end is None or (end is not None and order(end) <= order(scope.end)))
+
+
+def _holds(scope: Scope, partition: str) -> bool:
+    if scope.partitions:
+        return partition in scope.partitions
+    if scope.is_everything or scope.without:
+        return True
+    first = partition_values(partition)[0]
+    if first is None:
+        return False
+    after = scope.start is None or order(scope.start) <= order(first)
+    return after and (scope.end is None or order(first) < order(scope.end))
+
+
+def _reaches(scope: Scope, *, is_start: bool) -> bool:
+    """True if a scope has no bound on one side."""
+    return not scope.partitions and (scope.start if is_start else scope.end) is None
+
+
+def _is_inside(value: str, start: str | None, end: str | None) -> bool:
+    after = start is None or order(start) <= order(value)
+    return after and (end is None or order(value) <= order(end))

@@ -1,0 +1,82 @@
+"""What SQLite and plain S3 cannot do: keep apart processes of several hosts, or drivers.
+
+SQLite's locks hold between processes of one machine; on a network's file system they are not kept, and a file of its
+own on each worker is a database of its own for each. Delta's default log store for S3 puts commits in order inside one
+driver alone: of two drivers that commit at once one loses its rows, and no fence sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from airflow_mv_provider.exceptions import MainUnsupportedError
+
+_OF_A_NETWORK = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "afs", "ocfs2"),
+        *("gfs2", "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse"),
+        *("fuse.blobfuse", "fuse.juicefs"),
+    }
+)
+_ON_SEVERAL_HOSTS = frozenset(
+    {
+        *("CeleryExecutor", "KubernetesExecutor", "CeleryKubernetesExecutor", "LocalKubernetesExecutor"),
+        *("EdgeExecutor", "AwsEcsExecutor", "AwsLambdaExecutor", "AwsBatchExecutor"),
+    }
+)
+_SINGLE_DRIVER = "S3SingleDriverLogStore"
+
+
+def network_file_system(mounts: str, file: str) -> str | None:
+    """Return the kind of a network's file system that a file lies on, or None if it lies on none.
+
+    mounts : /proc/self/mountinfo
+    file   : absolute, links resolved
+    """
+    longest, kind = "", None
+    for line in mounts.splitlines():
+        found = re.match(r"\S+ \S+ \S+ \S+ (\S+) .*? - (\S+) ", line)
+        if found is None:
+            continue
+        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), found[1])
+        is_around = file == place or file.startswith(place.rstrip("/") + "/")
+        if is_around and len(place) >= len(longest):  # of two at one place the later one hides the first
+            longest, kind = place, found[2]
+    return kind if kind in _OF_A_NETWORK else None
+
+
+def executor_of_several_hosts(executors: str) -> str | None:
+    """Return the first of Airflow's executors that runs tasks on other hosts too, or None.
+
+    executors : `[core] executor`: names or import paths, with aliases or teams
+    """
+    return next((name for name in re.findall(r"\w+", executors) if name in _ON_SEVERAL_HOSTS), None)
+
+
+def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_driver: bool) -> None:
+    """Refuse a main on S3 to which several drivers could not commit in turn.
+
+    confs            : what `log_store_confs` names, as Spark has them
+    is_single_driver : somebody has said that only one driver ever writes
+    raises           : MainUnsupportedError
+    """
+    named = log_store_confs(main)
+    if not named or is_single_driver:
+        return
+    store = next((found for name in named if (found := confs.get(name))), None)
+    if store is None or store.endswith(_SINGLE_DRIVER):
+        raise MainUnsupportedError(
+            main,
+            f"Delta's log store there is {store or 'the default one'}, which serves one driver only.",
+            hint=f"Set {named[0]} to one for several, such as io.delta.storage.S3DynamoDBLogStore; or say that there is"
+            " one driver only, with AMV_S3_SINGLE_DRIVER=true.",
+        )
+
+
+def log_store_confs(main: str) -> tuple[str, ...]:
+    """Return the confs of Spark that name the log store of a place on S3, the one that counts first; of others none."""
+    scheme, found, _ = main.partition("://")
+    if not found or scheme not in ("s3", "s3a"):
+        return ()
+    return (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")

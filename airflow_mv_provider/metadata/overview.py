@@ -1,0 +1,160 @@
+"""All tables at once, for lists of thousands: a few figures a table, in one query however many there are.
+
+Definitions, seals and partitions are large and are not read here: `Reader.status` and `Reader.history` tell of one
+table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, Text, and_, cast, func, select, true
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
+from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshStateRow as State
+
+_GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many partitions of a refresh under way are compared."""
+
+    completed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastRefresh:
+    """How a table's last refresh ended."""
+
+    refresh_id: str
+    outcome: Outcome
+    started_ms: int
+    finished_ms: int | None
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    error_code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableLine:
+    """Where one table stands.
+
+    fresh_ms : main is known to equal what the source was then: the last good refresh of everything began at that time
+    compared : of the refresh under way, once it is sealed
+    """
+
+    table: str
+    phase: Phase
+    refresh_id: str | None
+    is_lease_live: bool
+    is_cancel_requested: bool
+    is_paused: bool
+    is_dropping: bool
+    fresh_ms: int | None
+    last: LastRefresh | None
+    compared: Compared | None
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if a refresh has begun and not ended, whether or not anybody still works on it."""
+        return self.phase is not Phase.NORMAL
+
+    @property
+    def is_left(self) -> bool:
+        """True if a refresh is under way and its owner does not renew its lease: somebody has to take it over."""
+        return self.is_under_way and not self.is_lease_live
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All tables by name, and the database's time at which they were looked at."""
+
+    now_ms: int
+    lines: tuple[TableLine, ...]
+
+
+def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
+    """Return a line for every table, or for the one of this name; one query.
+
+    cost : two steps down an index of `refresh` a table, more where failures follow its last good refresh; and an index
+           with an entry for each partition that is under way
+    """
+    newest, good = _newest(Refresh.outcome != Outcome.RUNNING), _newest(Refresh.outcome.in_(_GOOD), _is_whole())
+    fresh = select(func.max(Refresh.started_ms)).where(Refresh.id == good).correlate(Table).scalar_subquery()
+    completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
+    under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
+    progress = under_way.subquery("progress")
+    query = (
+        select(
+            Table.name,
+            State.phase,
+            State.refresh_id,
+            (State.lease_expires_ms > now).label("is_lease_live"),
+            State.cancel_requested_ms,
+            State.paused_ms,
+            State.dropping_ms,
+            fresh.label("fresh_ms"),
+            Refresh.id.label("last_id"),
+            Refresh.outcome,
+            Refresh.started_ms,
+            Refresh.finished_ms,
+            Refresh.rows_inserted,
+            Refresh.rows_updated,
+            Refresh.rows_deleted,
+            Refresh.error,
+            progress.c.completed,
+            progress.c.total,
+            now.label("now_ms"),
+        )
+        .join(State, State.table_id == Table.id)
+        .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == newest))
+        .outerjoin(progress, progress.c.refresh_id == State.refresh_id)
+        .order_by(Table.name)
+        .where(true() if name is None else Table.name == name)
+    )
+    rows = db.execute(query).all()
+    lines = tuple(
+        TableLine(
+            table=row.name,
+            phase=Phase(row.phase),
+            refresh_id=row.refresh_id,
+            is_lease_live=bool(row.is_lease_live),
+            is_cancel_requested=row.cancel_requested_ms is not None,
+            is_paused=row.paused_ms is not None,
+            is_dropping=row.dropping_ms is not None,
+            fresh_ms=row.fresh_ms,
+            last=None
+            if row.last_id is None
+            else LastRefresh(
+                row.last_id,
+                Outcome(row.outcome),
+                row.started_ms,
+                row.finished_ms,
+                row.rows_inserted,
+                row.rows_updated,
+                row.rows_deleted,
+                row.error["code"] if row.error else None,
+            ),
+            compared=None if row.total is None else Compared(int(row.completed), row.total),
+        )
+        for row in rows
+    )
+    return Overview(rows[0].now_ms if rows else 0, lines)
+
+
+def _newest(*conditions: ColumnElement[bool]) -> ScalarSelect[str]:
+    """Return the id of a table's newest refresh for which the conditions hold."""
+    inner = select(Refresh.id).where(Refresh.table_id == Table.id, *conditions)
+    return inner.order_by(Refresh.started_ms.desc(), Refresh.id).limit(1).correlate(Table).scalar_subquery()
+
+
+def _is_whole() -> ColumnElement[bool]:
+    """Return the condition that a refresh covered the whole table; its scope is then JSON's null."""
+    return func.coalesce(cast(Refresh.scope, Text), "null") == "null"

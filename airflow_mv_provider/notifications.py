@@ -1,0 +1,107 @@
+"""Tell people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
+
+The message is one text: table, outcome, the error with its code and hint, rows, and where to look. Without a connection
+it goes to the log; with one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and most
+others take as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from airflow.sdk import BaseHook, BaseNotifier, Context, conf
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.links import page_url
+from airflow_mv_provider.operators.task import MvOperator
+
+_TIMEOUT_S = 10
+
+
+class RefreshNotifier(BaseNotifier):
+    """Say how the refresh of the task that calls back ended.
+
+    http_conn_id : a connection whose host (and password, the secret part of a webhook's path) make the address
+    prefix       : stands before the text, such as a name to be called
+    """
+
+    template_fields = ("prefix",)
+
+    def __init__(self, http_conn_id: str | None = None, *, prefix: str = "") -> None:
+        super().__init__()
+        self.http_conn_id = http_conn_id
+        self.prefix = prefix
+
+    def notify(self, context: Context) -> None:
+        """Send the message."""
+        report = _report(context)
+        text = f"{self.prefix} {message(report, context)}".strip()
+        if self.http_conn_id is None:
+            self.log.warning("%s", text)
+            return
+        facts = None if report is None else _facts(report)
+        _post(_address(self.http_conn_id), {"text": text, "refresh": facts})
+
+
+def message(report: RefreshReport | None, context: Context) -> str:
+    """Return the text about a refresh; about the task alone, if that began none."""
+    run = context["dag_run"]
+    where = f"DAG {run.dag_id}, run {run.run_id}"
+    if report is None:
+        return f"{where}: {_first_line(context.get('exception')) or 'the task ended before it began a refresh.'}"
+    rows = f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,}"
+    said = f"[{report.error.code}] {report.error.message} {report.error.hint}" if report.error else rows
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    place = page_url(report.table, report.refresh_id)
+    host = base[: len(base) - len(_path(base))] if base else ""
+    return f"{report.table}: {report.outcome}. {said} {where}. {host}{place}"
+
+
+def _report(context: Context) -> RefreshReport | None:
+    """Return the refresh that the task worked on last, if it has one and the database answers."""
+    task = context.get("task")
+    if not isinstance(task, MvOperator):
+        return None
+    with suppress(MvError), task.hook().reading() as reader:
+        refresh_id = reader.worked_on(task.caller(context).key)
+        return None if refresh_id is None else reader.report(refresh_id)
+    return None
+
+
+def _facts(report: RefreshReport) -> dict[str, Any]:
+    names = ("table", "refresh_id", "outcome", "trigger", "user", "scope", "main_version", "started_at", "finished_at")
+    facts = {name: getattr(report, name) for name in names}
+    rows = {name: getattr(report, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
+    is_bad = report.outcome not in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES)
+    return facts | rows | {"is_failure": is_bad, "error": asdict(report.error) if report.error else None}
+
+
+def _address(conn_id: str) -> str:
+    connection = BaseHook.get_connection(conn_id)
+    host = connection.host or ""
+    address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
+    if not address.startswith(("https://", "http://")):
+        raise DefinitionError(f"connection {conn_id}", "its host is no address of the web.", hint="Use https://...")
+    port = f":{connection.port}" if connection.port else ""
+    return f"{address}{port}/{(connection.password or '').lstrip('/')}".rstrip("/")
+
+
+def _post(address: str, document: dict[str, Any]) -> None:
+    body = json.dumps(document, default=str).encode()
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
+    urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()  # nosec B310  # only http and https come through _address
+
+
+def _first_line(error: object) -> str:
+    return next(iter(str(error or "").strip().splitlines()), "")[:500]
+
+
+def _path(address: str) -> str:
+    _, _, rest = address.partition("://")
+    _, slash, path = rest.partition("/")
+    return slash + path

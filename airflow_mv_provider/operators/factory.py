@@ -1,0 +1,111 @@
+"""Make a DAG for each table of a definition file.
+
+    from airflow_mv_provider.operators.factory import refresh_dags
+
+    globals().update(refresh_dags("tables.yaml"))
+
+The file's `dags` say how (`core.dag_options`): schedule, interval, tasks. Each DAG has the form for people who start it
+by hand, the policy for retries, and its table's asset among its outlets. A run registers its definition first, as all
+operators do: nothing is read but the YAML file while this is parsed, and it is read at each parse.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
+
+from airflow_mv_provider import definition_file as definitions
+from airflow_mv_provider.core.asset import asset_uri
+from airflow_mv_provider.core.dag_options import DagOptions
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.operators.form import refresh_params
+from airflow_mv_provider.operators.groups import refresh_table_group
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
+from airflow_mv_provider.operators.retry import retry_policy
+
+
+def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG]:
+    """Return the DAGs of a definition file, by their ids.
+
+    definition_file : relative to the file that calls this
+    task_args       : for every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
+    raises          : DefinitionError, which Airflow shows as an import error
+    """
+    found = definitions.load_file(Path(sys._getframe(1).f_code.co_filename).parent / definition_file)
+    dags = [refresh_dag(table, found.dags[table.name], **task_args) for table in found.tables]
+    by_id = {dag.dag_id: dag for dag in dags}
+    if len(by_id) < len(dags):
+        ids = [dag.dag_id for dag in dags]
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise DefinitionError(str(definition_file), f"two DAGs have the id {twice!r}.", hint="Give one a `dag_id`.")
+    return by_id
+
+
+def refresh_dag(table: RefreshableTable, options: DagOptions | None = None, **task_args: Any) -> DAG:
+    """Return the DAG of one table.
+
+    task_args : for its tasks
+    """
+    options = options or DagOptions()
+    more: dict[str, Any] = {} if options.max_active_runs is None else {"max_active_runs": options.max_active_runs}
+    zone = _timezone(table.name, options.timezone)
+    with DAG(  # a group of tasks finds its DAG by this
+        dag_id=options.dag_id or f"refresh_{table.name}",
+        description=options.description or f"Refresh the table {table.name}",
+        schedule=_schedule(table, options, zone),
+        start_date=datetime(options.start_date.year, options.start_date.month, options.start_date.day, tzinfo=zone),
+        catchup=options.catchup,
+        tags=["mv", *options.tags],
+        params=refresh_params(),
+        default_args={
+            "retries": options.retries,
+            "retry_delay": timedelta(seconds=options.retry_delay_s),
+            "retry_policy": retry_policy(),
+            **({} if options.pool is None else {"pool": options.pool}),
+        },
+        **more,
+    ) as dag:
+        given: dict[str, Any] = {"interval": options.interval, "interval_format": options.interval_format}
+        if options.queue_timeout_s is not None:
+            given["queue_timeout"] = options.queue_timeout_s
+        _tasks(table, options, given | task_args)
+    return dag
+
+
+def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) -> None:
+    match options.tasks:
+        case "phases":
+            refresh_table_group(table, group_id="refresh", **given)
+        case "one":
+            RefreshTableOperator(task_id="refresh", table=table, **given)
+        case "submit":
+            from airflow_mv_provider.operators.submit import SubmitRefreshTableOperator
+
+            SubmitRefreshTableOperator(task_id="refresh", table=table, conn_id=options.spark_conn_id, **given)
+
+
+def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
+    if options.after:
+        return [Asset(asset_uri(name)) for name in options.after]
+    if options.schedule == "source" and isinstance(table.source, DeltaSource):
+        from airflow_mv_provider.triggers.commits import delta_asset
+
+        return delta_asset(table.source.path)
+    if options.interval is not None and options.schedule is not None:
+        # A plain "@daily" has runs without an interval: they stand for moments.
+        return CronDataIntervalTimetable(options.schedule, timezone=zone)
+    return options.schedule
+
+
+def _timezone(table: str, name: str) -> Any:
+    try:
+        return pendulum.timezone(name)
+    except Exception as error:  # pendulum has errors of its own
+        raise DefinitionError(f"dags of {table!r}", f"{name[:60]!r} is no time zone.") from error

@@ -1,0 +1,107 @@
+"""The params of a DAG that people start by hand: what Airflow makes its trigger form of.
+
+Airflow checks them against their schemas and lets unknown ones pass, and the REST API has no form; so the task checks
+everything again (`core.request`). Nothing here reads a database: a DAG's file is parsed every few seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Param
+
+from airflow_mv_provider.core.guard import NAMES as GUARDS
+from airflow_mv_provider.core.request import SCOPES, STRATEGIES
+
+_MEANING = {
+    "as usual": "As usual: the run's own interval if it has one, else everything",
+    "everything": "Everything",
+    "range": "A range of partitions: fill in from, until or both",
+    "partitions": "Single partitions: list them",
+    "stale": "Only what is stale",
+}
+_WHAT, _HOW = "Which partitions", "How"
+
+
+def table_param(default: str | None = None, tables: tuple[str, ...] = ()) -> Param:
+    """Return the param that names a table.
+
+    tables : names that the form offers; any registered one may be typed
+    """
+    return Param(
+        default,
+        type="string",
+        pattern=r"^\w+(\.\w+){0,2}$",
+        maxLength=300,
+        examples=list(tables),
+        title="Table",
+        description="The name of a registered table.",
+    )
+
+
+def refresh_params() -> dict[str, Any]:
+    """Return the params of a refresh: which partitions, how, and which guards are set aside and why."""
+    return {
+        "scope": Param(
+            "as usual",
+            type="string",
+            enum=list(SCOPES),
+            values_display=_MEANING,
+            title="Refresh",
+            description="Nothing outside is read, changed or deleted.",
+            section=_WHAT,
+        ),
+        "from": _value("From", "The first partition, by the first partition column, such as 2026-01-01."),
+        "until": _value("Until", "The first partition that is left out."),
+        "partitions": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Partitions",
+            description="One value a line, such as 2026-01-01.",
+            section=_WHAT,
+        ),
+        "strategy": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, *STRATEGIES],
+            title="Strategy",
+            description="How the table is brought up to date; empty is as its definition says.",
+            section=_HOW,
+        ),
+        "read_only": Param(
+            False,
+            type="boolean",
+            title="Read only",
+            description="Work out and report the differences, write nothing.",
+            section=_HOW,
+        ),
+        "force": Param(
+            False,
+            type="boolean",
+            title="Force",
+            description="Compare even if the source says that nothing is new.",
+            section=_HOW,
+        ),
+        "overrides": Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": list(GUARDS)},
+            examples=list(GUARDS),
+            title="Guards to set aside",
+            description="For this run only. A guard has refused for a reason: look at the refused run first.",
+            section=_HOW,
+        ),
+        "note": Param(
+            None,
+            type=["null", "string"],
+            maxLength=1000,
+            title="Why",
+            description="Kept in the table's history with your name. Needed where a guard is set aside.",
+            section=_HOW,
+        ),
+    }
+
+
+def _value(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], maxLength=1000, title=title, description=description, section=_WHAT)

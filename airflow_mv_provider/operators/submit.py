@@ -1,0 +1,273 @@
+"""Refresh a table on a cluster: one task, whose Spark driver is submitted through the apache-spark provider.
+
+    worker                                     driver (spark_apps/refresh_table.py)
+    registers the definition
+    submits, with its own key  ────────────▶   takes the table under that key, renews its lease
+    dies                                       goes on
+    comes back: the lease is live  ◀───────    in the metadata database
+    watches until it has ended                 ends; its report is in the database
+    pushes the refresh id
+
+So no try submits a second driver beside one that works (`core.submission` decides). Where the first has not come so far
+as to take the table, and a second one is submitted, both have one key: the later one takes the refresh over under a new
+epoch, and the fence stops the other. In YARN's and Kubernetes' cluster mode the provider reconnects by itself, too.
+
+The driver finds the database in its environment: this task's own where the driver is its child (client mode), otherwise
+the cluster's, or the file that `database_url_file` names there. It never is an argument or a Spark conf.
+
+What it does not do: free the worker's slot while the driver works, or show the driver's log after a reconnect. Spark
+runs no Python driver in cluster mode on a standalone cluster: use client mode there. A driver that lives on, in client
+mode, lives on its worker's machine; killing the task that watches it does not end it: `CancelRefreshOperator` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_mv_provider.core.outcome import RefreshReport, error_of
+from airflow_mv_provider.core.request import Request, to_params
+from airflow_mv_provider.core.state import Caller, TableRecord
+from airflow_mv_provider.core.submission import ENDED_WELL, Step, is_answer, next_step
+from airflow_mv_provider.exceptions import (
+    EngineError,
+    InterruptedRefreshError,
+    RefreshInProgressError,
+    RefreshPausedError,
+)
+from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.operators.refresh import FirstTask
+from airflow_mv_provider.operators.task import within_seconds
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
+
+_DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
+# The jars that belong to the delta-spark that this package requires.
+DELTA_PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_SUBMITTED_AFTER = "mv_submitted_after"
+_LOOKS_TO_BELIEVE = (
+    2  # a driver that has ended somebody else's refresh is nobody for a moment, before it begins its own
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Whose driver it is, and what for."""
+
+    store: Store
+    table: TableRecord
+    who: Caller
+    request: Request
+
+    def newest(self) -> RefreshReport | None:
+        """Return the newest refresh under the task's key."""
+        refresh_id = self.store.worked_on(self.who.key)
+        return None if refresh_id is None else self.store.report(refresh_id)
+
+
+class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
+    """Refresh a table with spark-submit, all phases in its driver; push the refresh id.
+
+    Takes what `RefreshTableOperator` takes, and what `SparkSubmitOperator` takes: conn_id, conf, deploy_mode, ...
+
+    application       : the program to submit; this package's own without it
+    packages          : Delta's jars, unless the cluster has them: then ""
+    database_url_file : a file on the driver's machine with the database's address, for cluster mode
+    poll_interval     : seconds between two looks at a driver that an earlier try has submitted
+    """
+
+    template_fields: Sequence[str] = (*FirstTask.template_fields, *SparkSubmitOperator.template_fields)
+
+    def __init__(
+        self,
+        *,
+        application: str | None = None,
+        packages: str | None = DELTA_PACKAGES,
+        name: str = "refreshable-table",
+        database_url_file: str | None = None,
+        poll_interval: float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(application=application or program(), packages=packages or None, name=name, **kwargs)
+        self.database_url_file = database_url_file
+        self.poll_interval = poll_interval
+        self._is_killed = False
+
+    def execute(self, context: Context) -> Any:
+        """Do what `MvOperator.execute` does: `SparkSubmitOperator.execute` is only how a driver is submitted."""
+        return FirstTask.execute(self, context)
+
+    def open_and_work(self, hook: MvHook, context: Context) -> str | None:
+        """Submit a driver, or find the one that works already; then say how it has ended.
+
+        raises : RefreshInProgressError, RefreshPausedError; the driver's own error, as its class says; EngineError
+        """
+        from airflow_mv_provider.runner.registration import register
+
+        settings = hook.settings()
+        store = self._store = hook.store()
+        name, request = self.begin(partial(register, store, settings), context)
+        job = _Job(store, store.table(name), self.caller(context), request)
+        memory: Any = context.get("task_state_store")
+        while True:
+            state, mine = store.state(job.table.id), job.newest()
+            submitted_after = None if memory is None else memory.get(_SUBMITTED_AFTER)
+            match next_step(state, store.waiters(job.table.id), job.who.key, mine, submitted_after):
+                case Step.WATCH:
+                    self._watch(job)
+                    after = job.newest()
+                    if after is not None and after.finished_at is not None:
+                        return self._end(after, context)
+                case Step.WAIT:
+                    raise _in_progress(job, settings.lease_ms)
+                case Step.PAUSED:
+                    raise RefreshPausedError(job.table.name, f"it has been paused by {state.paused_by or 'somebody'}.")
+                case Step.DONE if mine is not None:
+                    self.log.info("An earlier try of this task has submitted it, and it is done.")
+                    return self._end(mine, context)
+                case _:
+                    if memory is not None:
+                        memory.set(_SUBMITTED_AFTER, "" if mine is None else mine.refresh_id or "")
+                    return self._submit(job, mine, hook.environment(), context)
+
+    def on_kill(self) -> None:
+        """End the driver, as far as seconds allow; lease and fence do the rest."""
+        self._is_killed = True
+        if self._hook is not None:
+            within_seconds(self._hook.on_kill)
+
+    def caller(self, context: Context) -> Caller:
+        """Return who asks: this task alone, and its driver for it."""
+        return self.caller_in(context, self.task_id)
+
+    def _submit(
+        self, job: _Job, before: RefreshReport | None, variables: Mapping[str, str], context: Context
+    ) -> str | None:
+        """Submit a driver and wait for its end.
+
+        before : the newest refresh under the task's key
+        """
+        caller = {"key": job.who.key, "trigger": job.who.trigger, "user": job.who.user}
+        asked = {name: value for name, value in to_params(job.request).items() if value}
+        self.application_args = [job.table.name, "--wait", "0", "--request", json.dumps(asked)]
+        self.application_args += ["--caller", json.dumps(caller)]
+        if self.database_url_file is not None:  # its name is no secret: where the driver is elsewhere, confs bring it
+            public = {name: value for name, value in variables.items() if name not in (_DATABASE, "AMV_SPARK_REMOTE")}
+            self.env_vars = public | {_DATABASE_FILE: self.database_url_file} | (self.env_vars or {})
+            variables = public
+        failure: Exception | None = None
+        try:
+            with _environment(variables):
+                SparkSubmitOperator.execute(self, context)
+        except (AirflowException, RuntimeError) as error:  # the exit code of the program, or what the cluster says
+            failure = error
+        after = job.newest()
+        if after is not None and is_answer(before, after):
+            if after.finished_at is None:
+                raise EngineError(job.table.name, f"its driver has died: {_first_line(failure)}") from failure
+            return self._end(after, context)
+        state = job.store.state(job.table.id)
+        if state.is_lease_live and state.owner_key != job.who.key:
+            raise _in_progress(job) from failure
+        raise EngineError(
+            job.table.name,
+            f"its driver began no refresh: {_first_line(failure)}",
+            hint="The driver's log, above or on the cluster, says why.",
+        ) from failure
+
+    def _watch(self, job: _Job) -> None:
+        """Wait while the driver of an earlier try works.
+
+        raises : InterruptedRefreshError, when this task is killed meanwhile
+        """
+        told, num_absent = "", 0
+        while num_absent < _LOOKS_TO_BELIEVE:
+            if self._is_killed:
+                raise InterruptedRefreshError(job.table.name, "its task was killed.")
+            state = job.store.state(job.table.id)
+            if state.owner_key != job.who.key or not state.is_lease_live:
+                num_absent += 1
+                time.sleep(self.poll_interval)
+                continue
+            num_absent = 0
+            now = f"{state.owner_process} works on refresh {state.refresh_id}: epoch {state.epoch}, {state.phase}"
+            if now != told:
+                self.log.info("Submitted by an earlier try: %s", now)
+            told = now
+            time.sleep(self.poll_interval)
+
+    def _end(self, report: RefreshReport, context: Context) -> str | None:
+        """Say how the refresh has ended; raise what its driver has raised."""
+        self.tell(report)
+        memory: Any = context.get("task_state_store")
+        if memory is not None:
+            # Otherwise a person who clears this task would be told that it is done already.
+            for key in (_SUBMITTED_AFTER, self.external_id_key, getattr(self, "_K8S_DRIVER_STATUS_KEY", None)):
+                if key is not None:
+                    memory.delete(key)
+        if report.error is not None and report.outcome not in ENDED_WELL:
+            raise error_of(report.error)
+        self.announce(report, context)
+        return report.refresh_id
+
+
+def program() -> str:
+    """Return the path of the program that is submitted: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "spark_apps" / "refresh_table.py"
+    return str(installed if installed.exists() else package.parent / "spark_apps" / "refresh_table.py")
+
+
+def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressError:
+    """Stand in the table's queue, if it has one; return the error that says who is at work or comes first.
+
+    lease_ms : None to leave the queue as it is
+    """
+    if lease_ms is not None and job.table.definition.concurrency != "reject":
+        job.store.queue.stand(job.table.id, job.who, patience_ms=lease_ms + job.who.away_ms)
+    state, queue = job.store.state(job.table.id), job.store.waiters(job.table.id)
+    keys = [waiter.key for waiter in queue]
+    place = f"; waiting in place {keys.index(job.who.key) + 1}" if job.who.key in keys else ""
+    first = next((waiter.process for waiter in queue if waiter.key != job.who.key), "somebody")
+    who = f"{state.owner_process} is refreshing it" if state.owner_process else f"{first} comes first"
+    return RefreshInProgressError(job.table.name, f"{who}{place}.", owner=state.owner_process, epoch=state.epoch)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let what this process starts find the database; what it starts is the driver, or what submits it."""
+    # The interpreter that has this package; executors run no Python.
+    added = {"PYSPARK_DRIVER_PYTHON": sys.executable} | dict(variables)
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(
+        {name: value for name, value in added.items() if name != "PYSPARK_DRIVER_PYTHON" or not before[name]}
+    )
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _first_line(error: Exception | None) -> str:
+    """Return the beginning of an error, without the command that the provider quotes in it."""
+    if error is None:
+        return "it ended without a word."
+    _, found, rest = str(error).partition("Error code is: ")
+    return f"exit code {rest.splitlines()[0]}" if found else (str(error).strip().splitlines() or [""])[0][:300]

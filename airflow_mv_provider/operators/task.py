@@ -1,0 +1,201 @@
+"""What all operators share: where state lives, how long to wait, and which error means what to Airflow.
+
+the table is refreshed by somebody else   the task is rescheduled: no slot and no retry is used, up to queue_timeout
+                                          (its place is kept if the table's policy is to queue or to join)
+a retry may succeed (TransientError)      the error, as it is: the task's retries decide
+a person must act (TerminalError)         AirflowFailException with the same message: no retry
+the refresh published                     an event of the table's asset, with the refresh's facts
+it had nothing to publish                 no event: whatever waits for the table has nothing to do either
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import Asset, BaseOperator, Context, conf
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+
+from airflow_mv_provider.core.asset import asset_uri, table_of_asset
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, TerminalError
+from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.links import HistoryLink, TableLink
+from airflow_mv_provider.operators.metrics import count_ended, count_error
+from airflow_mv_provider.operators.request import caller, group_of
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
+    from airflow_mv_provider.runner.refresh import Refresher
+
+_DEFAULT_QUEUE_TIMEOUT_S = 3600.0
+_LOOKS_MISSED = 2  # a scheduler may bring a task back late; its place in the queue is kept for so many intervals
+_KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
+
+
+class MvOperator(BaseOperator):
+    """The part of an operator that every one of ours has.
+
+    mv_conn_id, database_url, warehouse : see `hooks.mv` for what is used without them
+    queue_timeout  : seconds to wait for another owner of the table. Without it `[mv] queue_timeout_s` or an hour; in a
+                     run of a backfill as long as it takes, since its other runs are what it waits for
+    queue_interval : seconds between two looks
+
+    The table's asset (`core.asset`) is added to the outlets of tasks that publish, so that Airflow knows which DAGs do.
+    """
+
+    operator_extra_links = (TableLink(), HistoryLink())
+
+    # What the links point at; the first is known to every task that has come so far as to name its table.
+    linked_table: str | None = None
+    linked_refresh: str | None = None
+    _refresher: Refresher | None = None
+    _store: Store | None = None
+
+    def __init__(
+        self,
+        *,
+        mv_conn_id: str | None = None,
+        database_url: str | None = None,
+        warehouse: str | None = None,
+        queue_timeout: timedelta | float | None = None,
+        queue_interval: timedelta | float = 30.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mv_conn_id = mv_conn_id
+        self.database_url = database_url
+        self.warehouse = warehouse
+        self.queue_timeout = queue_timeout
+        self.queue_interval = queue_interval
+
+    def execute(self, context: Context) -> str | None:
+        """Do this task's part; return the refresh id if it is the first task."""
+        try:
+            return self.open_and_work(self.hook(), context)
+        except RefreshInProgressError as error:
+            self.wait(error, context)
+        except MvError as error:
+            count_error(error)
+            if isinstance(error, TerminalError):
+                raise AirflowFailException(str(error)) from error
+            raise
+
+    def open_and_work(self, hook: MvHook, context: Context) -> str | None:
+        """Open a runner in this process, and work with it."""
+        self._refresher = hook.refresher()
+        self._store = self._refresher.store
+        return self.work(self._refresher, context)
+
+    def work(self, refresher: Refresher, context: Context) -> str | None:
+        """Do this task's part with a runner that is open."""
+        raise NotImplementedError
+
+    def hook(self) -> MvHook:
+        """Return what opens the database and a runner, as this task's arguments say."""
+        return MvHook(self.mv_conn_id, database_url=self.database_url, warehouse=self.warehouse)
+
+    def tell(self, report: RefreshReport, why: str = "") -> None:
+        """Log how a refresh stands, and count it if it has ended."""
+        self.log.info("%s%s", why, summary(report))
+        count_ended(report)
+        if not why:
+            self.linked_table, self.linked_refresh = report.table, report.refresh_id
+
+    def announce(self, report: RefreshReport, context: Context) -> None:
+        """Give the event of the table's asset the refresh's facts; no event where nothing was published."""
+        outlets = self.outlets or []
+        ours = [each for each in outlets if isinstance(each, Asset) and table_of_asset(each.uri) == report.table]
+        if report.outcome in (Outcome.PUBLISHED, Outcome.RUNNING):  # RUNNING: in main, its cleaning is another task's
+            for asset in ours:
+                context["outlet_events"][asset].extra = asset_facts(report)
+        else:
+            # Airflow makes an event for each outlet that is left when the task ends well.
+            self.outlets = [each for each in outlets if each not in ours]
+
+    def caller(self, context: Context) -> Caller:
+        """Return who asks: the same for all tasks of a group, which work on one refresh."""
+        return self.caller_in(context, group_of(self))
+
+    def caller_in(self, context: Context, scope: str | None) -> Caller:
+        """Return who asks, where `scope` tells this refresh from the others of its run."""
+        away = _LOOKS_MISSED * _duration(self.queue_interval)
+        return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
+
+    def on_kill(self) -> None:
+        """Interrupt the Spark work under way; lease and fence do the rest.
+
+        It does not cancel the refresh: SIGTERM may be a worker that is shut down, and the retry goes on where this
+        task was. The interrupt gets a thread of its own, because this one may be waiting on its connection to the JVM.
+        """
+        if self._refresher is not None:
+            within_seconds(self._refresher.interrupt)
+
+    def wait(self, error: RefreshInProgressError, context: Context) -> NoReturn:
+        """Give the slot back and come again, unless this try has waited long enough.
+
+        raises : AirflowRescheduleException; AirflowFailException
+        """
+        now = datetime.now(UTC)
+        since = context["ti"].get_first_reschedule_date(context) or now
+        limit = self._queue_timeout(context)
+        if limit is not None and now - since >= limit:
+            self._leave_the_queue(context)
+            waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
+            raise AirflowFailException(f"{error} {waited}") from error
+        self.log.info("%s Looking again later.", error)
+        again = now + _duration(self.queue_interval)
+        raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
+
+    def _leave_the_queue(self, context: Context) -> None:
+        if self._store is not None:
+            with suppress(MvError):  # a database that is away: the ticket expires
+                self._store.queue.leave(self.caller(context).key)
+
+    def _queue_timeout(self, context: Context) -> timedelta | None:
+        if self.queue_timeout is not None:
+            return _duration(self.queue_timeout)
+        if self.caller(context).trigger == "backfill":
+            return None
+        return _duration(conf.getfloat("mv", "queue_timeout_s", fallback=_DEFAULT_QUEUE_TIMEOUT_S))
+
+
+def within_seconds(action: Callable[[], None]) -> None:
+    """Start an action and wait for it only as long as a killed task may: SIGKILL follows soon."""
+    thread = threading.Thread(target=action, name="mv-on-kill", daemon=True)
+    thread.start()
+    thread.join(_KILL_S)
+
+
+def with_asset(outlets: object, table: str | None) -> list[Any]:
+    """Return a task's outlets with the asset of the table that it publishes, if the name is known while parsing."""
+    given = list(outlets) if isinstance(outlets, Collection) and not isinstance(outlets, str) else []
+    if not table or "{" in table:
+        return given
+    asset = Asset(asset_uri(table))
+    return given if asset in given else [*given, asset]
+
+
+def asset_facts(report: RefreshReport) -> dict[str, Any]:
+    """Return what an event of a table's asset says: which refresh it was, main's version, and what has changed."""
+    names = ("table", "refresh_id", "main_version", "strategy", "scope", "upper", "trigger", "user")
+    rows = ("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged", "rows_rejected")
+    return {name: getattr(report, name) for name in (*names, *rows)}
+
+
+def summary(report: RefreshReport) -> str:
+    """Return a refresh's figures in one line for the task's log."""
+    return (
+        f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
+        f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,} "
+        f"!{report.rows_rejected:,}; "
+        f"{report.bytes_main:,} bytes to main, {report.bytes_staging:,} to staging; {report.reason or 'no reason'}"
+    )
+
+
+def _duration(value: timedelta | float) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)

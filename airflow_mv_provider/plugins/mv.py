@@ -1,0 +1,53 @@
+"""Put the page into Airflow: an application under /mv, an entry in the navigation, and a tab on each DAG."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import conf
+
+URL_PREFIX = "/mv"
+
+
+def views() -> list[dict[str, Any]]:
+    """Return the entry in the navigation and the tab on each DAG."""
+    # Airflow's own links know the path it is served under, those of plugins do not.
+    root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
+    return [
+        {
+            "name": "Refreshable tables",
+            "href": f"{root}/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "refreshable-tables",
+        },
+        {
+            "name": "Tables",
+            "href": f"{root}/dags/{{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "refreshable-tables-of-dag",
+        },
+    ]
+
+
+@cache
+def _application() -> Any:
+    """Make the page's application once: Airflow asks for it whenever it lists its plugins."""
+    from airflow_mv_provider.api.app import create_app
+
+    return create_app()
+
+
+class MvPlugin(AirflowPlugin):
+    """Every process of Airflow loads this; only the API server asks for `fastapi_apps`, and so imports the page."""
+
+    name = "refreshable_tables"
+    external_views: list[Any] = views()
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow only reads it
+        """The page's application."""
+        return [{"app": _application(), "url_prefix": URL_PREFIX, "name": "Refreshable tables"}]

@@ -1,0 +1,66 @@
+"""Wait until a table is fresh enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_mv_provider.exceptions import DefinitionError, TerminalError
+from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.links import TableLink
+
+
+class TableFreshnessSensor(BaseSensorOperator):
+    """Succeed as soon as a refresh of everything has looked at the source late enough, and succeeded.
+
+    Refreshes of some partitions do not count; one that found nothing new does. Reads the metadata database only.
+
+    max_age : how long ago that may be at most, by the database's clock
+    since   : or the moment that it must not be before, such as "{{ data_interval_end }}"; ISO 8601, UTC without a zone
+    mv_conn_id, database_url : see `hooks.mv` for what is used without them
+    """
+
+    template_fields: Sequence[str] = ("table", "since")
+    operator_extra_links = (TableLink(),)
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        max_age: timedelta | None = None,
+        since: str | None = None,
+        mv_conn_id: str | None = None,
+        database_url: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (max_age is None) == (since is None):
+            raise DefinitionError("TableFreshnessSensor", "it needs one of max_age and since.")
+        self.table, self.max_age, self.since = table, max_age, since
+        self.mv_conn_id, self.database_url = mv_conn_id, database_url
+        self.linked_table: str | None = None
+
+    def poke(self, context: Context) -> bool:
+        """Look once."""
+        try:
+            with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
+                age_s = reader.age_s(reader.table(self.table).id)
+            limit = self.max_age if self.max_age is not None else datetime.now(UTC) - _moment(self.since or "")
+        except TerminalError as error:
+            raise AirflowFailException(str(error)) from error
+        self.linked_table = self.table
+        shown = "has never been refreshed" if age_s is None else f"is as the source was {age_s:,.0f} s ago"
+        self.log.info("%s %s; wanted: at most %s s", self.table, shown, f"{limit.total_seconds():,.0f}")
+        return age_s is not None and age_s <= limit.total_seconds()
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise DefinitionError("since", f"{text[:80]!r} is not an ISO 8601 time.") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,133 @@
+"""Fire when a Delta table gets a commit that changed its data: an asset watcher's trigger.
+
+    asset_state_store["delta_version"]    the newest commit that was looked at
+
+The event comes first, the watermark after it: a triggerer that dies in between fires once more, and the run that this
+starts finds that nothing is new. At the first look the table's present state becomes the watermark, without an event.
+The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need the
+fsspec file system of Airflow's own providers), in a thread, since such reads block.
+
+`deltalake` would do the same, and is not needed for it: what an event depends on are a few lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_mv_provider.core.commits import LOG, News, commit_name, commit_of, news
+from airflow_mv_provider.core.location import source_location
+from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.hooks.mv import MvHook
+
+MIN_INTERVAL_S = 10.0
+_WATERMARK = "delta_version"
+_NO_TABLE = -1
+
+
+class DeltaCommitTrigger(BaseEventTrigger):
+    """Fire once when a Delta table has commits with data since the last look; Airflow starts it again.
+
+    path          : as in a definition: relative to the warehouse, or absolute under it or another allowed root
+    poke_interval : seconds between two looks, at least ten
+    conn_id       : Airflow's connection to the storage
+    mv_conn_id    : see `hooks.mv`; it says where the warehouse is
+    """
+
+    def __init__(
+        self,
+        path: str,
+        poke_interval: float = 60.0,
+        conn_id: str | None = None,
+        mv_conn_id: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        if poke_interval < MIN_INTERVAL_S:
+            raise DefinitionError("DeltaCommitTrigger", f"poke_interval is below {MIN_INTERVAL_S:.0f} s.")
+        self.path, self.poke_interval = path, poke_interval
+        self.conn_id, self.mv_conn_id = conn_id, mv_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and its arguments."""
+        values = {"path": self.path, "poke_interval": self.poke_interval}
+        values |= {"conn_id": self.conn_id, "mv_conn_id": self.mv_conn_id}
+        return f"{type(self).__module__}.{type(self).__qualname__}", values
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something new."""
+        location: str | None = None
+        since = await self._watermark()
+        while True:
+            try:
+                location = location or await self._location()
+                found = await asyncio.to_thread(look, location, since, self.conn_id)
+            except (MvError, OSError) as error:  # a storage or database that is away comes back
+                self.log.warning("%s: cannot be looked at now: %s", self.path, error)
+                await asyncio.sleep(self.poke_interval)
+                continue
+            if found is None and since is None:
+                since = _NO_TABLE  # so that its first commit is new
+                await self._remember(since)
+            if found is not None and found.has_data:
+                yield TriggerEvent(_facts(self.path, since, found))  # type: ignore[no-untyped-call]
+            if found is not None and found.version != since:
+                since = found.version
+                await self._remember(since)
+            if found is not None and found.has_data:
+                return
+            await asyncio.sleep(self.poke_interval)
+
+    async def _location(self) -> str:
+        settings = await MvHook(self.mv_conn_id).asettings()
+        if settings.warehouse is None:
+            raise DefinitionError("warehouse", "none is set.", hint="Set `[mv] warehouse` for the triggerer, too.")
+        return source_location(self.path, settings.warehouse, settings.source_roots)
+
+    async def _watermark(self) -> int | None:
+        if self.asset_state_store is None:
+            return None
+        found = await self.asset_state_store.aget(_WATERMARK)
+        return found if isinstance(found, int) else None
+
+    async def _remember(self, version: int) -> None:
+        if self.asset_state_store is not None:
+            await self.asset_state_store.aset(_WATERMARK, version)
+
+
+def look(location: str, since: int | None, conn_id: str | None = None) -> News | None:
+    """Return what is new in the log of the table at `location`; None while there is no table. Blocks.
+
+    since : the newest commit at the last look
+    """
+    log = ObjectStoragePath(f"{location.rstrip('/')}/{LOG}", conn_id=conn_id)
+    if not log.exists():
+        return None
+    versions = [version for file in log.iterdir() if (version := commit_of(file.name)) is not None]
+    return news(versions, since, lambda version: str((log / commit_name(version)).read_text()))
+
+
+def delta_asset(
+    path: str,
+    *,
+    name: str | None = None,
+    poke_interval: float = 60.0,
+    conn_id: str | None = None,
+    mv_conn_id: str | None = None,
+) -> Asset:
+    """Return an asset for a Delta table that others write: `DAG(schedule=delta_asset("raw/orders"))`.
+
+    path : as in the source of a definition
+    name : of the asset; the path without it
+    """
+    trigger = DeltaCommitTrigger(path, poke_interval, conn_id, mv_conn_id)
+    watcher = AssetWatcher(name="delta-commits", trigger=trigger)
+    return Asset(name=name or f"delta:{path}", uri=f"mv://source/{path.lstrip('/')}", watchers=[watcher])
+
+
+def _facts(path: str, since: int | None, found: News) -> dict[str, Any]:
+    facts = {"path": path, "version": found.version, "since": since, "changed": list(found.changed)}
+    return facts | {"operations": list(found.operations), "is_gap": found.is_gap}

@@ -1,0 +1,27 @@
+"""DAGs that declare tables, as files: one process parses them, another asks Airflow's database for them."""
+
+from __future__ import annotations
+
+# `orders` is declared by two DAGs, one of which nobody may start by hand; `paused_one` by a DAG that is paused.
+DAG_FILE = """
+from datetime import datetime
+
+from airflow.sdk import DAG, Asset
+from airflow.providers.standard.operators.empty import EmptyOperator
+
+from airflow_mv_provider.core.asset import asset_uri
+
+
+def dag(dag_id, *tables, **more):
+    with DAG(dag_id, start_date=datetime(2026, 1, 1), catchup=False, **more):
+        for table in tables:
+            EmptyOperator(task_id=f"publish_{table}", outlets=[Asset(asset_uri(table))])
+        EmptyOperator(task_id="other", outlets=[Asset("s3://bucket/elsewhere")])
+
+
+dag("hourly", "orders", "customers", schedule="@hourly", is_paused_upon_creation=False)
+dag("repair", "orders", schedule="@weekly", allowed_run_types=["scheduled"], is_paused_upon_creation=False)
+dag("paused_dag", "paused_one", schedule="@daily", is_paused_upon_creation=True)
+dag("alone", "lonely", schedule=None, is_paused_upon_creation=False, dag_display_name="<b>Alone & bold</b>")
+dag("nothing", schedule=None)
+"""

@@ -1,0 +1,176 @@
+"""The list of tables: what a line says, what is asked of the databases for it, and a thousand tables."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from tests.api.conftest import PAGE
+from tests.api.filled import Keeper, fill, months
+from tests.metadata.rows import ERROR, FIRST, a_caller, a_refresh, acquired, registered, walk
+
+pytestmark = pytest.mark.slow
+
+
+def lines(page: str) -> dict[str, str]:
+    """Return what the list says of each table, by its name."""
+    found = {}
+    for row in re.findall(r"<tr>\s*<th scope=\"row\">(.*?)</tr>", page, re.S):
+        words = html.unescape(re.sub(r"<[^>]*>", " ", row)).split()
+        found[words[0]] = " ".join(words[1:])
+    return found
+
+
+def test_without_a_table_it_says_how_one_comes_to_be(viewer, store):
+    page = viewer.get(f"{PAGE}/").text
+
+    assert "No table is registered yet." in page
+    assert "RefreshTableOperator" in page
+
+
+def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
+    under_way = registered(store, "orders")
+    own = acquired(store, under_way)
+    walk(store, own, Phase.MERGING)
+    store.record_chunk(own, FIRST)
+    walk(store, acquired(store, registered(store, "lonely")), Phase.NORMAL)
+    store.pause(registered(store, "paused_one").id, "ann")
+    store.abandon(acquired(store, registered(store, "broken")), Outcome.FAILED, ERROR, {})
+
+    found = lines(viewer.get(f"{PAGE}/").text)
+
+    assert re.fullmatch(r"hourly, repair Merging 2 of 3 never none yet (due|in \d+ \w+)", found["orders"])
+    assert found["lonely"] == "<b>Alone & bold</b> Normal just now published +32 ~1 −5 just now on request"
+    assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
+    assert found["broken"] == "Normal never failed MV-ENGINE just now no DAG"
+
+
+def test_only_a_list_with_a_refresh_under_way_is_looked_at_again(viewer, store):
+    table = registered(store, "orders")
+    at_rest = viewer.get(f"{PAGE}/").text
+    acquired(store, table)
+
+    assert "data-live" not in at_rest
+    assert "data-live" in viewer.get(f"{PAGE}/").text
+
+
+@pytest.fixture
+def several(store):
+    acquired(store, registered(store, "busy"))
+    store.pause(registered(store, "halted").id, "ann")
+    store.abandon(acquired(store, registered(store, "broken")), Outcome.FAILED, ERROR, {})
+    store.record(a_refresh(registered(store, "fine")), a_caller(), Outcome.NOTHING_TO_DO)
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ({}, ["broken", "busy", "fine", "halted"]),
+        ({"show": "under way"}, ["busy"]),
+        ({"show": "needs attention"}, ["broken"]),
+        ({"show": "paused"}, ["halted"]),
+        ({"show": "no such filter"}, ["broken", "busy", "fine", "halted"]),
+        ({"search": "B"}, ["broken", "busy"]),
+        ({"search": " fin "}, ["fine"]),
+        ({"search": "%"}, []),
+        ({"show": "paused", "search": "b"}, []),
+        ({"page": "99"}, ["broken", "busy", "fine", "halted"]),
+        ({"page": "-1"}, ["broken", "busy", "fine", "halted"]),
+    ],
+    ids=str,
+)
+def test_filters_and_search(viewer, several, query, shown):
+    assert list(lines(viewer.get(f"{PAGE}/", params=query).text)) == shown
+
+
+def test_a_page_number_that_is_none_is_refused(viewer, store):
+    assert viewer.get(f"{PAGE}/", params={"page": "two"}).status_code == 422
+
+
+def test_filters_say_how_many_they_would_show(viewer, several):
+    page = viewer.get(f"{PAGE}/", params={"show": "paused"}).text
+
+    counts = re.findall(r">([\w ]+) <span class=\"count\">(\d+)<", page)
+    assert counts == [("All", "4"), ("Under way", "1"), ("Needs attention", "1"), ("Paused", "1")]
+
+
+def test_a_dags_tab_is_its_tables(viewer, store):
+    for name in ("orders", "customers", "lonely"):
+        registered(store, name)
+
+    assert list(lines(viewer.get(f"{PAGE}/dags/hourly").text)) == ["customers", "orders"]
+    assert "No task of this DAG publishes" in viewer.get(f"{PAGE}/dags/nothing").text
+    assert viewer.get(f"{PAGE}/dags/alone").headers["location"] == "../tables/lonely"
+
+
+def test_a_database_that_nobody_has_migrated_says_what_to_do(viewer, store, postgres, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", postgres.new_database())
+    forget_the_database(monkeypatch)
+
+    answer = viewer.get(f"{PAGE}/", headers={"accept": "text/html"})
+
+    assert answer.status_code == 503
+    assert "amv db migrate" in answer.text
+
+
+def test_a_database_that_is_away_says_so_without_its_password(viewer, store, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", "postgresql://mv:hunter2@127.0.0.1:1/mv")
+    forget_the_database(monkeypatch)
+
+    answer = viewer.get(f"{PAGE}/")
+
+    assert answer.status_code == 503
+    assert "hunter2" not in answer.text
+
+
+def forget_the_database(monkeypatch):
+    """Let the next request look for the database, as the first one of a process does."""
+    from airflow_mv_provider.api import state
+
+    known = state.state()
+    monkeypatch.setattr(known, "_until", 0.0)
+    monkeypatch.setattr(known, "_opened", None)
+
+
+# -- a thousand tables -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_tables", [2, 30])
+def test_a_list_of_any_length_takes_three_queries(viewer, store, clock, statements, num_tables):
+    for number in range(num_tables):
+        keeper = Keeper(store, clock, registered(store, f"t{number:02}"), months(3))
+        keeper.seal(keeper.begin(a_refresh(keeper.table).choice), 1.0)
+    viewer.get(f"{PAGE}/")
+    statements.begin()
+
+    page = viewer.get(f"{PAGE}/").text
+
+    assert len(lines(page)) == num_tables
+    assert len(statements.selects) <= 3, statements.selects
+
+
+def test_a_page_has_a_hundred_lines_and_leads_to_the_next(viewer, store):
+    for number in range(101):
+        registered(store, f"t{number:03}")
+
+    first = viewer.get(f"{PAGE}/").text
+    last = viewer.get(f"{PAGE}/", params={"page": 2}).text
+
+    assert (len(lines(first)), list(lines(last))) == (100, ["t100"])
+    assert 'rel="next" href="?page=2"' in first
+    assert "Page 2 of 2, 101 tables" in last
+    assert 'rel="prev" href="?"' in last
+
+
+def test_tables_in_every_state_are_shown(viewer, store, clock):
+    keepers = fill(store, clock, partitions=5, refreshes=4)
+
+    page = viewer.get(f"{PAGE}/").text
+
+    assert set(lines(page)) == {*keepers, "never_refreshed"}
+    for name in keepers:
+        assert viewer.get(f"{PAGE}/tables/{name}").status_code == 200

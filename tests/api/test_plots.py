@@ -1,0 +1,166 @@
+"""Where the bars stand: a refresh along its time, and the last refreshes beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_mv_provider.api import words
+from airflow_mv_provider.api.plots import WIDTH, history_plots, timeline
+from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+
+BEGAN = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+def after(seconds: float) -> str:
+    return (BEGAN + timedelta(seconds=seconds)).isoformat()
+
+
+def now(seconds: float) -> int:
+    return round((BEGAN.timestamp() + seconds) * 1000)
+
+
+DONE = RefreshReport(
+    "orders",
+    "r1",
+    Outcome.PUBLISHED,
+    started_at=after(0),
+    finished_at=after(20),
+    attempts=(
+        AttemptReport(3, Phase.REFRESHING, "w:1", after(0), 2, {"REFRESHING": 10.0, "MERGING": 8.0, "CLEANUP": 2.0}),
+    ),
+    phase_seconds={"REFRESHING": 10.0, "MERGING": 8.0, "CLEANUP": 2.0},
+    rows_inserted=30,
+    rows_updated=10,
+    rows_deleted=20,
+    bytes_main=500,
+    bytes_staging=1500,
+)
+
+
+def bars(drawn) -> list[list[tuple[str, float, float]]]:
+    return [[(bar.kind, round(bar.x), round(bar.width)) for bar in lane.bars] for lane in drawn.lanes]
+
+
+def test_a_refresh_is_as_long_as_its_phases():
+    drawn = timeline(DONE, now(900))
+
+    assert bars(drawn) == [[("refreshing", 0, WIDTH), ("merging", WIDTH, 256), ("cleanup", 576, 64)]]
+    assert (drawn.length, [word for _, word in drawn.legend]) == (
+        "20 s",
+        ["Refreshing 10 s", "Merging 8.0 s", "Cleanup 2.0 s"],
+    )
+
+
+def test_a_phase_that_an_epoch_died_in_lasts_until_the_next_one_takes_over():
+    died = AttemptReport(1, Phase.REFRESHING, "w:1", after(0), 1, {"REFRESHING": 4.0})
+    went_on = AttemptReport(2, Phase.MERGING, "w:2", after(10), 1, {"MERGING": 8.0, "CLEANUP": 2.0})
+
+    drawn = timeline(replace(DONE, attempts=(died, went_on)), now(900))
+
+    assert bars(drawn) == [
+        [("refreshing", 0, 128), ("merging", 128, 192)],
+        [("merging", 320, 256), ("cleanup", 576, 64)],
+    ]
+    assert [lane.label for lane in drawn.lanes] == ["Epoch 1", "Epoch 2"]
+    assert "Merging 14 s" in [word for _, word in drawn.legend]
+
+
+def test_a_refresh_under_way_lasts_until_now():
+    attempt = AttemptReport(1, Phase.REFRESHING, "w:1", after(0), 0, {"REFRESHING": 10.0})
+    running = replace(DONE, outcome=Outcome.RUNNING, phase=Phase.MERGING, finished_at=None, attempts=(attempt,))
+
+    drawn = timeline(running, now(40))
+
+    assert bars(drawn) == [[("refreshing", 0, 160), ("merging", 160, 480)]]
+    assert drawn.length == "40 s"
+
+
+@pytest.mark.parametrize("report", [replace(DONE, attempts=()), replace(DONE, started_at=None)])
+def test_a_refresh_that_nobody_worked_on_has_no_timeline(report):
+    assert timeline(report, now(0)) is None
+
+
+def test_clocks_that_disagree_draw_nothing_outside():
+    """Phases are measured by workers, times by the database: the sum of the former may be the longer one."""
+    drawn = timeline(replace(DONE, finished_at=after(5)), now(900))
+
+    for lane in drawn.lanes:
+        for bar in lane.bars:
+            assert bar.x >= 0
+            assert bar.x + bar.width <= drawn.width + 0.01
+
+
+def test_rows_grow_up_and_losses_down_from_one_line():
+    rows, duration, size = history_plots([DONE])
+
+    heights = {bar.kind: (round(bar.y), round(bar.height)) for bar in rows.bars}
+    assert heights == {"inserted": (30, 48), "updated": (14, 16), "deleted": (78, 32)}
+    assert (round(rows.zero), rows.most) == (78, "+40 / −20")
+    assert {bar.kind for bar in duration.bars} == {"refreshing", "merging", "cleanup"}
+    assert (size.most, [bar.kind for bar in size.bars]) == ("2.0 kB", ["main", "staging"])
+
+
+def test_the_newest_refresh_stands_at_the_right():
+    failed = replace(DONE, refresh_id="r2", outcome=Outcome.FAILED, started_at=after(3600), rows_inserted=7)
+
+    rows = history_plots([failed, DONE])[0]
+
+    assert [mark.kind for mark in rows.marks] == ["tone-good", "tone-bad"]
+    assert rows.marks[0].x < rows.marks[1].x < WIDTH
+    assert "2026-11-22 13:00 failed: 7 inserted" in rows.marks[1].title
+
+
+def test_refreshes_without_changes_are_drawn_as_marks_alone():
+    idle = replace(DONE, outcome=Outcome.NOTHING_TO_DO, rows_inserted=0, rows_updated=0, rows_deleted=0)
+
+    rows = history_plots([idle, idle])[0]
+
+    assert (rows.bars, len(rows.marks)) == ((), 2)
+
+
+def test_what_is_under_way_is_no_history():
+    assert history_plots([replace(DONE, outcome=Outcome.RUNNING)]) == ()
+
+
+def test_forty_refreshes_fit():
+    plots = history_plots([DONE] * 40)
+
+    assert all(0 <= bar.x <= WIDTH - bar.width for drawn in plots for bar in (*drawn.bars, *drawn.marks))
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        *((-1, "0.0 s"), (0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (60, "1 min"), (61, "1 min 1 s")),
+        *((600, "10 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (10**7, "115 d")),
+    ],
+)
+def test_lengths_of_time(seconds, said):
+    assert words.short(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        *((0, "just now"), (-4, "just now"), (-59, "59 s ago"), (-60, "1 min ago"), (-7300, "2 h ago")),
+        *((-(10**6), "11 d ago"), (3, "now"), (90, "in 1 min"), (86_400, "in 1 d")),
+    ],
+)
+def test_times_from_now(then, said):
+    assert words.ago(now(then), now(0)) == said
+
+
+def test_many_names_end_in_a_count():
+    assert words.listed(["a", "b"]) == "a, b"
+    assert words.listed(map(str, range(1200)), 2) == "0, 1 and 1,198 more"
+
+
+def test_every_outcome_has_a_tone():
+    assert set(words.TONES) == set(Outcome)

@@ -1,0 +1,352 @@
+"""One table's page: what it shows, what its buttons do, and that nothing in it is anybody's markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import update
+
+from airflow_mv_provider.core.cost import Estimate
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import Chunk, SealedPartition, partition_name
+from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.metadata.models import RefreshableTableRow
+from tests.api.conftest import PAGE
+from tests.metadata.rows import ERROR, FIRST, LEASE_MS, SEAL, a_caller, acquired, handed_over, registered, walk
+
+pytestmark = pytest.mark.slow
+
+URL = f"{PAGE}/tables/orders"
+
+
+@pytest.fixture
+def table(store):
+    return registered(store, "orders")
+
+
+def text_of(page: str) -> str:
+    """Return what a reader sees, in one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def test_a_table_that_was_never_refreshed(user, table):
+    shown = text_of(user.get(URL).text)
+
+    assert "Phase Normal" in shown
+    assert "Fresh as of never" in shown
+    assert "No refresh yet." in shown
+    assert "path: raw/orders" in shown
+
+
+def test_a_table_that_is_not_there(user, store):
+    answer = user.get(URL, headers={"accept": "text/html"})
+
+    assert answer.status_code == 404
+    assert "no refreshable table has this name" in answer.text
+
+
+def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
+    own = acquired(store, table, choice=Choice("corrections", "the definition changed"))
+    walk(store, own, Phase.MERGING)
+    store.record_chunk(own, FIRST)
+
+    shown = text_of(user.get(f"{URL}/now").text)
+
+    assert "2 of 3" in shown
+    assert "Corrections : the definition changed" in shown
+    assert "host:one" in shown
+    assert "1 ✓ compared 10 2 1 1" in shown, "a partition with its state, rows staged, inserted, updated and deleted"
+    assert "3 waiting 30" in shown
+
+
+def test_progress_is_seen_to_move(user, store, table):
+    own = acquired(store, table)
+    seen = [re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1]]
+    walk(store, own, Phase.MERGING)
+    seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
+    store.record_chunk(own, FIRST)
+    seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
+
+    assert seen == [
+        "orders: Refreshing",
+        "orders: Merging, 0 of 3 partitions",
+        "orders: Merging, 2 of 3 partitions",
+    ]
+
+
+def test_only_a_refresh_under_way_is_looked_at_again(user, store, table):
+    at_rest = user.get(URL).text
+    own = acquired(store, table)
+    under_way = user.get(URL).text
+    walk(store, own, Phase.NORMAL)
+
+    assert "data-live" in under_way
+    assert "data-live" not in at_rest
+    assert "data-live" not in user.get(URL).text
+
+
+def test_the_page_is_outdated_when_a_refresh_has_begun_or_ended(user, store, table):
+    def revision() -> str:
+        return re.search(r'data-revision="([^"]*)"', user.get(f"{URL}/now").text)[1]
+
+    seen = [revision()]
+    own = acquired(store, table)
+    seen.append(revision())
+    store.seal(own, SEAL, (Chunk(0, None),), {})
+    assert revision() == seen[-1], "from phase to phase only the live part changes"
+    store.abandon(own, Outcome.CANCELLED, ERROR, {})
+    seen.append(revision())
+    store.pause(table.id, "ann")
+    seen.append(revision())
+
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_last_strategy_and_why_each_other_way_lost(user, store, table):
+    judged = (Estimate("corrections", 3.2, "chosen", 9), Estimate("incremental", None, "the source lists no changes"))
+    walk(store, acquired(store, table, choice=Choice("corrections", "source is new", judged)), Phase.NORMAL)
+
+    shown = text_of(user.get(URL).text)
+
+    assert "Corrections : source is new" in shown
+    assert "corrections 3.2 s 3.8 s chosen" in shown, "expected, and what it took in all phases"
+    assert "incremental – the source lists no changes" in shown
+    assert "published +32 ~1 −5" in shown
+
+
+def test_phases_are_drawn_with_a_lane_for_each_epoch(user, store, table, clock):
+    own = acquired(store, table)
+    clock.pass_ms(3_000)
+    newer = handed_over(store, own)
+    clock.pass_ms(4_000)
+    walk(store, newer, Phase.NORMAL)
+
+    page = user.get(URL).text
+
+    assert re.findall(r"<li>(Epoch \d)</li>", page) == ["Epoch 1", "Epoch 2"]
+    assert re.search(r"Phases [\d.]+ s .*Refreshing [\d.]+ s Merging 2.0 s Cleanup 0.2 s", text_of(page))
+
+
+def test_history_is_drawn_and_listed(user, store, table):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    store.abandon(acquired(store, table), Outcome.FAILED, ERROR, {"REFRESHING": 2.0})
+
+    page = user.get(URL).text
+
+    assert page.count('<figure class="plot">') == 3
+    assert len(re.findall(r'<rect class="inserted"', page)) == 1
+    assert len(re.findall(r'<rect class="tone-(?:good|bad)"', page)) == 6, "an outcome's mark under each plot"
+    for report in store.history(table.id):
+        assert f'id="{report.refresh_id}"' in page, "links from tasks end here"
+
+
+def test_an_error_says_what_to_do(user, store, table):
+    store.abandon(acquired(store, table), Outcome.FAILED, ERROR, {})
+
+    shown = text_of(user.get(URL).text)
+
+    assert "MV-ENGINE orders: it failed." in shown
+    assert "What to do: Look." in shown
+    assert "The next refresh may succeed" in shown
+
+
+def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
+    acquired(store, table)
+    clock.pass_ms(LEASE_MS + 1)
+    # The page judges leases by the database's clock; the test's is ahead of it, so the lease is taken away instead.
+    own = store.state(table.id)
+    store.hand_over(own, a_caller("two"), epoch=own.epoch + 1, lease_ms=-LEASE_MS - 2)
+
+    page = user.get(URL).text
+
+    assert "Nobody works on it." in text_of(page)
+    assert ">Recover</button>" in page
+
+
+def test_who_waits_is_listed_in_order(user, store, table):
+    acquired(store, table)
+    for key in ("first", "second"):
+        store.queue.stand(table.id, a_caller(key), patience_ms=60_000)
+
+    shown = text_of(user.get(f"{URL}/now").text)
+
+    assert shown.index("host:first") < shown.index("host:second")
+
+
+# -- actions ---------------------------------------------------------------------------------------------------------
+
+
+def act(browser, verb: str) -> str:
+    """Press a button; return what the page says then."""
+    answer = browser.post(f"{URL}/{verb}")
+    page = browser.get(f"{PAGE}/tables/{answer.headers['location'].removeprefix('../')}").text
+    return re.search(r'id="said"[^>]*>([^<]*)<', page)[1]
+
+
+def test_pause_and_resume(user, store, table):
+    assert act(user, "pause") == "Paused: no new refresh begins."
+    state = store.state(table.id)
+    assert (state.paused_since_ms is not None, state.paused_by) == (True, "user")
+    assert act(user, "pause") == "It was paused already."
+    assert "by user" in text_of(user.get(URL).text)
+    assert act(user, "resume") == "Refreshes may begin again."
+    assert store.state(table.id).paused_since_ms is None
+    assert act(user, "resume") == "It was not paused."
+
+
+def test_cancel_asks_the_owner_to_stop(user, store, table):
+    assert act(user, "cancel").startswith("There is nothing to cancel")
+    own = acquired(store, table)
+
+    assert act(user, "cancel").startswith("The refresh under way was asked to stop")
+
+    assert store.renew(own, lease_ms=LEASE_MS).is_cancel_requested
+    page = user.get(URL).text
+    assert "cancelling" in text_of(page)
+    assert "orders/cancel" not in page, "once is enough"
+
+
+def test_what_was_said_is_one_of_a_few_sentences(user, table):
+    page = user.get(URL, params={"done": "<b>you won</b>"}).text
+
+    assert "you won" not in page
+
+
+def test_a_button_is_there_only_when_it_can_do_something(user, viewer, store, table):
+    def verbs(browser) -> set[str]:
+        return set(re.findall(r'id="act-(\w+)"', browser.get(URL).text))
+
+    assert verbs(viewer) == set()
+    assert verbs(user) == {"refresh", "pause"}
+    own = acquired(store, table)
+    store.pause(table.id, None)
+    assert verbs(user) == {"refresh", "cancel", "resume"}
+    walk(store, own, Phase.CLEANUP)
+    assert verbs(user) == {"refresh", "resume"}, "main has it: there is no way back"
+
+
+def test_a_run_can_be_started_of_the_dags_that_allow_it(user, table):
+    page = user.get(URL).text
+
+    assert re.findall(r'<input type="hidden" name="dag" value="([^"]*)"', page) == ["hourly"]
+    assert "hourly also refreshes customers." in text_of(page)
+
+
+def test_the_run_that_the_page_asks_for_is_one_that_airflow_starts(user, viewer, as_role, table):
+    """What page.js sends, sent here: Airflow's own API checks rights and writes its log."""
+    body = {"logical_date": None, "conf": {"read_only": True}}
+    address = "/api/v2/dags/hourly/dagRuns"
+
+    assert viewer.post(address, json=body).status_code == 403
+    started = user.post(address, json=body)
+
+    assert started.status_code == 200
+    assert (started.json()["conf"], started.json()["triggering_user_name"]) == ({"read_only": True}, "user")
+    log = as_role("admin").get("/api/v2/eventLogs", params={"event": "trigger_dag_run", "dag_id": "hourly"}).json()
+    assert {entry["owner"] for entry in log["event_logs"]} == {"user"}
+
+
+def test_the_address_that_the_script_asks_is_airflows_own(user, table):
+    page = user.get(URL).text
+
+    assert 'data-airflow="../../"' in page
+
+
+def test_next_run_is_airflows(user, store):
+    for name in ("orders", "lonely", "paused_one", "undeclared"):
+        registered(store, name)
+
+    def next_run(name: str) -> str:
+        return re.search(r"Next run (.*?) (?:History|Last)", text_of(user.get(f"{PAGE}/tables/{name}").text))[1]
+
+    assert re.fullmatch(r"due|in \d+ \w+", next_run("orders"))
+    assert next_run("lonely") == "on request"
+    assert next_run("paused_one") == "DAG is paused"
+    assert next_run("undeclared") == "no DAG"
+
+
+# -- hostile words ---------------------------------------------------------------------------------------------------
+
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}&\x1b[31m"
+
+
+def assert_harmless(page: str) -> None:
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "\x1b" not in page
+    for value in re.findall(r'="([^"]*)"', page):
+        assert "<" not in value
+
+
+def test_hostile_words_stay_words(user, store, table):
+    error = ErrorReport("MV-ENGINE", HOSTILE, HOSTILE)
+    own = acquired(store, table, choice=Choice("corrections", HOSTILE, (Estimate("replace", None, HOSTILE),)))
+    store.seal(own, SEAL, (Chunk(0, None),), {}, frozen=[partition_name([HOSTILE])], schema_changes=[HOSTILE])
+    store.abandon(own, Outcome.FAILED, error, {})
+    store.pause(table.id, HOSTILE)
+    again = acquired_although_paused(store, table)
+    name = partition_name([HOSTILE])
+    store.seal(again, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)),), {})
+    store.queue.stand(table.id, a_caller(HOSTILE), patience_ms=60_000)
+
+    for path in (URL, f"{URL}/now", f"{PAGE}/"):
+        assert_harmless(user.get(path).text)
+    page = user.get(URL).text
+    assert "&lt;img src=x" in page
+    assert "{{7*7}}" in page, "nothing is a template twice"
+
+
+def acquired_although_paused(store, table):
+    store.resume(table.id)
+    own = acquired(store, table, key=HOSTILE, choice=Choice("corrections", HOSTILE))
+    store.pause(table.id, HOSTILE)
+    return own
+
+
+def test_a_hostile_name_that_got_into_the_database_stays_a_name(user, store, table):
+    with store.engine.begin() as db:
+        db.execute(update(RefreshableTableRow).values(name=HOSTILE))
+
+    listed = user.get(f"{PAGE}/").text
+
+    assert_harmless(listed)
+    [link] = re.findall(r'href="\./tables/([^"]*)"', listed)
+    assert re.fullmatch(r"[\w%.~-]+", link)
+
+
+@pytest.mark.parametrize("place", ["tables", "dags", "static"])
+@pytest.mark.parametrize("name", [HOSTILE, HOSTILE.replace("/", "\\")], ids=["slashes", "none"])
+def test_a_hostile_address_is_not_given_back(user, store, place, name):
+    answer = user.get(f"{PAGE}/{place}/{quote(name, safe='')}", headers={"accept": "text/html"})
+
+    assert_harmless(answer.text)
+
+
+def test_a_dags_own_title_is_escaped(user, store):
+    registered(store, "lonely")
+
+    page = user.get(f"{PAGE}/tables/lonely").text
+
+    assert "&lt;b&gt;Alone &amp; bold&lt;/b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_answers_carry_a_policy_that_lets_nothing_in(user, table):
+    for path in (URL, f"{PAGE}/", f"{PAGE}/static/page.js"):
+        policy = user.get(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+
+
+def test_nothing_is_loaded_from_elsewhere(user, store, table):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    texts = [user.get(path).text for path in (URL, f"{PAGE}/", f"{PAGE}/static/page.css", f"{PAGE}/static/page.js")]
+
+    assert not re.findall(r"""(?:src|href|url|@import|from)\s*[=(]?\s*["']?(?:https?:)?//""", " ".join(texts))
+    assert not re.findall(r"<[^>]*\s(?:style|on\w+)=", " ".join(texts[:2])), "the policy would refuse these"

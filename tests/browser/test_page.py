@@ -1,0 +1,258 @@
+"""The page in a real browser, in a real Airflow: found in the navigation, live, and usable by keyboard.
+
+`server.py` starts the API server alone; what a refresh writes is written by the store's own methods.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.api.filled import CORRECTIONS
+from tests.browser.conftest import PARTITIONS
+
+pytestmark = pytest.mark.slow
+
+LIST, ORDERS = "/mv/", "/mv/tables/orders"
+
+
+def frame_of(page: Any) -> Any:
+    return page.frame_locator("iframe")
+
+
+def test_the_page_is_in_airflows_navigation_and_opens_a_table_there(open_page):
+    page = open_page("/")
+
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name="Refreshable tables").click()
+
+    frame_of(page).get_by_role("link", name="orders", exact=True).click()
+    frame_of(page).get_by_role("heading", name="orders", exact=True).wait_for()
+
+
+def test_a_tables_page_has_an_address_of_its_own_within_airflow(open_page):
+    page = open_page("/plugin/refreshable-tables/mv/tables/orders")
+
+    frame_of(page).get_by_role("heading", name="orders", exact=True).wait_for()
+
+
+def test_a_dag_has_a_tab_with_its_tables(open_page):
+    page = open_page("/dags/hourly")
+
+    page.get_by_role("link", name="Tables", exact=True).click()
+
+    frame_of(page).get_by_role("link", name="customers", exact=True).wait_for()
+    assert frame_of(page).locator("tbody tr").count() == 2
+
+
+def test_a_dag_is_opened_in_airflows_window_and_not_in_the_frame(open_page, server):
+    page = open_page("/plugin/refreshable-tables")
+    frame_of(page).get_by_role("link", name="orders", exact=True).click()
+
+    frame_of(page).get_by_role("link", name="hourly", exact=True).click()
+
+    page.wait_for_url(f"{server.url}/dags/hourly**")
+
+
+def test_progress_moves_without_loading_again(open_page, keepers):
+    page = open_page(ORDERS)
+    meter = page.locator("#now .under-way > .meter .meter-text")
+    before = int(meter.inner_text().split()[0])
+    page.evaluate("window.sameDocument = true")
+
+    keeper = keepers["orders"]
+    own = keeper.owned()
+    keeper.compare(own, before)
+
+    page.get_by_text(f"{before + 1} of {PARTITIONS}", exact=True).wait_for()
+    assert page.evaluate("window.sameDocument")
+
+
+def test_the_history_is_new_as_soon_as_a_refresh_has_ended(open_page, keepers):
+    keeper = keepers["flights"]
+    own = keeper.begin(CORRECTIONS)
+    page = open_page("/mv/tables/flights")
+    page.get_by_role("button", name="Cancel").wait_for()
+    page.evaluate("window.sameDocument = true")
+
+    keeper.finish(own)
+
+    page.locator(f"[id='{own.refresh_id}']").get_by_text("published").wait_for()
+    assert page.get_by_role("button", name="Cancel").count() == 0
+    assert page.evaluate("window.sameDocument")
+
+
+def test_a_hidden_window_asks_for_nothing(open_page, keepers):
+    page = open_page(ORDERS)
+    asked: list[str] = []
+    page.clock.install()
+    page.reload()
+
+    hide(page, True)
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(60_000)
+    hidden = list(asked)
+    with page.expect_request("**/now"):
+        hide(page, False)
+
+    assert hidden == []
+
+
+def hide(page: Any, is_hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
+
+
+def test_a_table_at_rest_is_not_asked_for_again(open_page):
+    page = open_page("/mv/tables/customers")
+    asked: list[str] = []
+    page.clock.install()
+    page.reload()
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.clock.run_for(60_000)
+
+    assert asked == []
+
+
+def test_an_action_is_confirmed_in_the_page_inside_airflows_frame(open_page, keepers):
+    keeper = keepers["web_clicks"]
+    page = open_page("/plugin/refreshable-tables")
+    frame = frame_of(page)
+    frame.get_by_role("link", name="web_clicks", exact=True).click()
+
+    frame.get_by_role("button", name="Pause").click()
+    frame.get_by_role("button", name="Back").click()
+    assert keeper.store.state(keeper.table.id).paused_since_ms is None
+    frame.get_by_role("button", name="Pause").click()
+    frame.get_by_role("button", name="Yes").click()
+
+    frame.get_by_text("Paused: no new refresh begins.").wait_for()
+    assert keeper.store.state(keeper.table.id).paused_by == "admin"
+
+
+def test_refresh_starts_a_run_by_airflows_own_api(open_page):
+    page = open_page("/plugin/refreshable-tables")
+    frame = frame_of(page)
+    frame.get_by_role("link", name="customers", exact=True).click()
+
+    frame.get_by_role("button", name="Refresh").click()
+    frame.get_by_label("Only show the differences").check()
+    frame.get_by_role("button", name="Start").click()
+
+    said = frame.get_by_text(re.compile(r"Run manual__\S+ was started"))
+    said.wait_for()
+    run_id = said.inner_text().split()[1]
+    run = page.request.get(f"/api/v2/dags/hourly/dagRuns/{run_id}").json()
+    assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
+
+
+def test_a_viewer_sees_everything_and_no_button(open_page):
+    page = open_page(ORDERS, role="viewer")
+
+    page.get_by_text("You may look, not act").wait_for()
+    assert page.get_by_role("button").count() == 0
+    assert page.locator("svg").count() > 3
+
+
+def test_without_script_everything_can_be_read_and_a_table_be_paused(open_page, keepers):
+    page = open_page("/mv/tables/sensors", java_script_enabled=False)
+
+    page.get_by_role("button", name="Resume").click()
+
+    page.get_by_text("Refreshes may begin again.").wait_for()
+    assert page.get_by_role("button", name="Refresh").count() == 0
+    assert page.locator("svg").count() > 2
+    keeper = keepers["sensors"]
+    assert keeper.store.state(keeper.table.id).paused_since_ms is None
+
+
+# -- keyboard, themes, sizes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [LIST, ORDERS])
+def test_everything_is_reached_by_tab_and_shows_it(open_page, path):
+    page = open_page(path)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    wanted = page.evaluate(
+        """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+          .filter(each => each.checkVisibility() && each.type !== "hidden").length"""
+    )
+
+    reached = set()
+    for _ in range(wanted + 3):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            """() => {
+              const each = document.activeElement, style = getComputedStyle(each);
+              const place = [...document.querySelectorAll("*")].indexOf(each);
+              return [place, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, each.outerHTML];
+            }"""
+        )
+        if found[2].startswith("<body"):
+            break
+        assert found[1], f"nobody sees that the focus is on {found[2][:100]}"
+        reached.add(found[0])
+    assert len(reached) == wanted
+
+
+@pytest.mark.parametrize("path", [LIST, ORDERS])
+def test_what_can_be_pressed_has_a_name_and_is_a_button_or_a_link(open_page, path):
+    page = open_page(path)
+
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("a, button, input, select, svg, progress, dialog")]
+          .filter(each => each.type !== "hidden" && !each.ariaLabel && !each.innerText?.trim()
+            && !each.labels?.length && !each.getAttribute("aria-labelledby"))
+          .map(each => each.outerHTML.slice(0, 120))"""
+    )
+
+    assert unnamed == []
+    assert page.locator("div[onclick], span[onclick], [role=button]").count() == 0
+    levels = [int(each[1]) for each in page.locator("h1, h2, h3").evaluate_all("found => found.map(e => e.tagName)")]
+    assert levels[0] == 1
+    assert set(levels[1:]) <= {2}
+
+
+def background(page: Any) -> float:
+    """Return how bright the page is, 0 to 255."""
+    page.wait_for_load_state()
+    pixel = page.evaluate(
+        """() => {
+          const context = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d");
+          context.fillStyle = getComputedStyle(document.body).backgroundColor;
+          context.fillRect(0, 0, 1, 1);
+          return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+        }"""
+    )
+    return sum(pixel) / 3
+
+
+def test_the_theme_is_airflows_or_else_the_browsers(open_page):
+    page = open_page(LIST, color_scheme="light")
+    assert background(page) > 240
+    page.emulate_media(color_scheme="dark")
+    assert background(page) < 60
+
+    page.evaluate("localStorage.setItem('theme', 'light')")
+    page.reload()
+    assert background(page) > 240
+    page.emulate_media(color_scheme="light")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.reload()
+    assert background(page) < 60
+
+
+@pytest.mark.parametrize("width", [320, 400, 768])
+@pytest.mark.parametrize("path", [LIST, ORDERS, "/mv/tables/gold.revenue"])
+def test_a_narrow_window_needs_no_scrolling_to_the_side(open_page, path, width):
+    page = open_page(path, viewport={"width": width, "height": 800})
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

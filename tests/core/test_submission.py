@@ -1,0 +1,83 @@
+"""What a task with a driver does, by what the metadata database says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.state import RefreshState
+from airflow_mv_provider.core.submission import Step, is_answer, next_step
+
+NOBODY = dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms"))
+FREE = RefreshState(
+    table_id=1,
+    phase=Phase.NORMAL,
+    epoch=3,
+    **NOBODY,
+    is_lease_live=False,
+    is_cancel_requested=False,
+    published_upper=0,
+    **dict.fromkeys(("published_version", "published_delta_id", "published_hash", "published_digests")),
+    covered=(),
+    is_main_trusted=True,
+)
+OWNED = dataclasses.replace(FREE, phase=Phase.MERGING, refresh_id="r", owner_key="me", is_lease_live=True)
+WAITER = Waiter(1, "other", "host:2", "dag", None, 0)
+
+
+def report(refresh_id="r", outcome=Outcome.PUBLISHED, finished_at: str | None = "t"):
+    return RefreshReport("orders", refresh_id, outcome, finished_at=finished_at)
+
+
+@pytest.mark.parametrize(
+    ("state", "queue", "expected"),
+    [
+        (FREE, (), Step.SUBMIT),
+        (OWNED, (), Step.WATCH),
+        (dataclasses.replace(OWNED, is_lease_live=False), (), Step.SUBMIT),  # its driver died: another goes on
+        (dataclasses.replace(OWNED, owner_key="other"), (), Step.WAIT),
+        (dataclasses.replace(OWNED, owner_key="other", is_lease_live=False), (), Step.SUBMIT),  # to take it over
+        (FREE, (WAITER,), Step.WAIT),
+        (dataclasses.replace(FREE, paused_since_ms=1), (), Step.PAUSED),
+        (dataclasses.replace(OWNED, paused_since_ms=1), (), Step.WATCH),  # a pause is for what begins
+    ],
+)
+def test_the_owner_and_its_lease_decide(state, queue, expected):
+    assert next_step(state, queue, "me", None, None) is expected
+    assert next_step(state, queue, "me", report("old"), "old") is expected, "of an earlier submission"
+
+
+@pytest.mark.parametrize(
+    ("mine", "submitted_after", "expected"),
+    [
+        (report(), "", Step.DONE),
+        (report(), "before", Step.DONE),
+        (report(outcome=Outcome.NOTHING_TO_DO), "", Step.DONE),
+        (report(), "r", Step.SUBMIT),  # it was there before the submission
+        (report(), None, Step.SUBMIT),  # no try submitted: a person has cleared the task
+        (report(outcome=Outcome.FAILED), "", Step.SUBMIT),
+        (report(outcome=Outcome.RUNNING, finished_at=None), "", Step.SUBMIT),
+        (None, "", Step.SUBMIT),
+    ],
+)
+def test_what_an_earlier_try_of_the_task_has_done_is_not_done_again(mine, submitted_after, expected):
+    assert next_step(FREE, (), "me", mine, submitted_after) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, None, False),
+        (None, report(), True),
+        (report("old"), report("r"), True),
+        (report("old"), report("old"), False),
+        (report(finished_at=None), report(), True),
+        (report(finished_at=None), report(finished_at=None), True),
+    ],
+)
+def test_a_report_is_an_answer_if_the_driver_has_written_it(before, after, expected):
+    assert is_answer(before, after) is expected

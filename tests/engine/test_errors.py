@@ -1,0 +1,43 @@
+"""What Spark says when its surroundings fail, as it says it; no test here needs a JVM."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import SparkRuntimeException
+
+from airflow_mv_provider.exceptions import DiskFullError, EngineError, SourceFileError
+from airflow_mv_provider.spark.errors import translate
+
+# Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
+FULL = """[TASK_WRITE_FAILED] Task failed while writing rows to file:/wh/_mv/x/staging-1. SQLSTATE: 58030
+An error occurred while calling o77.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+OF_A_SHUFFLE = "org.apache.spark.memory.SparkOutOfMemoryError: error while calling spill() : No space left on device"
+UNREADABLE = """[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///wh/raw/x.csv. SQLSTATE: KD001
+Caused by: java.io.FileNotFoundException: /wh/raw/x.csv (Permission denied)
+\tat java.base/java.io.FileInputStream.open0(Native Method)
+"""
+
+
+@pytest.mark.parametrize("text", [FULL, OF_A_SHUFFLE, FULL.replace("No space left on device", "Disk quota exceeded")])
+def test_full_disk_is_named_and_worth_a_retry(text):
+    error = translate(SparkRuntimeException(text), "orders")
+
+    assert type(error) is DiskFullError
+    assert isinstance(error, EngineError)
+    assert error.is_transient
+    assert error.advice.startswith("Free space")
+    assert "\tat" not in str(error)
+    assert "disk that Spark writes to is full: " in str(error)
+
+
+def test_file_that_may_not_be_read_is_named():
+    error = translate(SparkRuntimeException(UNREADABLE), "source")
+
+    assert type(error) is SourceFileError
+    assert "/wh/raw/x.csv cannot be read" in str(error)
+    assert "Permission denied" in str(error)

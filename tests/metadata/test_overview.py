@@ -1,0 +1,127 @@
+"""All tables at once: phase, last result and freshness, without a query for each of them."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event, update
+
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope import asked_scope
+from airflow_mv_provider.metadata.database import open_engine, transaction
+from airflow_mv_provider.metadata.models import RefreshStateRow
+from airflow_mv_provider.metadata.overview import Compared
+from airflow_mv_provider.metadata.reader import Reader
+from tests.metadata.rows import ERROR, FIRST, LEASE_MS, a_caller, a_refresh, acquired, registered, walk
+
+
+@pytest.fixture
+def table(store):
+    return registered(store)
+
+
+def the_line(store):
+    [line] = store.overview().lines
+    return line
+
+
+def test_a_table_that_was_never_refreshed_is_at_rest_and_has_no_freshness(store, table):
+    line = the_line(store)
+
+    assert (line.table, line.phase, line.is_under_way, line.is_left) == ("orders", Phase.NORMAL, False, False)
+    assert (line.fresh_ms, line.last, line.is_paused, line.is_dropping) == (None, None, False, False)
+
+
+def test_tables_are_listed_by_name(store):
+    for name in ("b", "a.x", "c"):
+        registered(store, name)
+
+    assert [line.table for line in store.overview().lines] == ["a.x", "b", "c"]
+
+
+def test_a_refresh_under_way_is_counted_by_partitions_and_is_left_when_its_lease_runs_out(store, table, clock):
+    own = acquired(store, table)
+    begun = the_line(store).compared
+    walk(store, own, Phase.MERGING)
+    store.record_chunk(own, FIRST)
+
+    line = the_line(store)
+    assert (line.phase, line.refresh_id, line.is_left) == (Phase.MERGING, own.refresh_id, False)
+    assert (begun, line.compared) == (None, Compared(2, 3))
+    clock.pass_ms(LEASE_MS + 1)
+    assert the_line(store).is_left
+
+
+def test_what_people_asked_for_is_in_the_line(store, table):
+    acquired(store, table)
+    store.pause(table.id, "ann")
+    store.request_cancel(table.id, "ann")
+
+    line = the_line(store)
+
+    assert (line.is_paused, line.is_cancel_requested) == (True, True)
+
+
+def test_a_good_refresh_is_the_last_one_and_makes_fresh_as_of_its_start(store, table, clock):
+    own = acquired(store, table)
+    clock.pass_ms(5_000)
+    walk(store, own, Phase.NORMAL)
+
+    line = the_line(store)
+
+    assert (line.last.refresh_id, line.last.outcome) == (own.refresh_id, Outcome.PUBLISHED)
+    assert (line.last.rows_inserted, line.last.rows_updated, line.last.rows_deleted) == (32, 1, 5)
+    assert line.fresh_ms == line.last.started_ms <= line.last.finished_ms - 5_000
+    assert store.overview().now_ms >= line.last.finished_ms
+
+
+def test_nothing_to_do_makes_a_table_fresh_again(store, table, clock):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    clock.pass_ms(60_000)
+    before = the_line(store).fresh_ms
+
+    store.record(a_refresh(table), a_caller(), Outcome.NOTHING_TO_DO)
+
+    assert the_line(store).fresh_ms >= before + 60_000
+
+
+def test_a_failure_and_a_refresh_of_some_partitions_leave_freshness_as_it_was(store, table, clock):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    before = the_line(store).fresh_ms
+
+    clock.pass_ms(1_000)
+    walk(store, acquired(store, table, scope=asked_scope(["1"], None, None)), Phase.NORMAL)
+    clock.pass_ms(1_000)
+    store.abandon(acquired(store, table), Outcome.FAILED, ERROR, {})
+    assert (the_line(store).last.outcome, the_line(store).last.error_code) == (Outcome.FAILED, ERROR.code)
+    clock.pass_ms(1_000)
+    preview = a_refresh(table)
+    store.record(preview, a_caller(), Outcome.RUNNING)
+    store.end_preview(preview.id, Outcome.DIFFERENCES, "asked for", Counts(), ())
+
+    line = the_line(store)
+    assert (line.last.outcome, line.fresh_ms) == (Outcome.DIFFERENCES, before)
+
+
+def test_any_number_of_tables_takes_one_query(store):
+    for number in range(20):
+        walk(store, acquired(store, registered(store, f"t{number:02}")), Phase.MERGING)
+    statements = []
+    event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+
+    lines = store.overview().lines
+
+    assert len([s for s in statements if s.startswith("SELECT")]) == 1
+    assert [line.compared for line in lines] == [Compared(0, 3)] * 20
+
+
+def test_a_reader_waits_for_no_writer(store, table, address):
+    reading = open_engine(address, reads_only=True)
+
+    with transaction(store.engine) as db:
+        db.execute(update(RefreshStateRow).values(epoch=7))
+        line = Reader(reading).overview().lines[0]  # on SQLite a writer's lock would hold this up for half a minute
+
+    assert (line.table, store.state(table.id).epoch) == ("orders", 7)
+    reading.dispose()

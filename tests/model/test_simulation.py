@@ -1,0 +1,352 @@
+"""Histories that Hypothesis draws, and every pair of crash points, on the simulated Delta and the real `Store`.
+
+After each pair, and after one history of twelve, the table is left alone: it comes to rest by itself, main is the
+source row for row, what the history says of each refresh is what main's log says, and nothing is left in a workspace.
+After every history main's log is looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from sqlalchemy import event, exc
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.metadata import migrations
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
+from tests.conftest import Clock, a_table
+from tests.model.delta import Rows, SimulatedDelta
+from tests.model.simulation import HANDOVER_MS, LEASE_MS, Process, World
+
+PARTITIONS = (0, 1)
+SOURCES: tuple[Rows, ...] = (
+    (),
+    ((1, 0, "a"), (2, 0, "a"), (3, 1, "a"), (4, 1, "a")),
+    ((1, 0, "a"), (2, 0, "b"), (3, 1, "b"), (5, 1, "b")),  # an update, an insert, a delete
+    ((1, 0, "a"), (2, 0, "b"), (3, 0, "c"), (5, 1, "b")),  # a row moves
+    ((2, 0, "d"), (3, 0, "c")),  # a partition is gone
+)
+FOREIGN = ((9, 0, "foreign"),)
+
+
+class Site:
+    """One SQLite database in memory, put back to where it was in no time; it can be down."""
+
+    def __init__(self, publish: str, partitions: tuple[int, ...] = PARTITIONS) -> None:
+        self.clock = Clock()
+        self.engine = open_engine("sqlite://")
+        migrations.migrate(self.engine)
+        self.store = Store(self.engine, self.clock.now)
+        self.is_down = False
+        self._crashed: dict[str, tuple[bytes, World, int]] = {}
+        event.listen(self.engine, "begin", self._begin)
+        key = ["id"] if publish == "atomic" else ["id", "p"]
+        definition = a_table(key=key, partition_by=["p"], publish=publish)
+        self.table = self.store.register(definition, warehouse="/wh", location="/wh/orders")
+        sources = [tuple(row for row in rows if row[1] in partitions) for rows in SOURCES]
+        first = World(self.store, self.table, partitions, source=sources[:2])
+        process = Process(first, Caller("first", "first"))
+        process.finish()
+        assert process.outcome is Outcome.PUBLISHED
+        first.source.append(sources[2])
+        self.start = self.save(first)
+
+    def save(self, world: World) -> tuple[bytes, World, int]:
+        return self._raw.serialize(), _copied(world), self.clock.ahead_ms
+
+    def restore(self, saved: tuple[bytes, World, int]) -> World:
+        database, world, self.clock.ahead_ms = saved
+        self._raw.deserialize(database)
+        self.is_down = False
+        return _copied(world)
+
+    def crashed_at(self, point: str) -> tuple[bytes, World, int]:
+        """Return what the second refresh has left when its process, one of caller a, has died at a point."""
+        if point not in self._crashed:
+            world = self.restore(self.start)
+            crash(world, point, is_disturbed=False, key="a")
+            self._crashed[point] = self.save(world)
+        return self._crashed[point]
+
+    @property
+    def _raw(self) -> Any:
+        with self.engine.connect() as connection:
+            return connection.connection.driver_connection
+
+    def _begin(self, _connection: object) -> None:
+        if self.is_down:
+            raise exc.OperationalError("BEGIN", None, ConnectionError("the server is down"))
+
+
+def _copied(world: World) -> World:
+    found = copy(world)
+    found.delta = SimulatedDelta(list(world.delta.versions))
+    found.source, found.files = list(world.source), dict(world.files)
+    found.orphans, found.refreshes = list(world.orphans), list(world.refreshes)
+    return found
+
+
+_SITES: dict[str, Site] = {}
+
+
+def the_site(publish: str) -> Site:
+    """Return the site of tables that are published so; one for all tests."""
+    if publish not in _SITES:
+        _SITES[publish] = Site(publish)
+    return _SITES[publish]
+
+
+@pytest.fixture(scope="module")
+def site_of() -> Iterator[Callable[[str], Site]]:
+    yield the_site
+    for site in _SITES.values():
+        site.engine.dispose()
+    _SITES.clear()
+
+
+# -- what must be true -----------------------------------------------------------------------------------------------
+
+
+def check_log(world: World) -> None:
+    """Invariants 4, 6 and 12 of main's log."""
+    epochs = [v.note.epoch for v in world.delta.versions if v.note]
+    assert epochs == sorted(epochs), "invariant 6"
+    for version in world.delta.versions:
+        if version.operation in ("DELETE", "RESTORE") or (version.operation == "WRITE" and version.note is None):
+            return  # from here on main is others' as well
+        if world.is_progressive:
+            for partition in PARTITIONS:
+                rows = {row for row in version.rows if row[1] == partition}
+                assert any(rows == {r for r in s if r[1] == partition} for s in world.source), "invariant 4"
+        else:
+            assert any(set(version.rows) == set(s) for s in world.source), "invariant 4"
+
+
+def check_rest(world: World, clock: Clock) -> None:
+    """Invariants 1, 3, 8, 9 and 10: left alone, the table comes to rest, and everybody tells the same of it."""
+    for number in range(8):
+        clock.pass_ms(HANDOVER_MS + 1)
+        process = Process(world, Caller(f"last {number}", "last"))
+        process.finish()
+        if process.outcome is Outcome.NOTHING_TO_DO:
+            break
+        assert process.error is None or process.error.is_transient or process.error.code == "MV-CANCELLED"
+    else:
+        raise AssertionError("invariant 10: it does not come to rest")
+    assert world.store.state(world.table.id).phase is Phase.NORMAL
+    assert sorted(world.delta.rows()) == sorted(world.source[-1]), "invariant 1"
+    world.sweep()
+    assert not world.files, "invariant 8"
+    check_log(world)
+    published = {v.note.refresh_id for v in world.delta.versions if v.note and v.note.step == "publish"}
+    for report in world.store.history(world.table.id, 100):
+        assert report.outcome is not Outcome.RUNNING
+        if report.outcome is not Outcome.PUBLISHED and not world.is_progressive:
+            found = world.store.refresh(report.refresh_id)
+            assert report.refresh_id not in published or found.has_committed, "invariant 9"
+
+
+# -- every pair of crash points --------------------------------------------------------------------------------------
+
+WRITES = (
+    *("acquire", "hand_over", "fence", "staging", "seal", "changes", "changes:2", "progress", "progress:2"),
+    *("publish", "discard", "publish:2", "committed", "published", "staging_delete", "normal"),
+)
+POINTS = tuple(f"{write}.{when}" for write in WRITES for when in ("before", "after"))
+PAIRS = tuple(itertools.product(POINTS, POINTS))
+
+
+def test_there_are_enough_pairs():
+    assert len(PAIRS) >= 1024
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_pair_of_crashes_is_mended(site_of):
+    """The whole matrix, of the way that most tables are published."""
+    for first in POINTS:
+        mend_after(site_of("atomic"), first, is_disturbed=False)
+
+
+@pytest.mark.slow
+@pytest.mark.sample(2, by=lambda case: case.rpartition("-")[0])
+@pytest.mark.parametrize("first", POINTS)
+@pytest.mark.parametrize("is_disturbed", [False, True], ids=["undisturbed", "others write"])
+@pytest.mark.parametrize("publish", ["atomic", "progressive"])
+def test_pair_of_crashes_is_mended(site_of, publish, is_disturbed, first):
+    mend_after(site_of(publish), first, is_disturbed=is_disturbed)
+
+
+def mend_after(site: Site, first: str, *, is_disturbed: bool) -> None:
+    """Crash at `first`, then whoever comes next at each of the points, and see that the third mends it."""
+    world = site.restore(site.start)
+    crash(world, first, is_disturbed=is_disturbed)
+    crashed = site.save(world)
+    for second in POINTS:
+        world = site.restore(crashed)
+        site.clock.pass_ms(HANDOVER_MS + 1)
+        crash(world, second, is_disturbed=False)
+        try:
+            check_rest(world, site.clock)
+        except AssertionError as error:
+            raise AssertionError(f"a crash at {first}, then one at {second}: {error}") from error
+
+
+def crash(world: World, point: str, *, is_disturbed: bool, key: str = "") -> None:
+    """Kill a process at a point; if it is disturbed, others write to main as soon as it has compared."""
+    process = Process(world, Caller(key or f"dies at {point}", "host", will_retry=bool(key)))
+    passed = dict.fromkeys(POINTS, 0)
+    write, when = point.split(".")
+    write, _, nth = write.partition(":")
+    while process.advance() is not None:
+        assert process.at is not None
+        passed[process.at] = passed.get(process.at, 0) + 1
+        if process.at == "publish.before" and is_disturbed and passed[process.at] == 1:
+            world.delta.append(FOREIGN)
+        if process.at == f"{write}.{when}" and passed[process.at] == int(nth or 1):
+            break
+    process.die()
+
+
+# -- histories -------------------------------------------------------------------------------------------------------
+
+NUM_EXAMPLES, NUM_STEPS = 5_000, 7
+
+
+# Most begin with what a process left that has died: that is a file's copy, not ten transactions.
+BEGINNINGS = (
+    *(("dead", point) for point in POINTS if point.startswith(("seal", "progress", "publish.", "published"))),
+    *(("alive", point) for point in ("acquire.before", "fence.before", "seal.before", "publish.held")),
+)
+
+
+class History(RuleBasedStateMachine):
+    """One history of a table: processes of two callers, and everything that may happen to them."""
+
+    publish = "atomic"
+
+    @initialize(begins=st.sampled_from(BEGINNINGS), is_left_alone=st.integers(0, 11).map(lambda n: n == 11))
+    def begin(self, begins: tuple[str, str], is_left_alone: bool) -> None:
+        self.site, self.is_left_alone = the_site(self.publish), is_left_alone
+        self.processes, self.num_others = [], 0
+        what, point = begins
+        if what == "alive":
+            self.world = self.site.restore(self.site.start)
+            self.starts("a")
+            self.processes[0].until(point)
+        else:
+            self.world = self.site.restore(self.site.crashed_at(point))
+
+    @precondition(lambda self: len(self.processes) < 3)
+    @rule(key=st.sampled_from("ab"))
+    def starts(self, key: str) -> None:
+        self.processes.append(Process(self.world, Caller(key, key, will_retry=key == "a")))
+
+    @precondition(lambda self: self.processes)
+    @rule(who=st.integers(0, 2), steps=st.integers(1, 8))
+    def goes_on(self, who: int, steps: int) -> None:
+        process = self.process(who)
+        for _ in range(steps):
+            if process.advance() is None:
+                break
+        self.forget_ended()
+
+    @precondition(lambda self: self.processes)
+    @rule(who=st.integers(0, 2))
+    def dies(self, who: int) -> None:
+        self.process(who).die()
+        self.forget_ended()
+
+    @precondition(lambda self: any(p.at != "begin" for p in self.processes))
+    @rule(who=st.integers(0, 2))
+    def loses_an_answer(self, who: int) -> None:
+        started = [p for p in self.processes if p.at != "begin"]
+        started[who % len(started)].lose()
+        self.forget_ended()
+
+    @precondition(lambda self: self.world.orphans)
+    @rule()
+    def merge_goes_on(self) -> None:
+        orphan = self.world.orphans.pop(0)
+        try:
+            self.world.delta.commit(orphan)
+        except Exception as error:
+            assert type(error).__name__ in ("FencedError", "MainMovedError")
+
+    @rule()
+    def lease_runs_out(self) -> None:
+        self.site.clock.pass_ms(LEASE_MS + 1)
+
+    @precondition(lambda self: not self.site.is_down)
+    @rule()
+    def cancel(self) -> None:
+        self.world.store.request_cancel(self.world.table.id, "somebody")
+
+    @precondition(lambda self: self.num_others < 3)
+    @rule(what=st.sampled_from(["append", "delete", "optimize", "restore"]), partition=st.sampled_from(PARTITIONS))
+    def others_write(self, what: str, partition: int) -> None:
+        delta = self.world.delta
+        self.num_others += 1
+        match what:
+            case "append":
+                delta.append(((9 + self.num_others, partition, "foreign"),))
+            case "delete":
+                delta.delete(partition)
+            case "optimize":
+                delta.optimize()
+            case "restore":
+                delta.restore(delta.latest // 2)
+
+    @precondition(lambda self: len(self.world.source) < len(SOURCES))
+    @rule()
+    def source_changes(self) -> None:
+        self.world.source.append(SOURCES[len(self.world.source)])
+
+    @rule()
+    def database_goes_down_or_comes_up(self) -> None:
+        self.site.is_down = not self.site.is_down
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.site.is_down = False
+        check_log(self.world)
+        if self.is_left_alone:
+            check_rest(self.world, self.site.clock)
+
+    def process(self, who: int) -> Process:
+        return self.processes[who % len(self.processes)]
+
+    def forget_ended(self) -> None:
+        self.processes = [p for p in self.processes if p.at is not None]
+
+
+class ProgressiveHistory(History):
+    publish = "progressive"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # minutes on a machine that is not shared
+@pytest.mark.parametrize("history", [History, ProgressiveHistory])
+def test_any_history_comes_to_rest(history):
+    run_state_machine_as_test(
+        history,
+        settings=settings(
+            max_examples=NUM_EXAMPLES,
+            stateful_step_count=NUM_STEPS,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

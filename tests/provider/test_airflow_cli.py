@@ -1,0 +1,104 @@
+"""`airflow mv ...` is `amv ...` with Airflow's settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+
+import click
+import pytest
+
+from airflow_mv_provider.cli import main
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def commands(airflow, monkeypatch):
+    """What Airflow is given for `airflow mv`, by the words of each command."""
+    from airflow_mv_provider.airflow_cli import get_commands
+
+    monkeypatch.setattr(sys, "argv", ["airflow", "mv"])
+    return dict(_flat(get_commands()))
+
+
+def _flat(found, path=()):
+    for each in found:
+        words = (*path, each.name)
+        if hasattr(each, "subcommands"):
+            yield from _flat(each.subcommands, words)
+        else:
+            yield words, each
+
+
+def _all_clicks(group=main, path=("mv",)):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _all_clicks(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_every_command_and_option_of_amv_is_there(commands):
+    expected = dict(_all_clicks())
+
+    assert set(commands) == set(expected)
+    for words, command in expected.items():
+        options = {flag for arg in commands[words].args for flag in arg.flags}
+        assert options == {
+            flag for p in command.params for flag in (p.opts if isinstance(p, click.Option) else [p.name])
+        }, words
+
+
+def test_what_is_typed_reaches_amv_as_it_is(commands, monkeypatch):
+    import argparse
+
+    from airflow_mv_provider import airflow_cli
+
+    seen = []
+    monkeypatch.setattr(airflow_cli, "_tell_settings", lambda: None)
+    monkeypatch.setattr(main, "main", lambda *, args, prog_name: seen.append(args))
+    action = commands["mv", "refresh"]
+    parser = argparse.ArgumentParser()
+    for arg in action.args:
+        arg.add_to_parser(parser)
+
+    typed = ["orders", "--json", "--override", "allow_empty", "--override", "max_deleted_fraction", "--from=-5"]
+    action.func(parser.parse_args(typed))
+
+    [args] = seen
+    assert args[0] == "refresh"
+    assert args[-2:] == ["--", "orders"]
+    assert {"--json", "--override=allow_empty", "--override=max_deleted_fraction", "--from=-5"} < set(args)
+    assert "--force" not in args
+    assert isinstance(parser.parse_args(typed), Namespace)
+
+
+def test_other_commands_of_airflow_do_not_read_ours(airflow):
+    code = (
+        "import sys; sys.argv = ['airflow', 'dags', 'list']; from airflow_mv_provider.airflow_cli import get_commands"
+    )
+    code += "; print([c.name for c in get_commands()], 'airflow_mv_provider.cli' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[-1] == "['mv'] False"
+
+
+def test_airflow_runs_them_with_the_database_of_its_own_settings(home, airflow):
+    home.apply()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "mv", "status", "orders", "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"AMV_DATABASE_URL": ""},
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["table"] == "orders"
+    assert "airflow_mv" not in done.stderr

@@ -1,0 +1,207 @@
+"""What stands around a refresh in Airflow: freshness, events of assets, links, retries, notifications, the form."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from datetime import timedelta
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import (
+    CommitUnknownError,
+    DefinitionError,
+    FencedError,
+    GuardRefusedError,
+    MainMovedError,
+)
+
+pytestmark = pytest.mark.slow
+
+DAG_TEXT = """
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_mv_provider.notifications import RefreshNotifier
+from airflow_mv_provider.operators.groups import refresh_table_group
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
+
+with DAG("around", schedule=None, default_args={"retry_delay": timedelta(0)}):
+"""
+ONE = DAG_TEXT + "    RefreshTableOperator(task_id='refresh', table='orders')\n"
+GROUP = DAG_TEXT + "    refresh_table_group('orders', group_id='g')\n"
+
+
+# -- freshness ---------------------------------------------------------------------------------------------------------
+
+
+def is_fresh(home, **asked):
+    from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
+
+    sensor = TableFreshnessSensor(task_id="s", table="orders", database_url=home.settings.database_url, **asked)
+    return sensor.poke({})
+
+
+def test_a_table_is_as_fresh_as_its_last_look_at_the_source(home, airflow):
+    home.write("SELECT id, CAST(id AS STRING) AS p FROM range(3)")
+    home.apply(partition_by=["p"], key=["id", "p"])
+    never = is_fresh(home, max_age=timedelta(days=1))
+    home.refresh(partitions=["1"])
+    in_part = is_fresh(home, max_age=timedelta(days=1))
+    home.refresh()
+    with home.store.engine.begin() as db:
+        db.exec_driver_sql("UPDATE refresh SET started_ms = started_ms - 7200000")
+    old = [is_fresh(home, max_age=timedelta(hours=h)) for h in (1, 3)]
+    home.refresh()  # finds nothing new: main is as the source is now
+
+    assert (never, in_part, old) == (False, False, [False, True])
+    assert home.store.history(home.store.table("orders").id)[0].outcome is Outcome.NOTHING_TO_DO
+    assert is_fresh(home, max_age=timedelta(minutes=10))
+    assert is_fresh(home, since="2020-01-01T00:00:00+00:00")
+    assert not is_fresh(home, since="2999-01-01")
+
+
+@pytest.mark.parametrize("asked", [{}, {"max_age": timedelta(1), "since": "x"}])
+def test_a_sensor_needs_one_bound(airflow, asked):
+    from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
+
+    with pytest.raises(DefinitionError, match="one of max_age and since"):
+        TableFreshnessSensor(task_id="s", table="orders", **asked)
+
+
+# -- events and links --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "first", "publisher"), [(ONE, "refresh", "refresh"), (GROUP, "g.begin", "g.merge")])
+def test_a_published_refresh_is_an_event_with_its_facts_and_another_is_none(home, airflow, text, first, publisher):
+    home.apply()
+    dag = airflow.load("around", text)
+
+    run = airflow.run(dag)
+    nothing = airflow.run(dag)
+
+    assert (run.state, nothing.state) == ("success", "success")
+    runs = {run.run_id, nothing.run_id}
+    [event] = [each for each in airflow.events("mv://table/orders") if each.source_run_id in runs]
+    report = home.store.report(run.refresh_id)
+    assert (event.source_task_id, event.source_run_id) == (publisher, run.run_id)
+    assert event.extra["refresh_id"] == report.refresh_id
+    assert (event.extra["main_version"], event.extra["rows_inserted"], event.extra["rows_deleted"]) == (
+        report.main_version, 5, 0,
+    )  # fmt: skip
+    assert run.links[f"{first}:_link_TableLink"] == "/mv/tables/orders"
+    assert {link for name, link in run.links.items() if "History" in name} == {f"/mv/tables/orders#{run.refresh_id}"}
+    assert nothing.links[f"{first}:_link_HistoryLink"].endswith(f"#{nothing.refresh_id}")
+
+
+def test_links_know_the_path_under_which_airflow_is_served(airflow, monkeypatch):
+    from airflow_mv_provider.links import page_url
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/airflow/")
+
+    assert page_url() == "/airflow/mv/"
+    assert page_url("gold.a/b", "r1") == "/airflow/mv/tables/gold.a%2Fb#r1"
+
+
+# -- retries -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_tells_what_a_retry_may_mend_from_what_a_person_must(airflow):
+    from airflow.sdk import RetryAction
+
+    from airflow_mv_provider.operators.retry import retry_policy
+
+    def decide(error):
+        decision = retry_policy().evaluate(error, 1, 3)
+        return decision.action, decision.retry_delay
+
+    assert decide(GuardRefusedError("orders", "too many")) == (RetryAction.FAIL, None)
+    assert decide(CommitUnknownError("orders", "no answer")) == (RetryAction.RETRY, timedelta(seconds=10))
+    assert decide(FencedError("orders", "overtaken")) == (RetryAction.RETRY, timedelta(minutes=1))
+    assert decide(MainMovedError("orders", "moved")) == (RetryAction.RETRY, None)
+    assert decide(ValueError("x")) == (RetryAction.DEFAULT, None)
+
+
+def test_airflow_obeys_the_policy(home, airflow):
+    text = """
+from datetime import timedelta
+from airflow.sdk import DAG, task
+from airflow_mv_provider.exceptions import EngineError, NullKeyError
+from airflow_mv_provider.operators.retry import retry_policy
+
+with DAG("policy", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(0)}):
+    @task(retry_policy=retry_policy())
+    def refused():
+        raise NullKeyError("orders", "a key is NULL.")
+    refused()
+"""
+
+    run = airflow.run(airflow.load("policy", text))
+
+    assert (run.states, run.tries) == ({"refused": "failed"}, {"refused": 1})
+
+
+# -- notifications -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def webhook(monkeypatch):
+    """A web server on loopback that keeps what is posted to it."""
+    posted = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posted.append((self.path, json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    connection = {"conn_type": "http", "host": "127.0.0.1", "schema": "http", "port": server.server_port}
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS", json.dumps(connection | {"password": "services/T0/s3cr3t"}))
+    yield posted
+    server.shutdown()
+    server.server_close()
+
+
+def test_people_are_told_how_a_refresh_failed(home, airflow, webhook):
+    home.apply()
+    home.refresh()
+    home.write("SELECT id, 'x' AS v FROM range(1)")
+    notifier = "RefreshNotifier('alerts', prefix='@data')"
+    text = DAG_TEXT + f"    RefreshTableOperator(task_id='refresh', table='orders', on_failure_callback={notifier})\n"
+
+    run = airflow.run(airflow.load("around", text), keep_callbacks=True)
+
+    assert run.states == {"refresh": "failed"}
+    [(path, document)] = webhook
+    assert path == "/services/T0/s3cr3t"
+    assert document["text"].startswith("@data orders: refused. [MV-GUARD] orders: max_deleted_fraction")
+    assert f"DAG around, run {run.run_id}. " in document["text"]
+    assert document["text"].endswith(f"/mv/tables/orders#{document['refresh']['refresh_id']}")
+    assert (document["refresh"]["is_failure"], document["refresh"]["error"]["code"]) == (True, "MV-GUARD")
+
+
+# -- what people ask for -----------------------------------------------------------------------------------------------
+
+
+def test_who_set_a_guard_aside_and_why_is_in_the_history(home, airflow):
+    home.apply()
+    home.refresh()
+    home.write("SELECT id, 'x' AS v FROM range(1)")
+    dag = airflow.load("around", ONE)
+
+    silent = airflow.run(dag, overrides=["max_deleted_fraction"])
+    run = airflow.run(dag, overrides=["max_deleted_fraction"], note="the source was cleaned up")
+
+    assert (silent.states, silent.tries) == ({"refresh": "failed"}, {"refresh": 1})
+    assert "nobody says why" in str(silent.errors["refresh"][0])
+    report = home.store.report(run.refresh_id)
+    assert (report.user, report.trigger, report.overrides, report.note) == (
+        "dag_test", "manual", ("max_deleted_fraction",), "the source was cleaned up",
+    )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Cancel, pause, resume and recover as tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+
+pytestmark = pytest.mark.slow
+
+
+def dag_text(operator: str) -> str:
+    return f"""
+from airflow.sdk import DAG
+from airflow_mv_provider.operators.maintenance import *
+
+with DAG("maintenance", schedule=None):
+    {operator}
+"""
+
+
+def run(airflow, operator):
+    return airflow.run(airflow.load("maintenance", dag_text(operator)))
+
+
+def test_a_table_is_paused_and_resumed(home, airflow):
+    home.apply()
+
+    paused = run(airflow, "PauseTableOperator(task_id='t', table='orders')")
+    again = run(airflow, "PauseTableOperator(task_id='t', table='orders')")
+    status = home.store.status(home.store.table("orders"))
+    resumed = run(airflow, "ResumeTableOperator(task_id='t', table='orders')")
+
+    assert [r.xcoms["t:return_value"]["changed"] for r in (paused, again, resumed)] == [True, False, True]
+    assert (status.paused_by, status.phase) == ("dag_test", Phase.NORMAL)
+    assert home.store.status(home.store.table("orders")).paused_since is None
+
+
+def test_a_refresh_under_way_is_cancelled(home, airflow):
+    home.apply()
+    caller = home.caller()
+    begun = home.refresher().begin("orders", caller)
+
+    asked = run(airflow, "CancelRefreshOperator(task_id='t', table='orders')")
+    with pytest.raises(Exception, match="MV-CANCELLED"):
+        home.refresher().resume(begun.own.refresh_id, caller, until=Phase.NORMAL)
+    nothing = run(airflow, "CancelRefreshOperator(task_id='t', table='orders')")
+
+    assert asked.xcoms["t:return_value"] == {
+        "table": "orders", "changed": True, "phase": "REFRESHING", "refresh_id": begun.own.refresh_id,
+    }  # fmt: skip
+    assert nothing.xcoms["t:return_value"]["changed"] is False
+    assert home.store.report(begun.own.refresh_id).outcome is Outcome.CANCELLED
+
+
+def test_a_sweep_ends_what_a_dead_owner_left(home, airflow, crash_at):
+    from tests.conftest import Crash
+
+    home.apply()
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        home.refresh()
+    with home.store.engine.begin() as db:  # what time does
+        db.exec_driver_sql("UPDATE refresh_state SET lease_expires_ms = 0")
+
+    swept = run(airflow, "RecoverTablesOperator(task_id='t')")
+
+    [report] = home.store.history(home.store.table("orders").id)
+    assert swept.xcoms == {"t:return_value": {"recovered": [report.refresh_id]}}
+    assert (report.outcome, home.phase()) == (Outcome.PUBLISHED, "NORMAL")
+    assert home.rows("orders") == home.rows("raw/orders")
+
+
+def test_a_table_that_nobody_knows_fails_without_a_retry(home, airflow):
+    found = run(airflow, "PauseTableOperator(task_id='t', table='nowhere', retries=2)")
+
+    assert (found.states, found.tries) == ({"t": "failed"}, {"t": 1})
+    assert "[MV-TABLE-UNKNOWN] nowhere" in str(found.errors["t"][0])

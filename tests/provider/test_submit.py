@@ -1,0 +1,165 @@
+"""A table refreshed by a driver on a real standalone cluster, submitted through the apache-spark provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from tests.airflow_home import DAGS
+from tests.standalone import StandaloneCluster, cluster
+
+__all__ = ["cluster"]
+pytestmark = pytest.mark.slow
+
+DAG_TEXT = """
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.operators.submit import SubmitRefreshTableOperator
+
+CONFS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+with DAG("submitted", schedule=None, default_args={"retry_delay": timedelta(0)}):
+    SubmitRefreshTableOperator(
+        task_id="refresh",
+        table=RefreshableTable(name="orders", source=DeltaSource("raw/orders"), key=["id"]),
+        conn_id="cluster",
+        conf=CONFS,
+        total_executor_cores=1,
+        executor_memory="512m",
+        poll_interval=0.2,
+        retries=1,
+    )
+"""
+_PATIENCE_S = 500
+
+
+@pytest.fixture
+def submitted(home, airflow, cluster: StandaloneCluster, monkeypatch: pytest.MonkeyPatch):
+    """A DAG that submits to the cluster; its database's name is a word that must be seen nowhere."""
+    host, _, port = cluster.url.removeprefix("spark://").partition(":")
+    connection = {
+        "conn_type": "spark",
+        "host": f"spark://{host}",
+        "port": int(port),
+        "extra": {"deploy-mode": "client"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.chdir(home.root.parent)
+    return airflow.load("submitted", DAG_TEXT)
+
+
+def history(home):
+    return home.store.history(home.store.table("orders").id)
+
+
+@pytest.mark.sample(2, of="submitting")
+def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, airflow, submitted, cluster, capfd):
+    run = airflow.run(submitted)
+    shown = capfd.readouterr()
+
+    assert run.states == {"refresh": "success"}, str(run.errors)
+    assert home.rows("orders") == home.rows("raw/orders")
+    [report] = history(home)
+    assert run.xcoms == {"refresh:return_value": report.refresh_id}
+    assert (report.trigger, report.user, len(report.attempts)) == ("manual", "dag_test", 1)
+    assert any(cluster.work.rglob("0/stderr")), "an executor has worked"
+    text = shown.out + shown.err
+    command = next(line for line in text.splitlines() if "Spark-Submit cmd" in line)
+    assert "--caller" in command
+    assert home.settings.database_url not in text
+    assert run.links["refresh:_link_HistoryLink"] == f"/mv/tables/orders#{report.refresh_id}"
+
+    # Cleared, it is submitted again; a succeeded task is not taken for one that has submitted already.
+    home.write("SELECT id, concat('w', id) AS v FROM range(7)")
+    cleared = airflow.clear(submitted, run, "refresh")
+    assert cleared.states == {"refresh": "success"}, str(cleared.errors)
+    assert [r.outcome for r in history(home)] == [Outcome.PUBLISHED] * 2
+    assert home.rows("orders") == home.rows("raw/orders")
+
+
+@pytest.mark.sample(2, of="submitting")
+def test_a_worker_killed_after_the_submission_does_not_double_the_driver(home, airflow, submitted, capfd):
+    code = "import tests.airflow_home as h; h.Airflow().run(h.Airflow().load('submitted'))"
+    keep = os.environ | {"AMV_TEST_HOME": str(DAGS.parent), "PYTHONPATH": str(Path(__file__).parents[2])}
+    worker = subprocess.Popen([sys.executable, "-c", code], env=keep, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until = time.monotonic() + _PATIENCE_S
+        while not _is_taken(home):
+            assert worker.poll() is None, "the task ended before its driver began"
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        worker.send_signal(signal.SIGKILL)  # it alone: its driver is another process, and lives on
+        worker.wait()
+    except BaseException:
+        os.killpg(worker.pid, signal.SIGKILL)
+        raise
+
+    run = airflow.retry(submitted, "refresh")
+    shown = capfd.readouterr()
+
+    assert run.states == {"refresh": "success"}, str(run.errors)
+    assert run.tries == {"refresh": 2}
+    assert "Spark-Submit cmd" not in shown.out + shown.err, "the second try submits nothing"
+    [report] = history(home)
+    assert (report.outcome, len(report.attempts)) == (Outcome.PUBLISHED, 1)
+    assert run.refresh_id == report.refresh_id
+    assert home.rows("orders") == home.rows("raw/orders")
+
+
+def _is_taken(home) -> bool:
+    return any(home.store.state(table.id).epoch > 0 for table in home.store.tables())
+
+
+@pytest.mark.sample(2, of="submitting")
+def test_an_error_of_the_driver_is_the_tasks_own(home, airflow, submitted):
+    home.write("SELECT CAST(NULL AS BIGINT) AS id, 'x' AS v")
+
+    run = airflow.run(submitted)
+
+    assert (run.states, run.tries) == ({"refresh": "failed"}, {"refresh": 1}), "a person must act: no retry"
+    assert "[MV-KEY-NULL] orders" in str(run.errors["refresh"][0])
+
+
+def test_a_table_in_other_hands_is_waited_for_without_a_driver(home, airflow, submitted, monkeypatch):
+    home.apply(concurrency="queue")
+    other = home.caller()
+    home.refresher().begin("orders", other)
+    task = submitted.get_task("refresh")
+    task.definition, task.queue_timeout, task.table = None, 0, "orders"
+
+    run = airflow.run(submitted)
+
+    assert run.states == {"refresh": "failed"}
+    assert "host:1 is refreshing it; waiting in place 1. " in str(run.errors["refresh"][0])
+    assert home.store.waiters(home.store.table("orders").id) == ()
+
+
+def test_a_killed_task_ends_its_driver_within_seconds(home, airflow, submitted):
+    task = submitted.get_task("refresh")
+    started = time.monotonic()
+
+    class Slow:
+        def on_kill(self) -> None:
+            time.sleep(60)
+
+    task._hook = Slow()
+    task.on_kill()
+
+    assert time.monotonic() - started < 5

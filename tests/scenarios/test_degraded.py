@@ -1,0 +1,118 @@
+"""Degraded surroundings: a disk that is full, a table that cannot be looked after; `recover` mends, and says what."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import EngineError, TransientError
+from airflow_mv_provider.runner import crash_points
+from tests.conftest import Crash
+from tests.scenarios.conftest import MODES, NUM_CHANGES, change_source, changes_since_the_first, check_invariants
+from tests.scenarios.points import POINTS
+
+pytestmark = pytest.mark.slow
+
+DISK_WRITES = [
+    pytest.param(mode, point, id=f"{mode}-{point}")
+    for mode in MODES
+    for point in POINTS[mode]
+    if point.endswith(".before") and not point.startswith("staging_delete")
+]
+
+
+@contextmanager
+def full_disk(*pids: int) -> Iterator[None]:
+    """Let every write to a file fail in these processes, as on a full disk: a file's size is limited to nothing."""
+    was = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
+    for pid, (_, hard) in zip(pids, was, strict=True):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        for pid, limits in zip(pids, was, strict=True):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(2)
+@pytest.mark.victim("disk full")
+@pytest.mark.parametrize(("mode", "point"), DISK_WRITES)
+def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in, at_point, mode, point):
+    table = table_in(mode)
+    before = table.rows()
+    change_source(table)
+    jvm = table.spark._jvm.java.lang.ProcessHandle.current().pid()
+    full = full_disk(jvm, os.getpid())
+    at_point(point, full.__enter__)
+
+    try:
+        with pytest.raises(TransientError):
+            table.refresh()
+    finally:
+        crash_points.arm(None)
+        full.__exit__(None, None, None)
+
+    if mode == "atomic":
+        assert table.rows() in (before, table.rows("raw/orders"))
+    mend(table, mode)
+
+
+def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
+    change_source(table)
+    crash_at("staging.after")
+    with pytest.raises(Crash):
+        table.refresh()
+    died_on = table.store.state(table.store.table("orders").id).owner_process
+    told: list[str] = []
+
+    table.refresher().recover(table.caller(), told.append)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    crash_at("staging_delete.before")
+    with pytest.raises(Crash):
+        table.refresher().recover(table.caller(), told.append)
+    table.refresher().recover(table.caller(), told.append)
+
+    (died, _) = table.store.history(table.store.table("orders").id)
+    assert told == [
+        f"orders: {died_on} may be at work in REFRESHING: its lease has not run out.",
+        f"orders: removed what refresh {died.refresh_id} had left.",
+    ]
+    assert (died.outcome, table.phase(), table.workspaces()) == (Outcome.ABANDONED, "NORMAL", [])
+
+
+def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(table, crash_at):
+    table.apply(name="another")
+    ended = table.refresh("another")
+    odd = table.root / "_mv" / table.store.table("another").uuid / ended.refresh_id
+    odd.write_text("not a directory")
+    change_source(table)
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        table.refresh("orders")
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    told: list[str] = []
+
+    with pytest.raises(EngineError):
+        table.refresher().recover(table.caller(), told.append)
+
+    assert any(line.startswith("another: not looked after. [MV-ENGINE]") for line in told)
+    assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
+    assert table.phase("orders") == "NORMAL"
+    assert table.rows() == table.rows("raw/orders")
+
+
+def mend(lake: Any, mode: str) -> None:
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+    lake.refresher().recover(lake.caller())
+    assert lake.phase() == "NORMAL"
+    lake.refresh()
+    check_invariants(lake)
+    assert changes_since_the_first(lake) == NUM_CHANGES
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO

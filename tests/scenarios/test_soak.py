@@ -1,0 +1,19 @@
+"""`make soak`, for a few rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.connect import connect
+from tests.soak import soaking
+
+__all__ = ["connect"]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+
+
+def test_a_soak_of_a_few_rounds_finds_nothing(connect, postgres, tmp_path):
+    with soaking(tmp_path, connect, postgres, seed=1) as soak:
+        soak.run(3)
+
+    assert soak.summary.refreshes >= 3
+    assert soak.summary.outcomes["nothing_to_do"] >= 1
