@@ -12,7 +12,7 @@ in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo test test-all crash-matrix soak check fast model bench clean
+.PHONY: help setup demo up down test test-all crash-matrix soak check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,12 @@ $(stamp): pyproject.toml constraints.txt scripts/setup.sh
 
 demo: $(stamp) ## refresh real tables on this machine and show what happened
 	@$(bin)/python scripts/demo.py
+
+up: $(stamp) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
+	@$(bin)/python scripts/topology.py up
+
+down: $(stamp) ## end it; VOLUMES=1 removes tables and databases, too
+	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)
 
 test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
 	@$(bin)/pytest $(in_two)
@@ -57,5 +63,6 @@ bench: $(stamp) ## measure what a refresh costs beside the other ways; about 20 
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind
+	[ ! -e .up ] || $(bin)/python scripts/topology.py down --volumes
 	rm -rf .venv .demo .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -35,6 +35,7 @@ os.environ |= {
     "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
     "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",  # tests change a DAG within seconds
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "0",  # tasks have no supervisor here, so nobody waits for one
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
 }
 # Airflow puts its handlers on the root logger; PySpark's gateway says goodbye after they are closed.

@@ -18,12 +18,9 @@ import pytest
 from tests import small_tables
 from tests.connect import ConnectServer
 
-# Where most tests need the session; a test elsewhere may, too, and starts one more.
-_WITH_SESSION = (
-    *("tests/cli/test_refreshing.py", "tests/cli/test_spark_submit.py", "tests/dags", "tests/engine"),
-    *("tests/model/test_differential.py", "tests/provider", "tests/scenarios", "tests/test_readme.py"),
-)
-_WITHOUT = ("tests/engine/test_connect.py", "tests/provider/test_wheel.py")
+# The tests of these need the session, and take as long as all others, of which some start one more.
+_WITH_SESSION = ("tests/engine", "tests/model/test_differential.py", "tests/scenarios", "tests/test_readme.py")
+_WITHOUT = ("tests/engine/test_connect.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of the two processes that `make test` runs, give one all files that need the session; a file is never split."""
+    """Of the two processes that `make test` runs, give one the engine's files; a file is never split."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

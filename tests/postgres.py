@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from scripts.postgres_programs import PostgresMissingError, as_account, own, program
 from tests.ports import free_port
 
 _PATIENCE_S = 60
@@ -54,8 +54,8 @@ class PostgresServer:
         settings = [arg for name, value in _SETTINGS.items() for arg in ("-c", f"{name}={value}")]
         places = ["-D", str(self._data), "-p", str(self._port), "-c", f"unix_socket_directories={self._directory}"]
         self._process = subprocess.Popen(
-            [_binary("postgres"), *places, *settings],
-            **_as_postgres(),
+            [program("postgres"), *places, *settings],
+            **as_account(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -92,12 +92,10 @@ class PostgresServer:
                     is_ready.set()
         is_ready.set()  # it has ended: `start` looks at the process
 
-    def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [_binary(program), *arguments], **_as_postgres(), capture_output=True, text=True, check=False
-        )
+    def _run(self, name: str, *arguments: str) -> None:
+        done = subprocess.run([program(name), *arguments], **as_account(), capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.fail(f"PostgreSQL's {program} failed: {done.stderr.strip()}", pytrace=False)
+            pytest.fail(f"PostgreSQL's {name} failed: {done.stderr.strip()}", pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -111,38 +109,14 @@ def postgres() -> Iterator[PostgresServer]:
 def running_server() -> Iterator[PostgresServer]:
     """Start a server in a directory of its own, and leave nothing of it behind."""
     directory = Path(tempfile.mkdtemp(prefix="mv-postgres-"))
-    if os.geteuid() == 0:
-        owner = _account()
-        os.chown(directory, owner.pw_uid, owner.pw_gid)
-    server = PostgresServer(directory, free_port())
+    try:
+        own(directory)
+        server = PostgresServer(directory, free_port())
+    except PostgresMissingError as missing:
+        pytest.fail(str(missing), pytrace=False)
     try:
         server.start()
         yield server
     finally:
         server.kill()  # nothing of it is needed any more, so no checkpoint
         shutil.rmtree(directory)
-
-
-def _binary(name: str) -> str:
-    newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name), reverse=True)
-    path = os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=path)
-    if found is None:
-        pytest.fail(f"PostgreSQL is not installed ({name} not found): run `make setup`, or install it.", pytrace=False)
-    return found
-
-
-def _as_postgres() -> dict[str, object]:
-    """Say as whom a program of PostgreSQL runs: it refuses to be root."""
-    plain: dict[str, object] = {"env": {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}, "cwd": "/"}
-    if os.geteuid() != 0:
-        return plain
-    owner = _account()
-    return plain | {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-
-
-def _account() -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam("postgres")
-    except KeyError:
-        pytest.fail("PostgreSQL refuses to run as root, and there is no user `postgres`: create it.", pytrace=False)

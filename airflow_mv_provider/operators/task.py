@@ -43,7 +43,7 @@ class MvOperator(BaseOperator):
     mv_conn_id, database_url, warehouse : see `hooks.mv` for what is used without them
     queue_timeout  : seconds to wait for another owner of the table. Without it `[mv] queue_timeout_s` or an hour; in a
                      run of a backfill as long as it takes, since its other runs are what it waits for
-    queue_interval : seconds between two looks
+    queue_interval : seconds between two looks; never less than twice Airflow's `[workers] min_heartbeat_interval`
 
     The table's asset (`core.asset`) is added to the outlets of tasks that publish, so that Airflow knows which DAGs do.
     """
@@ -123,7 +123,7 @@ class MvOperator(BaseOperator):
 
     def caller_in(self, context: Context, scope: str | None) -> Caller:
         """Return who asks, where `scope` tells this refresh from the others of its run."""
-        away = _LOOKS_MISSED * _duration(self.queue_interval)
+        away = _LOOKS_MISSED * max(_duration(self.queue_interval), _shortest_interval())
         return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
 
     def on_kill(self) -> None:
@@ -148,7 +148,7 @@ class MvOperator(BaseOperator):
             waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
             raise AirflowFailException(f"{error} {waited}") from error
         self.log.info("%s Looking again later.", error)
-        again = now + _duration(self.queue_interval)
+        again = now + max(_duration(self.queue_interval), _shortest_interval())
         raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
 
     def _leave_the_queue(self, context: Context) -> None:
@@ -162,6 +162,15 @@ class MvOperator(BaseOperator):
         if self.caller(context).trigger == "backfill":
             return None
         return _duration(conf.getfloat("mv", "queue_timeout_s", fallback=_DEFAULT_QUEUE_TIMEOUT_S))
+
+
+def _shortest_interval() -> timedelta:
+    """Return how soon a task may look again, 10 s where Airflow is as it is shipped.
+
+    A task's supervisor may notice its end one heartbeat late. A task that is queued again by then looks to the
+    scheduler as if it had been killed, and loses a try.
+    """
+    return timedelta(seconds=2 * conf.getint("workers", "min_heartbeat_interval"))
 
 
 def within_seconds(action: Callable[[], None]) -> None:

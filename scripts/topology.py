@@ -1,0 +1,403 @@
+"""`make up` and `make down`: what docker-compose.yaml describes, run natively on this machine's loopback.
+
+    python scripts/topology.py up              starts what is not there, waits until all of it is healthy
+    python scripts/topology.py down            ends it by pid; tables and databases stay
+    python scripts/topology.py down --volumes  removes those, too
+
+Services, commands, environment, secrets and order are the compose file's own. Only what a container would give them is
+replaced: host names by 127.0.0.1, ports by free ones where the usual ones are taken, /opt by folders of .up, and the
+image by .venv. Its health checks need curl, and seconds each, so the same is asked from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess  # nosec B404  # to run the services, without a shell but the one that the compose file asks for
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pyspark
+import yaml
+
+from scripts.demo_flights import shipped_flights, write_months
+from scripts.postgres_programs import PostgresMissingError, account, as_account, own, program
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+HEALTHY_S = 300  # half a minute on a machine with nothing else to do
+GRACE_S = 10  # for what is told to end
+
+# What the compose file calls a server's port, and where nothing else has it.
+_PORTS = (5432, 7077, 8080, 8081, 8082)
+_HOSTS = ("airflow-api-server", "spark-master", "postgres")
+
+
+class TopologyError(Exception):
+    """What did not come up, and where to read on."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one topology lives.
+
+    home     : logs, tables, Airflow's home and the list of processes
+    dags     : Airflow's DAG folder
+    env_file : the secrets, as docker compose reads them
+    """
+
+    home: Path = ROOT / ".up"
+    dags: Path = ROOT / "dags"
+    env_file: Path = ROOT / ".env"
+
+    @property
+    def state(self) -> Path:
+        return self.home / "state.json"
+
+    @property
+    def warehouse(self) -> Path:
+        return self.home / "warehouse"
+
+    @property
+    def postgres(self) -> Path:
+        """PostgreSQL's data: as root its own user owns it, who may not reach the checkout."""
+        owner = account()
+        if owner is None:
+            return self.home / "postgres"
+        return Path(owner.pw_dir) / f"airflow-mv-{sha256(str(self.home).encode()).hexdigest()[:12]}"
+
+    def log(self, name: str) -> Path:
+        return self.home / "logs" / f"{name}.log"
+
+
+@dataclass
+class Topology:
+    """The services of the compose file, and the processes that run them."""
+
+    place: Place
+    more: Mapping[str, str] = field(default_factory=dict)
+    say: Callable[[str], None] = print
+    _children: list[subprocess.Popen[bytes]] = field(default_factory=list)  # those of this process; they outlive it
+
+    # -- up ------------------------------------------------------------------------------------------------------------
+
+    def up(self) -> str:
+        """Start everything, wait until it is healthy, and return Airflow's address; nothing happens if it is there.
+
+        raises : TopologyError, PostgresMissingError; what was started is ended before
+        """
+        if self._remembered():
+            dead = [each["name"] for each in self._remembered() if _process(each) is None]
+            if not dead:
+                return str(json.loads(self.place.state.read_text(encoding="utf-8"))["url"])
+            self.say(f"▸ {', '.join(dead)} ended; starting all of it again")
+            self.down()
+        self._secrets = read_env(self.place.env_file)
+        self._ports = {usual: _port(usual) for usual in _PORTS}
+        self._services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))[
+            "services"
+        ]
+        self._processes: list[dict[str, Any]] = []
+        for folder in ("logs", "airflow/auth", "warehouse", "spark"):
+            (self.place.home / folder).mkdir(parents=True, exist_ok=True)
+        try:
+            self._start_postgres()
+            self._run_once("airflow-init")
+            started: list[str] = []
+            for group in (("spark-master", "airflow-api-server"), None):
+                names = group or [name for name in self._services if name.startswith(("airflow-", "spark-"))]
+                new = [name for name in names if name not in {"airflow-init", *started}]
+                for name in new:
+                    self._start(name, self._command(name), env=self.environment(name), cwd=self.place.home)
+                for name in new:
+                    self._wait(name, lambda name=name: self._is_healthy(name))
+                started += new
+        except BaseException:
+            self.down()
+            raise
+        return self.url
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._ports[8080]}"
+
+    @property
+    def spark_page(self) -> str:
+        return f"http://127.0.0.1:{self._ports[8081]}"
+
+    def _start_postgres(self) -> None:
+        """Make a cluster of databases that asks for the password, once, and start it."""
+        place, environment = self.place.postgres, self._services["postgres"]["environment"]
+        user, password = environment["POSTGRES_USER"], self._secrets["POSTGRES_PASSWORD"]
+        data = place / "data"
+        if not data.exists():
+            place.mkdir(parents=True, mode=0o700)
+            (secret := place / "password").write_text(password, encoding="utf-8")
+            for each in (place, secret):
+                own(each)
+            options = ["--username", user, "--pwfile", str(secret), "--auth", "scram-sha-256", "-E", "UTF8"]
+            made = [program("initdb"), "--pgdata", str(data), *options]
+            done = subprocess.run(made, **as_account(), capture_output=True, text=True, check=False)  # nosec B603
+            secret.unlink()
+            if done.returncode:
+                shutil.rmtree(place)
+                raise TopologyError(f"PostgreSQL's initdb failed: {done.stderr.strip()}")
+        port = self._ports[5432]
+        options = ["-D", str(data), "-p", str(port), "-c", f"unix_socket_directories={place}"]
+        self._start("postgres", [program("postgres"), *options, "-c", "listen_addresses=127.0.0.1"], **as_account())
+        address = f"host=127.0.0.1 port={port} user={user} password={password}"
+
+        def answers() -> bool:
+            try:
+                with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as db:
+                    names = {name for (name,) in db.execute("SELECT datname FROM pg_database")}
+                    if environment["POSTGRES_DB"] not in names:
+                        db.execute(f'CREATE DATABASE "{environment["POSTGRES_DB"]}"'.encode())
+                        db.execute((ROOT / "docker" / "postgres-init.sql").read_bytes())
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        self._wait("postgres", answers)
+
+    def _run_once(self, name: str) -> None:
+        with self.place.log(name).open("ab") as log:
+            done = subprocess.run(  # nosec B603  # the compose file's own command
+                self._command(name),
+                env=self.environment(name),
+                cwd=self.place.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            raise TopologyError(f"{name} failed: {self._last_words(name)}")
+        self.say(f"▸ {name}")
+
+    def _start(self, name: str, command: list[str], **how: Any) -> None:
+        with self.place.log(name).open("ab") as log:
+            process = subprocess.Popen(  # nosec B603  # the compose file's own command
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **how,
+            )
+        self._children.append(process)
+        created = psutil.Process(process.pid).create_time()
+        self._processes.append({"name": name, "pid": process.pid, "created": created})
+        self.place.state.write_text(
+            json.dumps({"url": self.url, "spark": self.spark_page, "processes": self._processes}, indent=2)
+        )
+
+    def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
+        until = time.monotonic() + HEALTHY_S
+        [entry] = [each for each in self._processes if each["name"] == name]
+        while not is_healthy():
+            if _process(entry) is None:
+                raise TopologyError(f"{name} ended: {self._last_words(name)}")
+            if time.monotonic() > until:
+                raise TopologyError(f"{name} is not healthy after {HEALTHY_S} s: {self._last_words(name)}")
+            time.sleep(0.3)
+        self.say(f"▸ {name}")
+
+    def _is_healthy(self, name: str) -> bool:
+        """Ask what the compose file's health checks ask: Airflow's heartbeats, and Spark's master for its workers."""
+        if name.startswith("spark-"):
+            cluster = _json(f"{self.spark_page}/json/")
+            return cluster is not None and (name == "spark-master" or cluster["aliveworkers"] > 0)
+        health = _json(f"{self.url}/api/v2/monitor/health")
+        if health is None or name == "airflow-api-server":
+            return health is not None
+        return bool(health[name.removeprefix("airflow-").replace("-", "_")]["status"] == "healthy")
+
+    def _last_words(self, name: str) -> str:
+        log = self.place.log(name)
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+        return f"{lines[-1] if lines else 'it said nothing'} (whole output: {log})"
+
+    # -- from the compose file to this machine -------------------------------------------------------------------------
+
+    def _command(self, name: str) -> list[str]:
+        command = self._services[name]["command"]
+        if isinstance(command, str):  # the image's entrypoint gives it to Airflow
+            # Logs lie in one folder, so nobody needs the servers that would listen on all addresses to show them.
+            serves_logs = command in ("scheduler", "triggerer")
+            return [str(BIN / "airflow"), command, *(["--skip-serve-logs"] if serves_logs else [])]
+        return [self._here(word) for word in command]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the service's environment on top of ours, without what ours says to Airflow and to this provider."""
+        ours = {each: value for each, value in os.environ.items() if not each.startswith(("AIRFLOW", "AMV_", "SPARK_"))}
+        theirs = {key: self._here(str(value)) for key, value in self._services[name].get("environment", {}).items()}
+        native = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "AIRFLOW_HOME": str(self.place.home / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.place.dags),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self._ports[8080]),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it would listen on all addresses
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(self.place.home / "spark"),
+        }
+        return ours | theirs | native | dict(self.more)
+
+    def _here(self, text: str) -> str:
+        """Say what the compose file says of containers of this machine."""
+        for host in _HOSTS:
+            text = re.sub(rf"(?<![\w-]){host}(?![\w-])", "127.0.0.1", text)
+        for usual, here in self._ports.items():
+            text = re.sub(rf"(?<!\d){usual}(?!\d)", str(here), text)
+        text = text.replace("/opt/warehouse", str(self.place.warehouse))
+        text = text.replace("/opt/airflow", str(self.place.home / "airflow"))
+        # Last, for a secret may look like anything.
+        return re.sub(r"\$\{(\w+)(?::[?-]([^}]*))?\}", self._value, text).replace("$$", "$")
+
+    def _value(self, variable: re.Match[str]) -> str:
+        name, otherwise = variable.groups()
+        if name in self._secrets:
+            return self._secrets[name]
+        if ":-" in variable.group():
+            return str(otherwise)
+        raise TopologyError(f"{self.place.env_file} has no {name}: {otherwise}")
+
+    # -- down ----------------------------------------------------------------------------------------------------------
+
+    def down(self, *, volumes: bool = False) -> int:
+        """End what runs, PostgreSQL last, with all that it started; return how many services ran.
+
+        volumes : remove tables, databases and logs, too
+        """
+        running = {each["name"]: process for each in self._remembered() if (process := _process(each)) is not None}
+        postgres = [process for name, process in running.items() if name == "postgres"]
+        _end([process for process in running.values() if process not in postgres], signal.SIGTERM)
+        _end(postgres, signal.SIGINT)
+        for child in self._children:
+            child.wait(GRACE_S)
+        self._children.clear()
+        self.place.state.unlink(missing_ok=True)
+        if volumes:
+            for folder in (self.place.home, self.place.postgres):
+                shutil.rmtree(folder, ignore_errors=True)
+        return len(running)
+
+    def _remembered(self) -> list[dict[str, Any]]:
+        try:
+            found = json.loads(self.place.state.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        return list(found["processes"])
+
+
+def read_env(file: Path) -> dict[str, str]:
+    """Return the variables of an .env file; one that is missing is written with random secrets.
+
+    raises : TopologyError
+    """
+    if not file.exists():
+        script = str(ROOT / "docker" / "make-env.sh")
+        subprocess.run(["bash", script, str(file)], check=True, stdout=subprocess.DEVNULL)  # nosec B603 B607
+    pairs = (line.partition("=") for line in file.read_text(encoding="utf-8").splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs if not name.startswith("#")}
+
+
+def _port(usual: int) -> int:
+    """Return the usual port, or one that nobody has."""
+    for port in (usual, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise TopologyError("This machine has no free port on its loopback.")
+
+
+def _json(url: str) -> dict[str, Any] | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # nosec B310  # our own address
+            return dict(json.load(answer))
+    except (OSError, ValueError):
+        return None
+
+
+def _process(entry: Mapping[str, Any]) -> psutil.Process | None:
+    """Return the process of an entry, unless it has ended; its pid may be another's by now."""
+    try:
+        process = psutil.Process(entry["pid"])
+        is_it = process.create_time() == entry["created"] and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if is_it else None
+
+
+def _end(processes: Sequence[psutil.Process], how: signal.Signals) -> None:
+    """End processes, and what they leave behind."""
+    everything = list(processes)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            everything += process.children(recursive=True)
+            process.send_signal(how)
+    psutil.wait_procs(processes, timeout=GRACE_S)
+    _, left = psutil.wait_procs(everything, timeout=0.5)
+    for each in left:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(left, timeout=GRACE_S)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="start everything")
+    ends = commands.add_parser("down", help="end everything")
+    ends.add_argument("--volumes", action="store_true", help="remove tables and databases, too")
+    arguments = parser.parse_args()
+    topology = Topology(Place())
+    if arguments.command == "down":
+        ended = topology.down(volumes=arguments.volumes)
+        kept = "" if arguments.volumes else " Tables and databases stay; `make down VOLUMES=1` removes them."
+        print(f"{ended} services ended.{kept}")
+        return
+    files = topology.place.warehouse / "raw" / "flights"
+    if not files.exists():
+        write_months(shipped_flights(), files)
+    try:
+        url = topology.up()
+    except (TopologyError, PostgresMissingError) as error:
+        raise SystemExit(f"✗ {error}") from None
+    password = read_env(topology.place.env_file)["AIRFLOW_ADMIN_PASSWORD"]
+    print(f"""
+Airflow is up:  {url}
+  user          admin
+  password      {password}
+  tables        {url}/plugin/refreshable-tables
+
+A year of flights lies in .up/warehouse/raw/flights. Trigger the DAG `flights` (it is paused at first: leave "unpause"
+ticked), and watch its table on the page. Change a file and trigger it again; kill what you like.
+Logs are in .up/logs. `make down` ends it all.""")
+
+
+if __name__ == "__main__":
+    main()

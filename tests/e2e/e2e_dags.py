@@ -1,0 +1,43 @@
+"""The DAGs of the end-to-end tests, parsed by a real DAG processor.
+
+Tasks would look each second whether they may begin; Airflow bears no interval as short as that, so it is longer.
+"""
+
+from datetime import datetime, timedelta
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from airflow_mv_provider.operators.form import refresh_params, table_param
+from airflow_mv_provider.operators.groups import refresh_table_group
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
+from airflow_mv_provider.triggers.commits import delta_asset
+
+START = datetime(2026, 1, 1)
+AGAIN = {"retries": 2, "retry_delay": timedelta(seconds=1)}
+
+with DAG("sales", schedule=None, start_date=START, default_args=AGAIN):
+    refresh_table_group("sales", definition_file="e2e_tables.yaml", queue_interval=1)
+
+with DAG(
+    "days",
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    start_date=datetime(2030, 1, 1),  # nothing but backfills
+    catchup=False,
+    default_args=AGAIN,
+):
+    RefreshTableOperator(
+        task_id="refresh", table="days", definition_file="e2e_tables.yaml", interval="day", queue_interval=1
+    )
+
+with DAG(
+    "refresh_on_demand",
+    schedule=None,
+    start_date=START,
+    default_args=AGAIN,
+    params={"table": table_param("sales", ("sales", "days")), **refresh_params()},
+):
+    RefreshTableOperator(task_id="refresh", table="{{ params.table }}", queue_interval=1)
+
+with DAG("on_commits", schedule=[delta_asset("raw/feed", poke_interval=10)], start_date=START):
+    EmptyOperator(task_id="told")

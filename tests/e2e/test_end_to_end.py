@@ -1,0 +1,172 @@
+"""From a click or a request to a table that is right, through every process of a real Airflow on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections import Counter
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from tests.e2e.conftest import MONTHS, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one starts everything
+
+RANGE = range(30)
+
+
+def sales(version: str, *, changed: tuple[str, ...] = MONTHS) -> list[tuple[str, str, str]]:
+    """A year of sales; each month that is `changed` has a row of this version, and one less."""
+    return [
+        (month, str(id), version if month in changed and id == 0 else "as ever")
+        for month in MONTHS
+        for id in RANGE
+        if not (month in changed and id == int(version))
+    ]
+
+
+def test_a_run_started_by_rest_fills_the_table(stack):
+    rows = stack.write("sales", sales("1"))
+
+    stack.succeeds("sales", stack.trigger("sales"))
+
+    assert stack.main("sales") == rows
+    [report] = stack.history("sales")
+    assert (report.outcome, report.rows_inserted) == (Outcome.PUBLISHED, rows.total())
+
+
+def test_the_form_refreshes_what_was_chosen_and_history_says_who(stack, window):
+    before, asked = stack.main("sales"), MONTHS[2]
+    rows = stack.write("sales", sales("2"))
+    page = window.new_page()
+    page.goto("/dags/refresh_on_demand")
+
+    page.get_by_test_id("trigger-dag-button").click()
+    form = page.get_by_role("dialog")
+    form.get_by_role("button", name="Which partitions").click()
+    form.get_by_label("Refresh").click()
+    page.get_by_role("option", name="A range of partitions").click()
+    page.fill("#element_from", asked)
+    page.fill("#element_until", MONTHS[3])
+    form.get_by_role("button", name="How").click()
+    page.fill("#element_note", "March was recalled")
+    form.get_by_role("button", name="Trigger", exact=True).click()
+
+    wait_until(lambda: stack.runs("refresh_on_demand") != [], "the run is created")
+    [run] = stack.runs("refresh_on_demand")
+    stack.succeeds("refresh_on_demand", run["dag_run_id"])
+    expected = {row for row in before if row[0] != asked} | {row for row in rows if row[0] == asked}
+    assert stack.main("sales") == Counter(expected)
+    told = json.loads(stack.command("mv", "history", "sales", "--json"))["refreshes"][0]
+    assert (told["user"], told["note"]) == ("admin", "March was recalled")
+    page.close()
+
+
+def test_progress_is_seen_to_move_after_a_click(stack, window):
+    rows = stack.write("sales", sales("3"))
+    page = window.new_page()
+    page.goto("/mv/tables/sales")
+    page.evaluate(
+        """() => {  // what the meter shows, each time that the page changes
+          window.seen = [];
+          new MutationObserver(() => {
+            const text = document.querySelector("#now .under-way > .meter .meter-text")?.innerText;
+            if (text && text !== window.seen.at(-1)) window.seen.push(text);
+          }).observe(document.body, {childList: true, subtree: true, characterData: true});
+        }"""
+    )
+    known = len(stack.runs("sales"))
+
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_role("button", name="Start").click()
+
+    wait_until(lambda: len(stack.runs("sales")) > known, "the run is created")
+    run = stack.runs("sales")[-1]
+    stack.succeeds("sales", run["dag_run_id"])
+    page.locator(f"[id='{stack.history('sales')[0].refresh_id}']").get_by_text("published").wait_for()
+    seen = page.evaluate("window.seen")  # gone, had the page been loaded again
+    done = [int(found.group(1)) for text in seen if (found := re.match(r"(\d+) of 12", text))]
+    assert len(set(done)) >= 3, seen
+    assert done == sorted(done), "progress never goes back"
+    assert run["triggering_user_name"] == "admin"
+    assert stack.main("sales") == rows
+    page.close()
+
+
+def test_a_worker_killed_in_merging_is_resumed_by_the_retry(stack):
+    rows = stack.write("sales", sales("4"))
+    run_id = stack.trigger("sales")
+
+    def is_half_way() -> bool:
+        status = stack.status("sales")
+        return status.phase is Phase.MERGING and 2 <= status.partitions_completed < len(MONTHS)
+
+    wait_until(is_half_way, "two partitions are compared")
+    [merge] = [task for task in stack.tasks("sales", run_id) if task["task_id"].endswith("merge")]
+    os.kill(merge["pid"], signal.SIGKILL)
+
+    stack.succeeds("sales", run_id)
+    assert stack.main("sales") == rows
+    tries = {task["task_id"].rpartition(".")[2]: task["try_number"] for task in stack.tasks("sales", run_id)}
+    assert tries == {"begin": 1, "stage": 1, "merge": 2, "cleanup": 1}
+    published = stack.history("sales")[0]
+    assert (published.outcome, stack.status("sales").phase) == (Outcome.PUBLISHED, Phase.NORMAL)
+
+
+def test_triggers_at_once_are_served_one_after_the_other(stack):
+    rows = stack.write("sales", sales("5"))
+    known = len(stack.history("sales"))
+
+    runs = [stack.trigger("sales") for _ in range(3)]
+
+    for run_id in runs:
+        stack.succeeds("sales", run_id)
+    assert stack.main("sales") == rows
+    assert {task["try_number"] for run_id in runs for task in stack.tasks("sales", run_id) if task["try_number"]} == {1}
+    outcomes = [report.outcome for report in stack.history("sales")[: len(stack.history("sales")) - known]]
+    assert outcomes.count(Outcome.PUBLISHED) == 1
+    assert set(outcomes) <= {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
+
+
+def test_a_backfill_refreshes_exactly_its_days(stack):
+    days = [f"2026-03-{day:02d}" for day in range(1, 8)]
+    rows = stack.write("days", [(day, str(id), "new") for day in days for id in range(5)])
+
+    dates = ("--from-date", "2026-03-02", "--to-date", "2026-03-04")
+    stack.command("backfill", "create", "--dag-id", "days", *dates)
+
+    wait_until(lambda: len(stack.runs("days")) == 3, "the runs are created")
+    for run in stack.runs("days"):
+        stack.succeeds("days", run["dag_run_id"])
+    asked = set(days[1:4])
+    assert set(stack.main("days").elements()) == {row for row in rows if row[0] in asked}
+    assert stack.main("days").total() == 15
+    told = stack.command("mv", "ledger", "days", "--from", "2026-03-01", "--until", "2026-03-08")
+    assert re.findall(r"^(2026\S+) .* done ", told, re.MULTILINE) == sorted(asked), told
+
+
+def test_a_commit_of_the_source_starts_a_run(stack):
+    """The triggerer's part: an asset watcher on a Delta table that somebody else writes."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    source = str(stack.topology.place.warehouse / "raw" / "feed")
+    write_deltalake(source, pa.table({"id": [1, 2]}))
+    # Its first look remembers where the table stands, so only what comes after that is news.
+    wait_until(lambda: _commit_and_look(stack, source), "a run is started")
+
+    assert stack.runs("on_commits")[0]["run_type"] == "asset_triggered"
+
+
+def _commit_and_look(stack, source):
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    if stack.runs("on_commits"):
+        return True
+    write_deltalake(source, pa.table({"id": [3]}), mode="append")
+    return False
