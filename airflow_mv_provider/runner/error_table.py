@@ -43,9 +43,11 @@ class ErrorTable:
         found = self._table.detail()
         if found is None and not storage.has_files(self._work.spark, self._table.location):
             with durable(Write.CREATE_ERRORS):
-                self._table.create(struct_type(rejected.COLUMNS), ())
-            found = self._table.detail()
-        if found is None or found.properties.get(UUID_PROPERTY) != self._work.table.uuid:
+                found = self._table.create(struct_type(rejected.COLUMNS), ())
+        carried = found.properties.get(UUID_PROPERTY) if found else None
+        if found and carried is None and self._table.is_claimed:
+            self._table.adopt()
+        elif carried != self._work.table.uuid:
             raise MainNotOursError(
                 self._work.table.name,
                 f"what lies at {self._table.location} is not its error table.",

@@ -126,9 +126,7 @@ class Ground:
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
                 may_widen = definition.schema_policy == "evolve"
-                work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
-            found = work.main.detail()
-            assert found is not None
+                found = work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
         self.delta_id = found.delta_id
         if found.partition_by != definition.partition_by:
             raise MainUnsupportedError(

@@ -272,7 +272,7 @@ class Refresher:
         if found is None:
             return table, None
         carried = found.properties.get(UUID_PROPERTY)
-        if carried is None and not table.definition.adopt:
+        if carried is None and not table.definition.adopt and not main.is_claimed:
             raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
         if carried is None:
             with durable(Write.ADOPT):

@@ -117,27 +117,50 @@ class Main:
             )
         return found
 
-    def create(self, schema: StructType, partition_by: Sequence[str], *, may_widen: bool = False) -> None:
+    def create(self, schema: StructType, partition_by: Sequence[str], *, may_widen: bool = False) -> Detail:
         """Create main, empty, with our identity; whoever creates it at the same time has created the same.
 
         may_widen : let types be widened later, which needs readers that know Delta's type widening
         """
         columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in schema.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
-        properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}, 'delta.enableDeletionVectors' = 'true'"
-        if may_widen:
-            properties += f", {literal(WIDENING_PROPERTY)} = 'true'"
-        sql = (
-            f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
-            f"TBLPROPERTIES ({properties})"
-        )
+        features = {"delta.enableDeletionVectors": "true"} | ({WIDENING_PROPERTY: "true"} if may_widen else {})
+        properties = {UUID_PROPERTY: self.table_uuid, **features}
+        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        create = f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
+        with self._or_created():
+            self.spark.sql(f"{create} TBLPROPERTIES ({pairs})")
+        if (found := detail(self.spark, self.location)) is not None:
+            return found
+        # A creator that died has left a log without a commit. To CREATE that is a table, to a write it is none.
+        writer = no_rows(self.spark, schema).write.format("delta").mode("ignore").partitionBy(*partition_by)
+        with self._or_created():
+            writer.options(userMetadata=self._claim, **features).save(self.location)
+        self.adopt()
+        found = detail(self.spark, self.location)
+        if found is None:
+            raise MainUnsupportedError(self.location, "it cannot be created, although no Delta table is there.")
+        return found
+
+    @contextmanager
+    def _or_created(self) -> Iterator[None]:
+        """Let a creation fail if the table is there then: of two at once one wins, and the other gets an error."""
         try:
-            self.spark.sql(sql)
+            yield
         except PySparkException as error:
-            # Two creators at once: one wins, the other gets an error even with IF NOT EXISTS.
             if detail(self.spark, self.location) is None:
                 with translated(self.location):
                     raise error
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if a creator of ours died before it could write our identity into the table's properties."""
+        commits = history(self.spark, self.location, 20)
+        return bool(commits[-1].version == 0 and commits[-1].userMetadata == self._claim)
+
+    @property
+    def _claim(self) -> str:
+        return f"{UUID_PROPERTY}={self.table_uuid}"
 
     def adopt(self) -> None:
         """Write our identity into a table that exists; done once, before the first fence."""

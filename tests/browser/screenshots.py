@@ -22,6 +22,8 @@ from tests.browser.conftest import signed_in
 from tests.browser.server import api_server
 from tests.conftest import Clock
 
+FORM = Path(__file__).parents[2] / "dags" / "refresh_on_demand.py"
+TALL = {"width": 1280, "height": 1100}
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 DAGS = f"""
 from datetime import UTC, datetime
@@ -46,7 +48,7 @@ def main(folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="amv-pictures-") as home,
         chromium() as browser,
-        api_server(Path(home), {"tables.py": DAGS}) as server,
+        api_server(Path(home), {"tables.py": DAGS, FORM.name: FORM.read_text(encoding="utf-8")}) as server,
     ):
         engine = open_engine(server.our_database)
         migrations.migrate(engine)
@@ -67,6 +69,12 @@ def main(folder: Path) -> None:
                 write(page, folder / f"{name}-{theme}.png")
         for name, path in (("list", "/mv/"), ("table", "/mv/tables/orders")):
             write(window(path, viewport=NARROW, color_scheme="light"), folder / f"{name}-narrow.png")
+        page = window("/dags/refresh_on_demand", viewport=TALL, color_scheme="light")
+        page.get_by_test_id("trigger-dag-button").click()
+        form = page.get_by_role("dialog")
+        form.get_by_role("button", name="Which partitions").click()
+        form.get_by_text("One value a line").scroll_into_view_if_needed()
+        write(form, folder / "form-light.png")
         page = window("/mv/tables/orders", viewport=WIDE, color_scheme="light")
         write(page.locator("#past"), folder / "history-light.png")
 

@@ -8,10 +8,12 @@ import re
 import signal
 from collections import Counter
 
+import psutil
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from scripts.topology import Topology
 from tests.e2e.conftest import MONTHS, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one starts everything
@@ -27,6 +29,20 @@ def sales(version: str, *, changed: tuple[str, ...] = MONTHS) -> list[tuple[str,
         for id in RANGE
         if not (month in changed and id == int(version))
     ]
+
+
+def test_every_server_listens_on_loopback_and_a_second_up_starts_none(stack):
+    topology = stack.topology
+    processes = [psutil.Process(each["pid"]) for each in json.loads(topology.place.state.read_text())["processes"]]
+    everything = [each for process in processes for each in (process, *process.children(recursive=True))]
+
+    addresses = {c.laddr.ip for each in everything for c in each.net_connections("inet") if c.status == "LISTEN"}
+
+    assert len(processes) == 7
+    assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+    assert addresses
+    assert Topology(topology.place).up() == topology.url
+    assert [process.is_running() for process in processes] == [True] * 7
 
 
 def test_a_run_started_by_rest_fills_the_table(stack):

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import (
     GuardRefusedError,
@@ -19,6 +20,8 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.reader import open_source
 from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, no_rows
+from airflow_mv_provider.spark.layout import struct_type
 from tests.conftest import Crash, a_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(11, of="error table")]
@@ -50,6 +53,31 @@ def table(lake: Any) -> Any:
     lake.apply(source=JSON, errors={})
     lake.refresh()
     return lake
+
+
+@pytest.mark.parametrize("is_claimed", [False, True])
+@pytest.mark.parametrize("name", ["orders", "orders__errors"])
+def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
+    """What SIGKILL inside CREATE TABLE leaves: a log without a commit, a table to SQL and none to a write.
+
+    is_claimed : whoever came next died as well, between its write and our identity among the table's properties
+    """
+    write(lake, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2\n')
+    lake.apply(source=JSON, errors={})
+    log = lake.root / name / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / ".00000000000000000000.json.139eb7a6-b54e-4718-933e-5c0649f5a1e0.tmp").write_text('{"commitInfo":{"timest')
+    if is_claimed:
+        columns = rejected.COLUMNS if name.endswith("errors") else (Column("id", "integer"), Column("v", "string"))
+        claim = f"{UUID_PROPERTY}={lake.store.table('orders').uuid}"
+        rows = no_rows(lake.spark, struct_type(columns))
+        rows.write.format("delta").mode("ignore").option("userMetadata", claim).save(str(log.parent))
+
+    lake.refresh()
+
+    assert lake.rows() == [(1, "a")]
+    assert len(errors(lake)) == 1
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
 def test_json_records_that_cannot_be_decoded_are_kept_with_their_place(lake):

@@ -1,7 +1,13 @@
-"""What the processes of `test_races` run; importable by a spawned process, and free of pytest."""
+"""Races of real processes for one database, for `test_races` and `benchmarks/ownership.py`.
+
+Importable by a spawned process, and free of pytest.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+from collections.abc import Callable
 from typing import Any
 
 from airflow_mv_provider.core.outcome import Outcome
@@ -12,24 +18,43 @@ from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from tests.metadata.rows import LEASE_MS, a_caller, a_refresh, registered
 
+ROUNDS = 60
+PATIENCE_S = 120
+
+
+def race(runner: Callable[..., None], address: str, *keys: str, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Run one of the functions below in several processes at once and return each one's answer."""
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(len(keys), timeout=PATIENCE_S), context.Queue()
+    processes = [context.Process(target=runner, args=(address, key, rounds, barrier, answers)) for key in keys]
+    for process in processes:
+        process.start()
+    found = dict(answers.get(timeout=PATIENCE_S + rounds) for _ in processes)
+    for process in processes:
+        process.join(PATIENCE_S)
+    assert [process.exitcode for process in processes] == [0] * len(keys)
+    return found
+
 
 def race_to_acquire(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
-    """Try to take the table in each round, all at once; say in which epochs it was ours."""
+    """Try to take the table in each round, all at once; say in which epochs it was ours, and how long each try took."""
     engine = open_engine(address)
     store = Store(engine)
     table = store.table("orders")
-    won = []
+    won, seconds = [], []
     for _ in range(rounds):
         state = store.state(table.id)
         barrier.wait()
+        begun = time.perf_counter()
         own = store.acquire(state, a_refresh(table), a_caller(key), epoch=state.epoch + 1, lease_ms=LEASE_MS)
+        seconds.append(time.perf_counter() - begun)
         barrier.wait()
         if own:
             won.append(own.epoch)
             store.abandon(own, Outcome.FAILED, None, {})
         barrier.wait()
     engine.dispose()
-    answers.put((key, won))
+    answers.put((key, (won, seconds)))
 
 
 def race_to_take_over(address: str, key: str, rounds: int, barrier: Any, answers: Any) -> None:
