@@ -151,8 +151,8 @@ class Topology:
                 own(each)
             options = ["--username", user, "--pwfile", str(secret), "--auth", "scram-sha-256", "-E", "UTF8"]
             made = [program("initdb"), "--pgdata", str(data), *options]
-            quietly = {"capture_output": True, "text": True, "check": False}
-            done = subprocess.run(made, **as_account(), **quietly)  # nosec B603  # our own words alone
+            quietly = {"capture_output": True, "text": True}
+            done = subprocess.run(made, check=False, **as_account(), **quietly)  # nosec B603  # our own words alone
             secret.unlink()
             if done.returncode:
                 shutil.rmtree(place)

@@ -30,6 +30,7 @@ from airflow_mv_provider.core.state import (
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, RefreshPausedError
 from airflow_mv_provider.runner.choice import look
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark.errors import translated
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -57,7 +58,8 @@ def begin(runner: Refresher, name: str, caller: Caller, request: Request) -> Beg
     table = runner.store.table(name)
     check_scope(request.scope, table.definition)
     try:
-        found = _begin(runner, table, caller, request)
+        with translated(name):
+            found = _begin(runner, table, caller, request)
     except RefreshInProgressError:
         raise  # its ticket, if it has one, is what it comes back with
     except MvError:

@@ -27,6 +27,7 @@ from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.staging import stage
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.errors import translated
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ class Attempt:
             self.work.lease.check(is_cancellable=self._is_cancellable(phase))
             self._clock.start(phase)
             try:
-                self._run_step(steps[0], phase, recorded, len(chunks))
+                with translated(self.work.table.name):  # a server that died may be noticed between two of Spark's calls
+                    self._run_step(steps[0], phase, recorded, len(chunks))
             except MvError:
                 # Interrupted for a cancel, or overtaken and its files gone: say that, not what Spark made of it.
                 with suppress(MetadataUnavailableError):
@@ -94,9 +96,10 @@ class Attempt:
 
     def fence_and_look(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
-        while not self._ground.is_fenced:
-            self._fence()
-        return self._merging.is_published
+        with translated(self.work.table.name):
+            while not self._ground.is_fenced:
+                self._fence()
+            return self._merging.is_published
 
     def _is_cancellable(self, phase: Phase) -> bool:
         return is_cancellable(

@@ -74,6 +74,7 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import TableSource, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import isolated, open_session
 
 log = logging.getLogger(__name__)
@@ -197,11 +198,13 @@ class Refresher:
         for table in self.store.tables():
             state = self.store.state(table.id)
             try:
-                if (report := self._ended(table, state, caller, tell)) is not None:
-                    ended.append(report)
-                    tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
-                for refresh_id in self.recoverer.sweep(table):
-                    tell(f"{table.name}: removed what refresh {refresh_id} had left.")
+                with translated(table.name):
+                    report = self._ended(table, state, caller, tell)
+                    if report is not None:
+                        ended.append(report)
+                        tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
+                    for refresh_id in self.recoverer.sweep(table):
+                        tell(f"{table.name}: removed what refresh {refresh_id} had left.")
             except (InterruptedRefreshError, MetadataUnavailableError):
                 raise
             except MvError as error:

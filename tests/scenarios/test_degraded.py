@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectException
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import EngineError, TransientError
@@ -116,3 +117,23 @@ def mend(lake: Any, mode: str) -> None:
     check_invariants(lake)
     assert changes_since_the_first(lake) == NUM_CHANGES
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize("point", ["acquire.before", "fence.after", "progress.before", "published.before"])
+def test_engine_that_is_gone_between_two_calls_is_an_error_that_a_retry_may_mend(table_in, at_point, point):
+    """A Connect client whose server died has no session, and may notice so where nobody expects Spark to fail."""
+    table = table_in("atomic")
+    change_source(table)
+
+    def lose() -> None:
+        raise SparkConnectException("[NO_ACTIVE_SESSION] No active Spark session found.")
+
+    at_point(point, lose)
+    with pytest.raises(EngineError, match="NO_ACTIVE_SESSION"):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresh()
+
+    check_invariants(table)
+    assert changes_since_the_first(table) == NUM_CHANGES
