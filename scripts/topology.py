@@ -158,8 +158,18 @@ class Topology:
                 shutil.rmtree(place)
                 raise TopologyError(f"PostgreSQL's initdb failed: {done.stderr.strip()}")
         port = self._ports[5432]
-        options = ["-D", str(data), "-p", str(port), "-c", f"unix_socket_directories={place}"]
-        self._start("postgres", [program("postgres"), *options, "-c", "listen_addresses=127.0.0.1"], **as_account())
+        # No socket in the file system: its path may be too long for one.
+        options = [
+            "-D",
+            str(data),
+            "-p",
+            str(port),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+        ]
+        self._start("postgres", [program("postgres"), *options], **as_account())
         address = f"host=127.0.0.1 port={port} user={user} password={password}"
 
         def answers() -> bool:
@@ -169,7 +179,10 @@ class Topology:
                     if environment["POSTGRES_DB"] not in names:
                         db.execute(f'CREATE DATABASE "{environment["POSTGRES_DB"]}"'.encode())
                         db.execute((ROOT / "docker" / "postgres-init.sql").read_bytes())
-            except psycopg.OperationalError:
+            except psycopg.OperationalError as error:
+                if "password authentication failed" in str(error):
+                    problem = f"{self.place.env_file} has another password than the databases were made with"
+                    raise TopologyError(f"{problem}: bring it back, or `make down VOLUMES=1`.") from error
                 return False
             return True
 

@@ -23,7 +23,7 @@ from tests.browser.server import api_server
 from tests.conftest import Clock
 
 FORM = Path(__file__).parents[2] / "dags" / "refresh_on_demand.py"
-TALL = {"width": 1280, "height": 1100}
+TALL = {"width": 1280, "height": 1200}
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 DAGS = f"""
 from datetime import UTC, datetime
