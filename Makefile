@@ -29,7 +29,7 @@ demo: $(stamp) ## refresh real tables on this machine and show what happened
 up: $(stamp) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
 	@$(bin)/python scripts/topology.py up
 
-down: $(stamp) ## end it; VOLUMES=1 removes tables and databases, too
+down: ## end it; VOLUMES=1 removes tables and databases, too
 	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)
 
 test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
@@ -63,6 +63,6 @@ bench: $(stamp) ## measure what a refresh costs beside the other ways; about 20 
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind
-	if [ -e .up ]; then $(bin)/python scripts/topology.py down --volumes; fi
+	if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
 	rm -rf .venv .demo .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -31,6 +33,7 @@ from tests.metadata.rows import registered
 from tests.postgres import running_server
 
 LEASE_S = 5
+PATIENCE_S = 120
 TABLE = """
 tables:
   - name: orders
@@ -61,16 +64,16 @@ def take_over(address: str, remote: str) -> float:
 
     remote : a Spark Connect server, so that starting a JVM is not what is measured
     """
-    with tempfile.TemporaryDirectory(prefix="amv-ownership-") as home:
-        warehouse, definition = Path(home) / "warehouse", Path(home) / "tables.yaml"
+    with tempfile.TemporaryDirectory(prefix="amv-ownership-") as home, ExitStack() as started:
+        warehouse, definition, log = Path(home) / "warehouse", Path(home) / "tables.yaml", Path(home) / "log"
         (warehouse / "raw").mkdir(parents=True)
         (warehouse / "raw" / "rows.csv").write_text("id,v\n1,a\n2,b\n", encoding="utf-8")
         definition.write_text(TABLE, encoding="utf-8")
         engine = open_engine(address)
+        started.callback(engine.dispose)
         migrations.migrate(engine)
         store = Store(engine)
-        amv = str(Path(sys.executable).with_name("amv"))
-        environment = os.environ | {
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AMV_")} | {
             "AMV_DATABASE_URL": address,
             "AMV_WAREHOUSE": str(warehouse),
             "AMV_LEASE_S": str(LEASE_S),
@@ -78,29 +81,43 @@ def take_over(address: str, remote: str) -> float:
         }
 
         def start(*words: str) -> subprocess.Popen[bytes]:
-            with (Path(home) / "log").open("ab") as log:
-                return subprocess.Popen([amv, *words], env=environment, stdout=log, stderr=log, start_new_session=True)
+            command = [str(Path(sys.executable).with_name("amv")), *words]
+            with log.open("ab") as out:
+                process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
+            started.callback(kill, process)
+            return process
 
-        start("apply", str(definition)).wait()
+        def wait(condition: Callable[[], bool], *needed: subprocess.Popen[bytes]) -> None:
+            until = time.monotonic() + PATIENCE_S
+            while not condition():
+                if time.monotonic() > until or any(process.poll() is not None for process in needed):
+                    raise SystemExit(f"It did not come to a takeover:\n{log.read_text(encoding='utf-8')}")
+                time.sleep(0.02)
+
+        if start("apply", str(definition)).wait(PATIENCE_S):
+            raise SystemExit(log.read_text(encoding="utf-8"))
         table = store.table("orders")
         owner = start("refresh", "orders")
-        while store.state(table.id).phase is Phase.NORMAL:
-            time.sleep(0.05)  # until it has the table
-        waiting = start("refresh", "orders", "--wait", "120")
-        while not store.waiters(table.id):
-            time.sleep(0.05)  # until it stands in the queue
+        wait(lambda: store.state(table.id).phase is not Phase.NORMAL, owner)
+        waiting = start("refresh", "orders", "--wait", str(PATIENCE_S))
+        wait(lambda: bool(store.waiters(table.id)), owner, waiting)
         epoch = store.state(table.id).epoch
-        os.killpg(owner.pid, signal.SIGKILL)
+        kill(owner)
         died = time.monotonic()
-        owner.wait()
-        while store.state(table.id).epoch == epoch:
-            time.sleep(0.02)
+        if store.state(table.id).phase is Phase.NORMAL:
+            raise SystemExit("The owner had ended before it was killed.")
+        wait(lambda: store.state(table.id).epoch != epoch, waiting)
         seconds = time.monotonic() - died
-        waiting.wait()
-        engine.dispose()
-        if waiting.returncode:
-            raise SystemExit(f"The one that took over failed:\n{(Path(home) / 'log').read_text(encoding='utf-8')}")
+        if waiting.wait(PATIENCE_S):
+            raise SystemExit(f"The one that took over failed:\n{log.read_text(encoding='utf-8')}")
         return seconds
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process with its children at once, if it has not ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def main() -> None:
@@ -112,12 +129,13 @@ def main() -> None:
     arguments = parser.parse_args()
     with running_server() as server:
         race(server.new_database(), arguments.processes, arguments.rounds)
-        connect = ConnectServer(Path(tempfile.mkdtemp(prefix="amv-connect-")))
-        try:
-            connect.wait()
-            seconds = [take_over(server.new_database(), connect.url) for _ in range(arguments.takeovers)]
-        finally:
-            connect.kill()
+        with tempfile.TemporaryDirectory(prefix="amv-connect-", ignore_cleanup_errors=True) as home:
+            connect = ConnectServer(Path(home))
+            try:
+                connect.wait()
+                seconds = [take_over(server.new_database(), connect.url) for _ in range(arguments.takeovers)]
+            finally:
+                connect.kill()
     if seconds:
         print(f"a dead owner is followed after {max(seconds):.1f} s at most, with a lease of {LEASE_S} s")
 

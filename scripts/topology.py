@@ -12,6 +12,7 @@ image by .venv. Its health checks need curl, and seconds each, so the same is as
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -22,8 +23,8 @@ import subprocess  # nosec B404  # to run the services, without a shell but the 
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +34,7 @@ import psutil
 import psycopg
 import pyspark
 import yaml
+from dotenv import dotenv_values
 
 from scripts.demo_flights import shipped_flights, write_months
 from scripts.postgres_programs import PostgresMissingError, account, as_account, own, program
@@ -41,6 +43,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 HEALTHY_S = 300  # half a minute on a machine with nothing else to do
 GRACE_S = 10  # for what is told to end
+
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy reaches this machine's loopback
 
 # What the compose file calls a server's port, and where nothing else has it.
 _PORTS = (5432, 7077, 8080, 8081, 8082)
@@ -100,12 +104,17 @@ class Topology:
 
         raises : TopologyError, PostgresMissingError; what was started is ended before
         """
-        if self._remembered():
-            dead = [each["name"] for each in self._remembered() if _process(each) is None]
-            if not dead:
-                return str(json.loads(self.place.state.read_text(encoding="utf-8"))["url"])
-            self.say(f"▸ {', '.join(dead)} ended; starting all of it again")
-            self.down()
+        with self._alone():
+            return self._up()
+
+    def _up(self) -> str:
+        found = self._found()
+        if found["processes"]:
+            dead = [each["name"] for each in found["processes"] if _process(each) is None]
+            if found["is_ready"] and not dead:
+                return str(found["url"])
+            self.say(f"▸ {', '.join(dead) or 'some of it'} ended; starting all of it again")
+            self._down()
         self._secrets = read_env(self.place.env_file)
         self._ports = {usual: _port(usual) for usual in _PORTS}
         self._services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))[
@@ -127,8 +136,9 @@ class Topology:
                     self._wait(name, lambda name=name: self._is_healthy(name))
                 started += new
         except BaseException:
-            self.down()
+            self._down()
             raise
+        self._remember(is_ready=True)
         return self.url
 
     @property
@@ -142,21 +152,22 @@ class Topology:
     def _start_postgres(self) -> None:
         """Make a cluster of databases that asks for the password, once, and start it."""
         place, environment = self.place.postgres, self._services["postgres"]["environment"]
-        user, password = environment["POSTGRES_USER"], self._secrets["POSTGRES_PASSWORD"]
-        data = place / "data"
+        user, password = environment["POSTGRES_USER"], self._here("${POSTGRES_PASSWORD:?}")
+        data, partial = place / "data", place / "data.partial"
         if not data.exists():
-            place.mkdir(parents=True, mode=0o700)
+            shutil.rmtree(partial, ignore_errors=True)  # of one that was interrupted
+            place.mkdir(parents=True, mode=0o700, exist_ok=True)
             (secret := place / "password").write_text(password, encoding="utf-8")
             for each in (place, secret):
                 own(each)
             options = ["--username", user, "--pwfile", str(secret), "--auth", "scram-sha-256", "-E", "UTF8"]
-            made = [program("initdb"), "--pgdata", str(data), *options]
+            made = [program("initdb"), "--pgdata", str(partial), *options]
             quietly = {"capture_output": True, "text": True}
             done = subprocess.run(made, check=False, **as_account(), **quietly)  # nosec B603  # our own words alone
             secret.unlink()
             if done.returncode:
-                shutil.rmtree(place)
                 raise TopologyError(f"PostgreSQL's initdb failed: {done.stderr.strip()}")
+            partial.rename(data)
         port = self._ports[5432]
         # No socket in the file system: its path may be too long for one.
         options = [
@@ -175,10 +186,11 @@ class Topology:
         def answers() -> bool:
             try:
                 with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as db:
-                    names = {name for (name,) in db.execute("SELECT datname FROM pg_database")}
-                    if environment["POSTGRES_DB"] not in names:
-                        db.execute(f'CREATE DATABASE "{environment["POSTGRES_DB"]}"'.encode())
-                        db.execute((ROOT / "docker" / "postgres-init.sql").read_bytes())
+                    script = (ROOT / "docker" / "postgres-init.sql").read_text(encoding="utf-8")
+                    there = {name for (name,) in db.execute("SELECT datname FROM pg_database")}
+                    for name in {environment["POSTGRES_DB"], *re.findall(r"^CREATE DATABASE (\w+);$", script, re.M)}:
+                        if name not in there:
+                            db.execute(f'CREATE DATABASE "{name}"'.encode())
             except psycopg.OperationalError as error:
                 if "password authentication failed" in str(error):
                     problem = f"{self.place.env_file} has another password than the databases were made with"
@@ -216,9 +228,7 @@ class Topology:
         self._children.append(process)
         created = psutil.Process(process.pid).create_time()
         self._processes.append({"name": name, "pid": process.pid, "created": created})
-        self.place.state.write_text(
-            json.dumps({"url": self.url, "spark": self.spark_page, "processes": self._processes}, indent=2)
-        )
+        self._remember()
 
     def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
         until = time.monotonic() + HEALTHY_S
@@ -268,6 +278,7 @@ class Topology:
             "AIRFLOW__API__PORT": str(self._ports[8080]),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it would listen on all addresses
+            "NO_PROXY": "127.0.0.1,localhost",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -284,15 +295,19 @@ class Topology:
         text = text.replace("/opt/warehouse", str(self.place.warehouse))
         text = text.replace("/opt/airflow", str(self.place.home / "airflow"))
         # Last, for a secret may look like anything.
-        return re.sub(r"\$\{(\w+)(?::[?-]([^}]*))?\}", self._value, text).replace("$$", "$")
+        return re.sub(r"\$\{(\w+)(?::[?-]([^}]*))?\}|\$\$", self._value, text)
 
     def _value(self, variable: re.Match[str]) -> str:
         name, otherwise = variable.groups()
-        if name in self._secrets:
-            return self._secrets[name]
+        if name is None:
+            return "$"
+        if value := self._secrets.get(name) or os.environ.get(name):
+            return value
         if ":-" in variable.group():
             return str(otherwise)
-        raise TopologyError(f"{self.place.env_file} has no {name}: {otherwise}")
+        raise TopologyError(
+            f"{self.place.env_file} has no {name}, which docker/make-env.sh would write into a new one."
+        )
 
     # -- down ----------------------------------------------------------------------------------------------------------
 
@@ -301,29 +316,53 @@ class Topology:
 
         volumes : remove tables, databases and logs, too
         """
-        running = {each["name"]: process for each in self._remembered() if (process := _process(each)) is not None}
-        postgres = [process for name, process in running.items() if name == "postgres"]
-        _end([process for process in running.values() if process not in postgres], signal.SIGTERM)
-        _end(postgres, signal.SIGINT)
-        for child in self._children:
-            child.wait(GRACE_S)
-        self._children.clear()
-        self.place.state.unlink(missing_ok=True)
+        with self._alone():
+            num_running = self._down()
         if volumes:
             for folder in (self.place.home, self.place.postgres):
                 shutil.rmtree(folder, ignore_errors=True)
-        return len(running)
+        return num_running
 
-    def _remembered(self) -> list[dict[str, Any]]:
+    def _down(self) -> int:
+        found = self._found()["processes"]
+        postgres = [each for each in found if each["name"] == "postgres"]
+        num_running = _end([each for each in found if each not in postgres], signal.SIGTERM)
+        num_running += _end(postgres, signal.SIGINT)
+        for child in self._children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_S)
+        self._children.clear()
+        self.place.state.unlink(missing_ok=True)
+        return num_running
+
+    # -- what is remembered --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one `up` or `down` of this place work at a time."""
+        self.place.home.mkdir(parents=True, exist_ok=True)
+        with (self.place.home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _remember(self, *, is_ready: bool = False) -> None:
+        state = {"url": self.url, "is_ready": is_ready, "processes": self._processes}
+        partial = self.place.state.with_suffix(".partial")
+        partial.write_text(json.dumps(state, indent=2), encoding="utf-8")
+        partial.replace(self.place.state)
+
+    def _found(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.place.state.read_text(encoding="utf-8"))
+            found = dict(json.loads(self.place.state.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            return []
-        return list(found["processes"])
+            return {"processes": [], "is_ready": False}
+        # What was started before this machine was: its pids are others' now.
+        found["processes"] = [each for each in found["processes"] if each["created"] >= psutil.boot_time() - 1]
+        return found
 
 
 def read_env(file: Path) -> dict[str, str]:
-    """Return the variables of an .env file; one that is missing is written with random secrets.
+    """Return the variables of an .env file, those of the environment before them; a missing file is written.
 
     raises : TopologyError
     """
@@ -331,8 +370,8 @@ def read_env(file: Path) -> dict[str, str]:
         bash = shutil.which("bash") or "bash"
         writes = [bash, str(ROOT / "docker" / "make-env.sh"), str(file)]
         subprocess.run(writes, check=True, stdout=subprocess.DEVNULL)  # nosec B603  # our own words alone
-    pairs = (line.partition("=") for line in file.read_text(encoding="utf-8").splitlines() if "=" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs if not name.startswith("#")}
+    found = {name: value or "" for name, value in dotenv_values(file, interpolate=False).items()}
+    return found | {name: os.environ[name] for name in found.keys() & os.environ.keys()}
 
 
 def _port(usual: int) -> int:
@@ -350,7 +389,7 @@ def _port(usual: int) -> int:
 
 def _json(url: str) -> dict[str, Any] | None:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # nosec B310  # our own address
+        with _DIRECTLY.open(url, timeout=5) as answer:
             return dict(json.load(answer))
     except (OSError, ValueError):
         return None
@@ -366,19 +405,35 @@ def _process(entry: Mapping[str, Any]) -> psutil.Process | None:
     return process if is_it else None
 
 
-def _end(processes: Sequence[psutil.Process], how: signal.Signals) -> None:
-    """End processes, and what they leave behind."""
-    everything = list(processes)
-    for process in processes:
+def _end(services: Sequence[Mapping[str, Any]], how: signal.Signals) -> int:
+    """End services and everything in their sessions, also of one that is gone; return how many ran."""
+    running = [process for each in services if (process := _process(each)) is not None]
+    for process in running:
         with suppress(psutil.NoSuchProcess):
-            everything += process.children(recursive=True)
             process.send_signal(how)
-    psutil.wait_procs(processes, timeout=GRACE_S)
-    _, left = psutil.wait_procs(everything, timeout=0.5)
-    for each in left:
+    psutil.wait_procs(running, timeout=GRACE_S)
+    leaders = {each["pid"] for each in services if _is_or_was_ours(each)}
+    left = [process for process in psutil.process_iter() if _session(process.pid) in leaders]
+    for process in left:
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
     psutil.wait_procs(left, timeout=GRACE_S)
+    return len(running)
+
+
+def _is_or_was_ours(entry: Mapping[str, Any]) -> bool:
+    """True unless another process has the pid by now; while a session lives, nobody gets its leader's."""
+    try:
+        return bool(psutil.Process(entry["pid"]).create_time() == entry["created"])
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:  # it has ended
+        return None
 
 
 def main() -> None:
@@ -391,13 +446,20 @@ def main() -> None:
     arguments = parser.parse_args()
     topology = Topology(Place())
     if arguments.command == "down":
-        ended = topology.down(volumes=arguments.volumes)
+        try:
+            ended = topology.down(volumes=arguments.volumes)
+        except PostgresMissingError as error:
+            raise SystemExit(f"✗ {error}") from None
         kept = "" if arguments.volumes else " Tables and databases stay; `make down VOLUMES=1` removes them."
         print(f"{ended} services ended.{kept}")
         return
     files = topology.place.warehouse / "raw" / "flights"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     if not files.exists():
-        write_months(shipped_flights(), files)
+        shutil.rmtree(partial := files.with_name("flights.partial"), ignore_errors=True)
+        write_months(shipped_flights(), partial)
+        partial.rename(files)
     try:
         url = topology.up()
     except (TopologyError, PostgresMissingError) as error:

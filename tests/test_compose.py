@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,15 @@ def test_spark_and_airflow_run_from_one_image_and_share_the_warehouse() -> None:
 
     assert {service["image"] for service in ours.values()} == {"airflow-mv-provider:dev"}
     assert [name for name, service in ours.items() if "warehouse:/opt/warehouse" not in service["volumes"]] == []
+
+
+def test_image_is_given_every_file_that_the_wheel_is_built_from() -> None:
+    copied = set(re.findall(r"^COPY \S+ (.+) \S+$", (ROOT / "docker" / "airflow.Dockerfile").read_text(), re.MULTILINE))
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+
+    wanted = {*targets["wheel"]["packages"], *(path.split("/")[0] for path in targets["wheel"]["force-include"])}
+
+    assert wanted <= {name for names in copied for name in names.split()}
 
 
 def test_image_has_the_versions_of_the_constraints() -> None:

@@ -109,6 +109,7 @@ class MvHook(BaseHook):
                 "AMV_LEASE_S": settings.lease_ms / 1000,
                 "AMV_HANDOVER_S": settings.handover_ms / 1000,
                 "AMV_SPARK_REMOTE": settings.spark_remote,
+                "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
             }
         )
 

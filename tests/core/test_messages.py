@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -51,3 +52,13 @@ def test_a_bound_from_a_form_writes_no_line_either():
     scope = asked_scope([], "a\nINFO - forged\x1b[31m", "b")
 
     assert scope.describe().isprintable()
+
+
+def test_every_code_that_people_see_is_explained():
+    root = Path(__file__).parents[2]
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted(root.glob("docs/*.md")))
+
+    def leaves(kind: type[MvError]) -> list[type[MvError]]:
+        return [leaf for each in kind.__subclasses__() for leaf in (leaves(each) or [each])]
+
+    assert [kind.__name__ for kind in leaves(MvError) if kind.code not in pages] == []

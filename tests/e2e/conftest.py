@@ -142,7 +142,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         server.wait()
         url = topology.up()
         password = read_env(topology.place.env_file)["AIRFLOW_ADMIN_PASSWORD"]
-        with httpx.Client(base_url=url, timeout=60) as client:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             answer = client.post("/auth/token", json={"username": "admin", "password": password})
             client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
             engine = open_engine(topology.environment("airflow-scheduler")["AIRFLOW__MV__SQL_ALCHEMY_CONN"])
@@ -151,8 +151,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             yield stack
             engine.dispose()
     finally:
-        topology.down(volumes=True)
-        server.kill()
+        try:
+            topology.down(volumes=True)
+        finally:
+            server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -168,3 +170,21 @@ def window(stack: Stack) -> Iterator[Any]:
         page.click("button[type=submit]")
         page.wait_for_url(lambda url: "/auth/login" not in url)
         yield context
+
+
+@pytest.fixture(scope="session")
+def filled(stack: Stack) -> Rows:
+    """The rows of the table `sales`, filled by a first run that a REST request has started."""
+    rows = stack.write("sales", sales("1"))
+    stack.succeeds("sales", stack.trigger("sales"))
+    return rows
+
+
+def sales(version: str) -> list[tuple[str, str, str]]:
+    """A year of sales; each month has a row of this version, and misses another one."""
+    return [
+        (month, str(id), version if id == 0 else "as ever")
+        for month in MONTHS
+        for id in range(30)
+        if id != int(version)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import fields
 
 import pytest
 
@@ -150,11 +151,17 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
     monkeypatch.setenv("AIRFLOW__MV__LEASE_S", "7.5")
     monkeypatch.setenv("AIRFLOW__MV__SOURCE_ROOTS", "/a:s3a://b")
+    monkeypatch.setenv("AIRFLOW__MV__HANDOVER_S", "9")
+    monkeypatch.setenv("AIRFLOW__MV__SPARK_REMOTE", "sc://127.0.0.1:1")
+    monkeypatch.setenv("AIRFLOW__MV__S3_SINGLE_DRIVER", "true")
     hook = MvHook(warehouse=str(tmp_path))
 
     variables = hook.environment()
 
-    assert from_environment(environ=variables) == hook.settings()
+    settings = hook.settings()
+    assert from_environment(environ=variables) == settings
+    defaults = {each.name: each.default for each in fields(settings)}
+    assert [name for name, value in defaults.items() if getattr(settings, name) == value] == [], "each is another value"
     assert variables["AMV_LEASE_S"] == "7.5"
 
 
