@@ -44,9 +44,10 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     found = lines(viewer.get(f"{PAGE}/").text)
 
     assert re.fullmatch(r"hourly, repair Merging 2 of 3 never none yet (due|in \d+ \w+)", found["orders"])
-    assert found["lonely"] == "<b>Alone & bold</b> Normal just now published +32 ~1 −5 just now on request"
+    lonely = "<b>Alone & bold</b> Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago) on request"
+    assert re.fullmatch(lonely, found["lonely"])
     assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
-    assert found["broken"] == "Normal never failed MV-ENGINE just now no DAG"
+    assert re.fullmatch(r"Normal never failed MV-ENGINE (just now|.* ago) no DAG", found["broken"])
 
 
 def test_only_a_list_with_a_refresh_under_way_is_looked_at_again(viewer, store):

@@ -40,13 +40,13 @@ def keepers(server: Server) -> Iterator[dict[str, Keeper]]:
     engine.dispose()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: Playwright keeps an event loop running in this thread
 def browser() -> Iterator[Any]:
     with chromium() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def session_of(server: Server, browser: Any) -> Callable[[str], Any]:
     """Give what a browser remembers of somebody of a role who has signed in."""
     return cache(lambda role: signed_in(browser, server, role))

@@ -125,7 +125,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its servers are not to live beside other tests longer than they are needed
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("stack")
     (home / "dags").mkdir()
@@ -157,7 +157,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             server.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: Playwright keeps an event loop running in this thread
 def window(stack: Stack) -> Iterator[Any]:
     """Chromium, with admin signed in by Airflow's own form."""
     password = read_env(stack.topology.place.env_file)["AIRFLOW_ADMIN_PASSWORD"]
@@ -172,7 +172,7 @@ def window(stack: Stack) -> Iterator[Any]:
         yield context
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def filled(stack: Stack) -> Rows:
     """The rows of the table `sales`, filled by a first run that a REST request has started."""
     rows = stack.write("sales", sales("1"))
