@@ -1,3 +1,4 @@
+# ruff: noqa: TID251  a test looks into Airflow's own database, as neither tasks nor triggers can
 """Airflow's real API application with the plugin in it, simple auth manager, and a store of ours that tests fill.
 
 The application, Airflow's database with its DAGs, and the file of our database are made once for this folder; each test
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, event
+from sqlalchemy import Engine, delete, event, update
 
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
@@ -30,23 +31,27 @@ OUR_FILE = HOME / "page.db"
 
 
 @pytest.fixture(scope="session")
-def application() -> Any:
+def dag_ids() -> frozenset[str]:
+    """The DAGs of this folder, in Airflow's database."""
+    migrated()
+    return _register(DAGS / "page_dags.py", DAG_FILE)
+
+
+@pytest.fixture(scope="session")
+def application(dag_ids: frozenset[str]) -> Any:
     """Airflow's API application, as `airflow api-server` makes it."""
     os.environ |= {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__API__HOST": "127.0.0.1",
     }
-    migrated()
-    _register(DAGS / "page_dags.py", DAG_FILE)
-
     from airflow.api_fastapi.app import create_app
 
     return create_app()
 
 
-def _register(file: Path, text: str) -> None:
-    """Bring a DAG file's DAGs into Airflow's database, as the DAG processor does."""
+def _register(file: Path, text: str) -> frozenset[str]:
+    """Bring a DAG file's DAGs into Airflow's database, as the DAG processor does; return their ids."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
@@ -56,6 +61,7 @@ def _register(file: Path, text: str) -> None:
     assert bag.import_errors == {}
     sync_bag_to_db(bag, "dags-folder", None)
     file.unlink()
+    return frozenset(bag.dags)
 
 
 @pytest.fixture(scope="session")
@@ -77,11 +83,16 @@ def store(our_engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def as_role(application: Any, store: Store) -> Callable[[str | None], Any]:
+def as_role(application: Any, store: Store, dag_ids: frozenset[str]) -> Callable[[str | None], Any]:
     """Give a browser in which somebody of a role is signed in, or nobody; it follows no redirect."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
     from starlette.testclient import TestClient
+
+    with create_session() as session:  # others' tests in this process leave theirs in the one database of its Airflow
+        session.execute(update(DagModel).values(is_stale=DagModel.dag_id.not_in(dag_ids)))
 
     def browser(role: str | None) -> Any:
         client = TestClient(application, follow_redirects=False, headers={"sec-fetch-site": "same-origin"})
