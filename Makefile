@@ -63,6 +63,6 @@ bench: $(stamp) ## measure what a refresh costs beside the other ways; about 20 
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind
-	if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
+	-if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
 	rm -rf .venv .demo .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -136,7 +136,8 @@ class Main:
         writer = no_rows(self.spark, schema).write.format("delta").mode("ignore").partitionBy(*partition_by)
         with self._or_created():
             writer.options(userMetadata=self._claim, **features).save(self.location)
-        self.adopt()
+        if self.is_claimed:  # else somebody created it at the same time: with our identity, or a table that is not ours
+            self.adopt()
         found = detail(self.spark, self.location)
         if found is None:
             raise MainUnsupportedError(self.location, "it cannot be created, although no Delta table is there.")
