@@ -34,7 +34,7 @@ from airflow_mv_provider.core.outcome import (
     exit_code,
 )
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import parse_request
+from airflow_mv_provider.core.request import check_note, parse_request
 from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata import migrations
@@ -170,7 +170,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
-@click.option("--note", metavar="TEXT", help="Why, for the history; say it where you set a guard aside.")
+@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
 @refresh_options
 @click.option(
     "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
@@ -180,6 +180,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
 def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
     """Bring a table up to date with its source, or only some of its partitions."""
     request = parse_request(asked)
+    check_note(request)
     with _refresher(settings) as refresher:
         report = refresh_answer(refresher, name, command_line_caller(), request, wait_s=wait_s)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))

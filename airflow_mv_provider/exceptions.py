@@ -275,7 +275,7 @@ class FrozenPartitionError(TerminalError):
 
 class GuardRefusedError(TerminalError):
     code = "MV-GUARD"
-    hint = "If the difference is right, refresh once with `--override` and the guard's name."
+    hint = "If the difference is right, refresh once with `--override` and the guard's name, and say why in `--note`."
 
 
 class StrategyError(TerminalError):

@@ -1,6 +1,6 @@
 """What a refresh costs beside the other ways to keep a table equal to its source; all in one run, as ratios.
 
-    make bench                     the grid at scale 0.1: a quarter of an hour
+    make bench                     the grid at scale 0.1: about 20 minutes
     make bench SCALE=1 RUNS=3      for the record: scale 1, medians of three
 
 Ways: read the source once (the floor), overwrite the table, MERGE everything (dbt's way), MERGE with a change

@@ -25,6 +25,7 @@ _DIGESTS = 0.2  # read the digests and write them again
 _KEYS = 0.1  # look for new keys among main's
 _USUAL_FRACTION = 0.01  # of the rows, that change from one refresh to the next, before any was seen
 _MAX_PAST = 10
+_SMALL_BYTES, _SMALL_ROWS = 2 << 20, 100_000  # of 60,000 rows of lineitem plans are compiled in vain, of 240,000 not
 _WORTH = 2.0  # seconds that overwriting has to save, or exact counts of what changed are better to have
 _MOSTLY = 1 / 3  # of main's rows have to change, or overwriting them all writes mostly what is there already
 
@@ -100,6 +101,15 @@ def expected_changes(num_rows: int, at_most: int | None, past: Sequence[Past]) -
         return at_most
     fractions = [min(each.num_changes / each.num_rows, 1.0) for each in past[:_MAX_PAST] if each.num_rows]
     return round((statistics.median(fractions) if fractions else _USUAL_FRACTION) * num_rows)
+
+
+def is_small(num_rows: int | None, *num_bytes: int | None) -> bool:
+    """True if running a plan over this little takes less time than compiling it.
+
+    num_rows  : of main, where that is known
+    num_bytes : of each table that is read; None where nobody knows
+    """
+    return (num_rows or 0) <= _SMALL_ROWS and all(each is not None and each <= _SMALL_BYTES for each in num_bytes)
 
 
 def is_worth_replacing(num_rows: int, num_changes: int) -> bool:

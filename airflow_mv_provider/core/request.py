@@ -129,7 +129,7 @@ def check_note(run: Request) -> None:
     """
     if run.overrides and not (run.note or "").strip():
         problem = f"{', '.join(run.overrides)} is to be set aside, and nobody says why."
-        raise DefinitionError("param note", problem, hint="Give the reason in `note`.")
+        raise DefinitionError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
 
 
 def combined(written: Request, run: Request) -> Request:

@@ -19,7 +19,7 @@ import click
 
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, failed
-from airflow_mv_provider.core.request import parse_request
+from airflow_mv_provider.core.request import check_note, parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text import error_text, refresh_text
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: str | None, **asked: Any) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
-    report = _report(name, asked if request is None else _object(request), _object(caller), wait_s)
+    is_typed = request is None  # by a person: whoever submits a request has asked for the reason, or wrote it in a DAG
+    report = _report(name, asked if request is None else _object(request), _object(caller), wait_s, is_typed=is_typed)
     click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
     if report.error and not as_json:
         click.echo(error_text(report.error), err=True)
@@ -73,10 +74,14 @@ def _caller(given: Mapping[str, Any], *, is_submitted: bool) -> Caller:
     return replace(own, **{name: given[name] for name in names if isinstance(given.get(name), str)})
 
 
-def _report(name: str, asked: Mapping[str, Any], who: Mapping[str, Any], wait_s: float) -> RefreshReport:
+def _report(
+    name: str, asked: Mapping[str, Any], who: Mapping[str, Any], wait_s: float, *, is_typed: bool
+) -> RefreshReport:
     secrets: tuple[str, ...] = ()
     try:
         request = parse_request(asked)
+        if is_typed:
+            check_note(request)
         settings = from_environment()
         secrets = secrets_of(settings)
         store = open_store(settings)

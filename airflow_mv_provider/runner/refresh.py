@@ -75,7 +75,7 @@ from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import TableSource, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.session import isolated, open_session
+from airflow_mv_provider.spark.session import isolated, open_session, suited
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +301,7 @@ class Refresher:
             ) as lease:
                 source = self.source_of(table, refresh.definition)
                 work = Work(self.store, self.spark, table, refresh, own, source, lease)
-                with closing(Attempt(work, self.watch)) as attempt:
+                with suited(self.spark, is_small=work.is_small()), closing(Attempt(work, self.watch)) as attempt:
                     yield attempt
         finally:
             if tag in self.spark.getTags():  # a takeover inside this attempt has removed it; Connect insists on it

@@ -7,11 +7,12 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core import schema
+from airflow_mv_provider.core import cost, schema
 from airflow_mv_provider.core.evolution import Evolution, evolved
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.sources.reader import TableSource
@@ -73,6 +74,16 @@ class Work:
         source = schema.columns_of(self.whole_source.schema.jsonValue())
         fixed = (*self.definition.key, *self.definition.partition_by)
         return evolved(self.table.name, source, main, self.definition.schema_policy, fixed)
+
+    def is_small(self) -> bool:
+        """True if the source and main are small; False also where it cannot be told now."""
+        published = self.store.state(self.table.id).published_digests
+        num_rows = published.num_rows if published else None
+        try:
+            main = delta.detail(self.spark, self.table.location)
+            return cost.is_small(num_rows, self.source.num_bytes(self.refresh.frontier), main.num_bytes if main else 0)
+        except MvError:
+            return False
 
     def current(self) -> RefreshRecord:
         """Return the refresh as the database has it now."""

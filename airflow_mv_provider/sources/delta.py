@@ -83,6 +83,11 @@ class DeltaReader:
         signed = rows.withColumn(diff.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, diff.SIGN)
 
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """Return the size of its newest version, which is about that of any; see `SourceReader`."""
+        found = delta.detail(self._spark, self._location)
+        return found.num_bytes if found else None
+
     def verify(self, frontier: Frontier) -> None:
         """Confirm that the table was not replaced by another; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)

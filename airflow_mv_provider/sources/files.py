@@ -124,6 +124,11 @@ class FilesReader:
             self._checked = frontier
         return paths
 
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """Return the size of the pinned files; see `SourceReader`."""
+        assert isinstance(frontier, FilesFrontier)
+        return sum(file.num_bytes for file in frontier.files)
+
     def verify(self, frontier: Frontier) -> None:
         """List the pinned files again; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)

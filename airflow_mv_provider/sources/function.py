@@ -42,6 +42,9 @@ class FunctionReader:
     def changes(self, since: Frontier, until: Frontier) -> None:
         """Nothing is known; see `SourceReader`."""
 
+    def num_bytes(self, _frontier: Frontier) -> None:
+        """Only its code knows; see `SourceReader`."""
+
     def verify(self, frontier: Frontier) -> None:
         """Nothing was promised; see `SourceReader`."""
 

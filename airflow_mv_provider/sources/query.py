@@ -58,6 +58,9 @@ class QueryReader:
         is_none = all(each is not None and each.is_none for each in found)
         return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
 
+    def num_bytes(self, _frontier: Frontier) -> None:
+        """Nobody knows what a query makes of its inputs; see `SourceReader`."""
+
     def verify(self, frontier: Frontier) -> None:
         """Confirm that no input was replaced by another table; see `SourceReader`."""
         for name, at in self._pins(frontier).items():

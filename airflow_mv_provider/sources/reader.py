@@ -50,6 +50,9 @@ class SourceReader(Protocol):
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Say what it tells of the time between two of its frontiers, without reading a row; None, if nothing."""
 
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """Return about how many bytes there are to read; None where nobody knows, or it is gone."""
+
     def verify(self, frontier: Frontier) -> None:
         """Confirm that what was read was `frontier`.
 
@@ -72,6 +75,10 @@ class TableSource:
     def probe(self) -> Frontier:
         """See `SourceReader`."""
         return self.reader.probe()
+
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """See `SourceReader`."""
+        return self.reader.num_bytes(frontier)
 
     def verify(self, frontier: Frontier) -> None:
         """See `SourceReader`."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -35,6 +37,12 @@ _CONFS = {
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
     "spark.sql.adaptive.enabled": "true",
+}
+
+_FOR_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
 }
 
 _CONNECT_PORT = 15002
@@ -169,6 +177,30 @@ def settle(session: SparkSession) -> None:
     """Set what every refresh relies on; again, after somebody else's code had the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
+
+
+@contextmanager
+def suited(session: SparkSession, *, is_small: bool) -> Iterator[None]:
+    """Let a session run small plans as they are, instead of compiling each of them first.
+
+    source : benchmarks/refresh.py, of a table of 1,000 rows: 3.9 s instead of 5.5 s
+    """
+    before = {name: session.conf.get(name, None) for name in _FOR_SMALL} if is_small else {}
+    for name in before:
+        session.conf.set(name, _FOR_SMALL[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            _restore(session, name, value)
+
+
+def _restore(session: SparkSession, name: str, value: str | None) -> None:
+    with suppress(PySparkException, Py4JError):  # a session whose server is gone has nothing to restore
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
 
 
 def _log_settings() -> str:

@@ -108,9 +108,12 @@ def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
     orders("SELECT id, id % 4 AS p, concat('v', id) AS v FROM range(10)")
 
     refused, read_aloud = amv("refresh", "orders", "--json"), amv("refresh", "orders")
-    allowed = amv("refresh", "orders", "--override", "max_deleted_fraction", "--json")
+    anyway = ("refresh", "orders", "--override", "max_deleted_fraction", "--json")
+    unsaid, allowed = amv(*anyway), amv(*anyway, "--note", "they closed the shop")
 
-    assert (refused.code, read_aloud.code, allowed.code) == (1, 1, 0)
+    assert (refused.code, read_aloud.code, unsaid.code, allowed.code) == (1, 1, 1, 0)
+    assert unsaid.document["error"]["code"] == "MV-DEFINITION"
+    assert "nobody says why" in unsaid.document["error"]["message"]
     assert refused.document["outcome"] == "refused"
     assert refused.document["refresh_id"]
     assert refused.document["started_at"]

@@ -89,3 +89,17 @@ def test_where_every_bucket_differs_every_row_may():
 )
 def test_main_may_be_overwritten_where_most_of_it_changes(num_rows, num_changes, expected):
     assert cost.is_worth_replacing(num_rows, num_changes) is expected
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_bytes", "expected"),
+    [
+        (None, (0, 0), True),
+        (100_000, (2 << 20, 2 << 20), True),
+        (100_001, (1, 1), False),  # they only compress well
+        (10, (1, (2 << 20) + 1), False),
+        (10, (None, 1), False),
+    ],
+)
+def test_small_is_what_is_known_to_be_small(num_rows, num_bytes, expected):
+    assert cost.is_small(num_rows, *num_bytes) is expected

@@ -1,4 +1,4 @@
-"""The embedded session: one per process, whichever thread asks, and one line when it cannot start."""
+"""The embedded session: one per process, whichever thread asks; one line if it does not start; other confs if small."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from airflow_mv_provider.core.source import DeltaSource, Query
+from airflow_mv_provider.exceptions import DuplicateKeyError
+from tests import small_tables
+
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -38,3 +44,26 @@ def test_what_keeps_spark_from_starting_is_said_in_one_line(variable, value, say
     assert done.returncode == 1
     assert says in done.stderr.splitlines()[-1]
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "during"),
+    [
+        (DeltaSource("raw/orders"), "1"),
+        (Query("SELECT * FROM o", inputs={"o": "raw/orders"}), small_tables.CONFS[PARTITIONS]),  # of what, nobody knows
+    ],
+    ids=["small", "unknown"],
+)
+def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it_was(lake, source, during):
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
+    lake.apply(source=source)
+    seen = set()
+    refresher = lake.refresher(watch=lambda _: seen.add(refresher.spark.conf.get(PARTITIONS)))
+
+    refresher.refresh("orders", lake.caller())
+    lake.write("SELECT id DIV 2 AS id, id % 2 AS p, 'a' AS v FROM range(10)")
+    with pytest.raises(DuplicateKeyError):
+        refresher.refresh("orders", lake.caller())
+
+    assert seen == {during}
+    assert refresher.spark.conf.get(PARTITIONS) == small_tables.CONFS[PARTITIONS]
