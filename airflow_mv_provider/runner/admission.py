@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
@@ -31,6 +32,7 @@ from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, Refr
 from airflow_mv_provider.runner.choice import look
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.session import suited
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -115,8 +117,10 @@ def _start_new(
     runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> Begun | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-    table, found = runner.identified(table)
-    seen = look(runner, table, state, request, found)
+    published = state.published_digests  # of a few rows few files are listed in the logs that are read here
+    with suited(runner.spark, is_small=published is not None and cost.is_small(published.num_rows)):
+        table, found = runner.identified(table)
+        seen = look(runner, table, state, request, found)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
