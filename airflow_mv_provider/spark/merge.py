@@ -52,9 +52,10 @@ def publish(
     touched = [part.partition for part in parts if part.counts.changes]
     is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
     keys = None
-    if is_large and not has_null_keys and sum(chunk.num_rows for chunk in chunks) <= bitmap.MAX_KEYS:
+    num_keys = sum(chunk.num_rows for chunk in chunks)
+    if is_large and not has_null_keys and num_keys <= bitmap.MAX_KEYS:
         with translated(layout.table.name):
-            keys = bitmap.bitmap_of(merged, layout.table.key)
+            keys = bitmap.bitmap_of(merged, layout.table.key, num_keys)
     sql = merge_sql(main.location, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
     try:
         with main.transaction(note):
@@ -64,7 +65,13 @@ def publish(
 
 
 def merge_sql(
-    location: str, view: str, layout: Layout, touched: Sequence[str], *, has_null_keys: bool, keys: bytes | None = None
+    location: str,
+    view: str,
+    layout: Layout,
+    touched: Sequence[str],
+    *,
+    has_null_keys: bool,
+    keys: Sequence[int] | None = None,
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
 
