@@ -38,7 +38,7 @@ from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
-from airflow_mv_provider.spark.session import local_session
+from airflow_mv_provider.spark.session import is_remote, local_session, open_session
 from benchmarks.data import CASES, TABLES, Table, rows, statements
 
 WAYS = ("read", "overwrite", "merge", "merge_if", "refresh")
@@ -109,6 +109,7 @@ class Bench:
     setting: Setting
     scale: float
     spark: Any
+    ways: Sequence[str] = WAYS
     protocol_seconds: float = 0.0
     table: Table = field(init=False)
 
@@ -134,7 +135,7 @@ class Bench:
             )
         )
         partitioned = f"PARTITIONED BY ({self._partition_by[0]})" if self._partition_by else ""
-        for way in ("overwrite", "merge", "merge_if"):
+        for way in {"overwrite", "merge", "merge_if"} & set(self.ways):
             self.sql(
                 f"CREATE TABLE {{t}} USING delta {partitioned} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') "
                 f"AS SELECT * FROM {self.at('raw/source')}",
@@ -227,19 +228,21 @@ class Bench:
 
 
 class Memory:
-    """The most memory that this process's JVM has held since `reset`; heap and all else."""
+    """The most memory that this process's JVM has held since `reset`, heap and all else; 0 of a server's."""
 
     def __init__(self, spark: Any) -> None:
-        self._proc = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}")
+        pid = 0 if is_remote(spark) else spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._proc = Path(f"/proc/{pid}")
 
     def reset(self) -> None:
         with suppress(OSError):
             (self._proc / "clear_refs").write_text("5")
 
     def peak_mb(self) -> int:
-        for line in (self._proc / "status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) // 1024
+        with suppress(OSError):
+            for line in (self._proc / "status").read_text().splitlines():
+                if line.startswith("VmHWM"):
+                    return int(line.split()[1]) // 1024
         return 0
 
 
@@ -260,7 +263,7 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
     for number in range(runs):
         for statement in statements(bench.table, case, number):
             bench.sql(statement, "raw/source")
-        before = {way: bench.version(way) for way in WAYS[1:]}
+        before = {way: bench.version(way) for way in WAYS[1:] if way in ways}
         for way in ways:
             work: Callable[[], Any] = (lambda: bench.refresh(request)) if way == "refresh" else getattr(bench, way)
             memory.reset()
@@ -316,12 +319,14 @@ def main() -> None:
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--way", action="append", choices=WAYS, help="measure only this way beside the refresh")
+    parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
     parser.add_argument("--out", type=Path, help="write all figures there, as JSON, and a plot beside it")
     options = parser.parse_args()
     os.environ.setdefault("AMV_SPARK_MASTER", "local[2]")
     os.environ.setdefault("AMV_DRIVER_MEMORY", "8g")
-    print(f"TPC-H at scale {options.scale:g}, medians of {options.runs}, {os.environ['AMV_SPARK_MASTER']}")
-    spark = local_session("bench")
+    where = options.remote or os.environ["AMV_SPARK_MASTER"]
+    print(f"TPC-H at scale {options.scale:g}, medians of {options.runs}, {where}")
+    spark = open_session(options.remote) if options.remote else local_session("bench")
     memory, found = Memory(spark), list[Measured]()
     ways = [way for way in WAYS if way == "refresh" or options.way is None or way in options.way]
     for setting, cases in GRID:
@@ -336,7 +341,7 @@ def main() -> None:
             continue
         root = Path(tempfile.mkdtemp(prefix="amv-bench-"))
         try:
-            bench = Bench(root, setting, options.scale, spark)
+            bench = Bench(root, setting, options.scale, spark, ways)
             for way in ("read", "overwrite", "merge", "merge_if"):
                 if way in ways:
                     getattr(bench, way)()  # every way warm before the first is timed

@@ -4,9 +4,8 @@
     python scripts/topology.py down            ends it by pid; tables and databases stay
     python scripts/topology.py down --volumes  removes those, too
 
-Services, commands, environment, secrets and order are the compose file's own. Only what a container would give them is
-replaced: host names by 127.0.0.1, ports by free ones where the usual ones are taken, /opt by folders of .up, and the
-image by .venv. Its health checks need curl, and seconds each, so the same is asked from here.
+Services, commands, environment, secrets and order are the compose file's own, as `native_compose` reads them. Its
+health checks need curl, and seconds each, so the same is asked from here.
 """
 
 from __future__ import annotations
@@ -14,78 +13,29 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-import os
 import re
 import shutil
 import signal
-import socket
 import subprocess  # nosec B404  # to run the services, without a shell but the one that the compose file asks for
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
-import pyspark
-import yaml
-from dotenv import dotenv_values
 
 from scripts.demo_flights import shipped_flights, write_months
-from scripts.postgres_programs import PostgresMissingError, account, as_account, own, program
+from scripts.native_compose import ROOT, Compose, Place, TopologyError, read_env
+from scripts.postgres_programs import PostgresMissingError, as_account, own, program
+from scripts.processes import GRACE_S, end, process_of
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
 HEALTHY_S = 300  # half a minute on a machine with nothing else to do
-GRACE_S = 10  # for what is told to end
 
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy reaches this machine's loopback
-
-# What the compose file calls a server's port, and where nothing else has it.
-_PORTS = (5432, 7077, 8080, 8081, 8082)
-_HOSTS = ("airflow-api-server", "spark-master", "postgres")
-
-
-class TopologyError(Exception):
-    """What did not come up, and where to read on."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one topology lives.
-
-    home     : logs, tables, Airflow's home and the list of processes
-    dags     : Airflow's DAG folder
-    env_file : the secrets, as docker compose reads them
-    """
-
-    home: Path = ROOT / ".up"
-    dags: Path = ROOT / "dags"
-    env_file: Path = ROOT / ".env"
-
-    @property
-    def state(self) -> Path:
-        return self.home / "state.json"
-
-    @property
-    def warehouse(self) -> Path:
-        return self.home / "warehouse"
-
-    @property
-    def postgres(self) -> Path:
-        """PostgreSQL's data: as root its own user owns it, who may not reach the checkout."""
-        owner = account()
-        if owner is None:
-            return self.home / "postgres"
-        return Path(owner.pw_dir) / f"airflow-mv-{sha256(str(self.home).encode()).hexdigest()[:12]}"
-
-    def log(self, name: str) -> Path:
-        return self.home / "logs" / f"{name}.log"
 
 
 @dataclass
@@ -110,16 +60,12 @@ class Topology:
     def _up(self) -> str:
         found = self._found()
         if found["processes"]:
-            dead = [each["name"] for each in found["processes"] if _process(each) is None]
+            dead = [each["name"] for each in found["processes"] if process_of(each) is None]
             if found["is_ready"] and not dead:
                 return str(found["url"])
             self.say(f"▸ {', '.join(dead) or 'some of it'} ended; starting all of it again")
             self._down()
-        self._secrets = read_env(self.place.env_file)
-        self._ports = {usual: _port(usual) for usual in _PORTS}
-        self._services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))[
-            "services"
-        ]
+        self._compose = Compose(self.place, self.more)
         self._processes: list[dict[str, Any]] = []
         for folder in ("logs", "airflow/auth", "warehouse", "spark"):
             (self.place.home / folder).mkdir(parents=True, exist_ok=True)
@@ -128,10 +74,12 @@ class Topology:
             self._run_once("airflow-init")
             started: list[str] = []
             for group in (("spark-master", "airflow-api-server"), None):
-                names = group or [name for name in self._services if name.startswith(("airflow-", "spark-"))]
+                names = group or [name for name in self._compose.services if name.startswith(("airflow-", "spark-"))]
                 new = [name for name in names if name not in {"airflow-init", *started}]
                 for name in new:
-                    self._start(name, self._command(name), env=self.environment(name), cwd=self.place.home)
+                    self._start(
+                        name, self._compose.command(name), env=self._compose.environment(name), cwd=self.place.home
+                    )
                 for name in new:
                     self._wait(name, lambda name=name: self._is_healthy(name))
                 started += new
@@ -143,16 +91,17 @@ class Topology:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._ports[8080]}"
+        """Airflow's address, once it is up."""
+        return self._compose.url
 
-    @property
-    def spark_page(self) -> str:
-        return f"http://127.0.0.1:{self._ports[8081]}"
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the environment of a service."""
+        return self._compose.environment(name)
 
     def _start_postgres(self) -> None:
         """Make a cluster of databases that asks for the password, once, and start it."""
-        place, environment = self.place.postgres, self._services["postgres"]["environment"]
-        user, password = environment["POSTGRES_USER"], self._here("${POSTGRES_PASSWORD:?}")
+        place, environment = self.place.postgres, self._compose.services["postgres"]["environment"]
+        user, password = environment["POSTGRES_USER"], self._compose.here("${POSTGRES_PASSWORD:?}")
         data, partial = place / "data", place / "data.partial"
         if not data.exists():
             shutil.rmtree(partial, ignore_errors=True)  # of one that was interrupted
@@ -168,7 +117,7 @@ class Topology:
             if done.returncode:
                 raise TopologyError(f"PostgreSQL's initdb failed: {done.stderr.strip()}")
             partial.rename(data)
-        port = self._ports[5432]
+        port = self._compose.ports[5432]
         # No socket in the file system: its path may be too long for one.
         options = [
             "-D",
@@ -203,8 +152,8 @@ class Topology:
     def _run_once(self, name: str) -> None:
         with self.place.log(name).open("ab") as log:
             done = subprocess.run(  # nosec B603  # the compose file's own command
-                self._command(name),
-                env=self.environment(name),
+                self._compose.command(name),
+                env=self._compose.environment(name),
                 cwd=self.place.home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -234,7 +183,7 @@ class Topology:
         until = time.monotonic() + HEALTHY_S
         [entry] = [each for each in self._processes if each["name"] == name]
         while not is_healthy():
-            if _process(entry) is None:
+            if process_of(entry) is None:
                 raise TopologyError(f"{name} ended: {self._last_words(name)}")
             if time.monotonic() > until:
                 raise TopologyError(f"{name} is not healthy after {HEALTHY_S} s: {self._last_words(name)}")
@@ -244,7 +193,7 @@ class Topology:
     def _is_healthy(self, name: str) -> bool:
         """Ask what the compose file's health checks ask: Airflow's heartbeats, and Spark's master for its workers."""
         if name.startswith("spark-"):
-            cluster = _json(f"{self.spark_page}/json/")
+            cluster = _json(f"{self._compose.spark_page}/json/")
             return cluster is not None and (name == "spark-master" or cluster["aliveworkers"] > 0)
         health = _json(f"{self.url}/api/v2/monitor/health")
         if health is None or name == "airflow-api-server":
@@ -255,59 +204,6 @@ class Topology:
         log = self.place.log(name)
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
         return f"{lines[-1] if lines else 'it said nothing'} (whole output: {log})"
-
-    # -- from the compose file to this machine -------------------------------------------------------------------------
-
-    def _command(self, name: str) -> list[str]:
-        command = self._services[name]["command"]
-        if isinstance(command, str):  # the image's entrypoint gives it to Airflow
-            # Logs lie in one folder, so nobody needs the servers that would listen on all addresses to show them.
-            serves_logs = command in ("scheduler", "triggerer")
-            return [str(BIN / "airflow"), command, *(["--skip-serve-logs"] if serves_logs else [])]
-        return [self._here(word) for word in command]
-
-    def environment(self, name: str) -> dict[str, str]:
-        """Return the service's environment on top of ours, without what ours says to Airflow and to this provider."""
-        ours = {each: value for each, value in os.environ.items() if not each.startswith(("AIRFLOW", "AMV_", "SPARK_"))}
-        theirs = {key: self._here(str(value)) for key, value in self._services[name].get("environment", {}).items()}
-        native = {
-            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-            "AIRFLOW_HOME": str(self.place.home / "airflow"),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(self.place.dags),
-            "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW__API__PORT": str(self._ports[8080]),
-            "AIRFLOW__API__BASE_URL": self.url,
-            "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it would listen on all addresses
-            "NO_PROXY": "127.0.0.1,localhost",
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_WORKER_DIR": str(self.place.home / "spark"),
-        }
-        return ours | theirs | native | dict(self.more)
-
-    def _here(self, text: str) -> str:
-        """Say what the compose file says of containers of this machine."""
-        for host in _HOSTS:
-            text = re.sub(rf"(?<![\w-]){host}(?![\w-])", "127.0.0.1", text)
-        for usual, here in self._ports.items():
-            text = re.sub(rf"(?<!\d){usual}(?!\d)", str(here), text)
-        text = text.replace("/opt/warehouse", str(self.place.warehouse))
-        text = text.replace("/opt/airflow", str(self.place.home / "airflow"))
-        # Last, for a secret may look like anything.
-        return re.sub(r"\$\{(\w+)(?::[?-]([^}]*))?\}|\$\$", self._value, text)
-
-    def _value(self, variable: re.Match[str]) -> str:
-        name, otherwise = variable.groups()
-        if name is None:
-            return "$"
-        if value := self._secrets.get(name) or os.environ.get(name):
-            return value
-        if ":-" in variable.group():
-            return str(otherwise)
-        raise TopologyError(
-            f"{self.place.env_file} has no {name}, which docker/make-env.sh would write into a new one."
-        )
 
     # -- down ----------------------------------------------------------------------------------------------------------
 
@@ -326,8 +222,8 @@ class Topology:
     def _down(self) -> int:
         found = self._found()["processes"]
         postgres = [each for each in found if each["name"] == "postgres"]
-        num_running = _end([each for each in found if each not in postgres], signal.SIGTERM)
-        num_running += _end(postgres, signal.SIGINT)
+        num_running = end([each for each in found if each not in postgres], signal.SIGTERM)
+        num_running += end(postgres, signal.SIGINT)
         for child in self._children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE_S)
@@ -361,78 +257,11 @@ class Topology:
         return found
 
 
-def read_env(file: Path) -> dict[str, str]:
-    """Return the variables of an .env file, those of the environment before them; a missing file is written.
-
-    raises : TopologyError
-    """
-    if not file.exists():
-        bash = shutil.which("bash") or "bash"
-        writes = [bash, str(ROOT / "docker" / "make-env.sh"), str(file)]
-        subprocess.run(writes, check=True, stdout=subprocess.DEVNULL)  # nosec B603  # our own words alone
-    found = {name: value or "" for name, value in dotenv_values(file, interpolate=False).items()}
-    return found | {name: os.environ[name] for name in found.keys() & os.environ.keys()}
-
-
-def _port(usual: int) -> int:
-    """Return the usual port, or one that nobody has."""
-    for port in (usual, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise TopologyError("This machine has no free port on its loopback.")
-
-
 def _json(url: str) -> dict[str, Any] | None:
     try:
         with _DIRECTLY.open(url, timeout=5) as answer:
             return dict(json.load(answer))
     except (OSError, ValueError):
-        return None
-
-
-def _process(entry: Mapping[str, Any]) -> psutil.Process | None:
-    """Return the process of an entry, unless it has ended; its pid may be another's by now."""
-    try:
-        process = psutil.Process(entry["pid"])
-        is_it = process.create_time() == entry["created"] and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return process if is_it else None
-
-
-def _end(services: Sequence[Mapping[str, Any]], how: signal.Signals) -> int:
-    """End services and everything in their sessions, also of one that is gone; return how many ran."""
-    running = [process for each in services if (process := _process(each)) is not None]
-    for process in running:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(how)
-    psutil.wait_procs(running, timeout=GRACE_S)
-    leaders = {each["pid"] for each in services if _is_or_was_ours(each)}
-    left = [process for process in psutil.process_iter() if _session(process.pid) in leaders]
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=GRACE_S)
-    return len(running)
-
-
-def _is_or_was_ours(entry: Mapping[str, Any]) -> bool:
-    """True unless another process has the pid by now; while a session lives, nobody gets its leader's."""
-    try:
-        return bool(psutil.Process(entry["pid"]).create_time() == entry["created"])
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:  # it has ended
         return None
 
 

@@ -22,7 +22,8 @@ import pytest
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.reader import Reader, TableStatus
-from scripts.topology import Place, Topology, read_env
+from scripts.native_compose import Place, read_env
+from scripts.topology import Topology
 from tests.browser.chromium import chromium
 from tests.connect import ConnectServer
 

@@ -1,0 +1,54 @@
+"""Processes that outlive whoever started them: known by pid and time of birth, ended with all that they started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+GRACE_S = 10  # for what is told to end
+
+
+def process_of(entry: Mapping[str, Any]) -> psutil.Process | None:
+    """Return the process of an entry, unless it has ended; its pid may be another's by now."""
+    try:
+        process = psutil.Process(entry["pid"])
+        is_it = process.create_time() == entry["created"] and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if is_it else None
+
+
+def end(services: Sequence[Mapping[str, Any]], how: signal.Signals) -> int:
+    """End services and everything in their sessions, also of one that is gone; return how many ran."""
+    running = [process for each in services if (process := process_of(each)) is not None]
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(how)
+    psutil.wait_procs(running, timeout=GRACE_S)
+    leaders = {each["pid"] for each in services if _is_or_was_ours(each)}
+    left = [process for process in psutil.process_iter() if _session(process.pid) in leaders]
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=GRACE_S)
+    return len(running)
+
+
+def _is_or_was_ours(entry: Mapping[str, Any]) -> bool:
+    """True unless another process has the pid by now; while a session lives, nobody gets its leader's."""
+    try:
+        return bool(psutil.Process(entry["pid"]).create_time() == entry["created"])
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:  # it has ended
+        return None
