@@ -1,7 +1,7 @@
 """Refresh one table on a cluster: what spark-submit runs.
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 spark_apps/refresh_table.py TABLE
-        [--read-only] [--override GUARD] [--json]
+        [--read-only] [--override GUARD --note WHY] [--json]
 
 The metadata database is named by AMV_DATABASE_URL, or by the file in AMV_DATABASE_URL_FILE, in the environment.
 Exit codes: 0 done or nothing to do, 1 a person must act, 75 a retry may succeed, 2 wrong usage.

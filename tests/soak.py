@@ -7,7 +7,7 @@ Every refresh is a real process, a client of a Spark Connect server, with its st
 changes a source, starts a refresh, and lets it be or lets something die: the process by SIGKILL, at a random moment or
 at a durable write; the server; PostgreSQL. Whoever comes next (`amv recover`, or just the next refresh) has to mend it,
 then everything is looked at. At the first violation it says what it found, and exits with code 1. A seed draws a run
-again, up to what a moment hits.
+again, up to what a moment hits. Told to end (SIGTERM), it finishes its round and says what it has found so far.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Soak:
         self._store = Store(self._engine)
         self._rows: dict[str, dict[int, tuple[int, str]]] = {}
         self._next_id = 0
+        self._is_to_stop = False
         self._usual_s = 5.0  # of a refresh that nothing happens to, so that moments fall into all of it
         migrations.migrate(self._engine)
         (directory / "tables.yaml").write_text(TABLES)
@@ -110,12 +111,16 @@ class Soak:
         self._expect(0, "apply", str(directory / "tables.yaml"))
 
     def run(self, refreshes: int) -> None:
-        """Go on until so many refreshes have published."""
-        while self.summary.refreshes < refreshes:
+        """Go on until so many refreshes have published, or `stop` is called: to the end of its round, then."""
+        while self.summary.refreshes < refreshes and not self._is_to_stop:
             self.round()
             if self.summary.refreshes >= 10 * len(self.summary.metadata_rows):
                 self.summary.metadata_rows.append((self.summary.refreshes, sum(self._count().values())))
         self._check_growth()
+
+    def stop(self) -> None:
+        """End after this round, and tell what was found so far; called by a signal's handler."""
+        self._is_to_stop = True
 
     def round(self) -> None:
         """Change a source, refresh it under some fault, and see that it is mended."""
@@ -304,6 +309,7 @@ def main() -> int:
         server = ConnectServer(directory, **{"spark.connect.session.manager.defaultSessionTimeout": "120s"})
         server.wait()
         with soaking(directory, server, postgres, asked.seed) as soak:
+            signal.signal(signal.SIGTERM, lambda *_: soak.stop())
             try:
                 soak.run(asked.refreshes)
             except ViolationError as error:

@@ -103,13 +103,12 @@ def expected_changes(num_rows: int, at_most: int | None, past: Sequence[Past]) -
     return round((statistics.median(fractions) if fractions else _USUAL_FRACTION) * num_rows)
 
 
-def is_small(num_rows: int | None, *num_bytes: int | None) -> bool:
+def is_small(num_rows: int, *num_bytes: int | None) -> bool:
     """True if running a plan over this little takes less time than compiling it.
 
-    num_rows  : of main, where that is known
     num_bytes : of each table that is read; None where nobody knows
     """
-    return (num_rows or 0) <= _SMALL_ROWS and all(each is not None and each <= _SMALL_BYTES for each in num_bytes)
+    return num_rows <= _SMALL_ROWS and all(each is not None and each <= _SMALL_BYTES for each in num_bytes)
 
 
 def is_worth_replacing(num_rows: int, num_changes: int) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
 @refresh_options
 @click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
-@click.option("--note", metavar="TEXT", help="Why, for the history.")
+@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
 @click.option("--request", metavar="JSON", help="What is asked for, as a run's params, instead of by single options.")
 @click.option("--caller", metavar="JSON", help="Who asks: a key that is the same for every try, trigger, user.")
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")

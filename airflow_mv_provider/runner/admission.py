@@ -19,6 +19,7 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.scope import check_scope
+from airflow_mv_provider.core.source import DeltaSource, Files
 from airflow_mv_provider.core.state import (
     Admission,
     Caller,
@@ -117,8 +118,7 @@ def _start_new(
     runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> Begun | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-    published = state.published_digests  # of a few rows few files are listed in the logs that are read here
-    with suited(runner.spark, is_small=published is not None and cost.is_small(published.num_rows)):
+    with suited(runner.spark, is_small=_has_short_logs(table, state)):
         table, found = runner.identified(table)
         seen = look(runner, table, state, request, found)
     refresh = RefreshRecord(
@@ -143,6 +143,12 @@ def _start_new(
     with durable(Write.ACQUIRE):
         own = runner.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=runner.settings.lease_ms)
     return None if own is None else Begun(table, own)
+
+
+def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
+    """True if the logs that are looked at list few files: of a few rows, which a query may have made of many."""
+    published, source = state.published_digests, table.definition.source
+    return published is not None and cost.is_small(published.num_rows) and isinstance(source, DeltaSource | Files)
 
 
 def _turned_away(

@@ -4,8 +4,8 @@ A MERGE that may insert keeps every row of its source, so Spark cannot broadcast
 instead, all columns of it. With the bitmap in its condition only the rows that may match get that far. It is a Bloom
 filter with one hash function, in 64-bit words, which plain SQL reads on any engine without making anything of a row.
 
-Delta writes a MERGE's condition into main's log, so it is as small as the changes are few: five to ten bytes a key, at
-most 400 KB.
+Delta writes a MERGE's condition into main's log, so it is as small as the changes are few: about six bytes a key of a
+hundred keys or more, at most 400 KB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import literal, quoted
 
-_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 20  # one row in sixteen passes, or less
+_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 20  # of up to 65,536 keys one row in sixteen passes, or less
 _WORD = 64
 MAX_KEYS = _MAX_BITS // 8  # beyond, more than one row in eight would pass
 

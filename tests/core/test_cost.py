@@ -94,7 +94,7 @@ def test_main_may_be_overwritten_where_most_of_it_changes(num_rows, num_changes,
 @pytest.mark.parametrize(
     ("num_rows", "num_bytes", "expected"),
     [
-        (None, (0, 0), True),
+        (0, (0, 0), True),
         (100_000, (2 << 20, 2 << 20), True),
         (100_001, (1, 1), False),  # they only compress well
         (10, (1, (2 << 20) + 1), False),

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import DEFAULT, patch
 
 import pytest
 
 from airflow_mv_provider.core.source import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
+from airflow_mv_provider.runner import admission
+from airflow_mv_provider.spark.session import suited
 from tests import small_tables
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -62,8 +65,22 @@ def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it
 
     refresher.refresh("orders", lake.caller())
     lake.write("SELECT id DIV 2 AS id, id % 2 AS p, 'a' AS v FROM range(10)")
-    with pytest.raises(DuplicateKeyError):
+    with patch.object(admission, "look", wraps=admission.look) as look, pytest.raises(DuplicateKeyError):
+        look.side_effect = lambda *_: seen.add(refresher.spark.conf.get(PARTITIONS)) or DEFAULT
         refresher.refresh("orders", lake.caller())
 
     assert seen == {during}
     assert refresher.spark.conf.get(PARTITIONS) == small_tables.CONFS[PARTITIONS]
+
+
+def test_what_was_not_set_is_not_set_afterwards(spark):
+    session, name = spark.newSession(), "spark.sql.codegen.factoryMode"
+    session.conf.unset(name)
+
+    with suited(session, is_small=True):
+        with suited(session, is_small=True):
+            pass
+        within = session.conf.get(name)
+
+    assert within == "NO_CODEGEN"
+    assert session.conf.get(name, None) is None
