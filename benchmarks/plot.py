@@ -22,11 +22,13 @@ def plot(record: Path) -> Path:
     found = json.loads(record.read_text())
     cases = found["cases"]
     figure, axes = plt.subplots(figsize=(9, 0.62 * len(cases) + 1.6), layout="constrained")
-    height = 0.8 / len(COLOURS)
-    for index, (way, colour) in enumerate(COLOURS.items()):
-        places = [row + (index - 2) * height for row, case in enumerate(cases) if way in case["seconds"]]
+    measured = [way for way in COLOURS if any(way in case["seconds"] for case in cases)]
+    height = 0.8 / len(measured)
+    for index, way in enumerate(measured):
+        offset = (index - (len(measured) - 1) / 2) * height
+        places = [row + offset for row, case in enumerate(cases) if way in case["seconds"]]
         widths = [case["seconds"][way] for case in cases if way in case["seconds"]]
-        bars = axes.barh(places, widths, height, color=colour, label=way.replace("_", " "))
+        bars = axes.barh(places, widths, height, color=COLOURS[way], label=way.replace("_", " "))
         if way == "refresh":
             axes.bar_label(bars, fmt="%.1f s", padding=3, fontsize=7)
     axes.set_yticks(range(len(cases)), [f"{case['setting']}: {case['case']}" for case in cases], fontsize=8)
