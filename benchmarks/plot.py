@@ -33,10 +33,9 @@ def plot(record: Path) -> Path:
             axes.bar_label(bars, fmt="%.1f s", padding=3, fontsize=7)
     axes.set_yticks(range(len(cases)), [f"{case['setting']}: {case['case']}" for case in cases], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xscale("log")
     axes.set_xlabel(f"seconds, medians of {found['runs']}, scale {found['scale']:g}")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    axes.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(measured))
     path = record.with_suffix(".svg")
     figure.savefig(path)
     return path
