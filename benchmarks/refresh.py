@@ -31,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider import __version__
+from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.table import Guards, RefreshableTable
@@ -320,10 +321,13 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--way", action="append", choices=WAYS, help="measure only this way beside the refresh")
     parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
+    parser.add_argument("--compiled", action="store_true", help="compile the plans of small tables, too")
     parser.add_argument("--out", type=Path, help="write all figures there, as JSON, and a plot beside it")
     options = parser.parse_args()
     os.environ.setdefault("AMV_SPARK_MASTER", "local[2]")
     os.environ.setdefault("AMV_DRIVER_MEMORY", "8g")
+    if options.compiled:
+        cost._SMALL_ROWS = -1
     where = options.remote or os.environ["AMV_SPARK_MASTER"]
     print(f"TPC-H at scale {options.scale:g}, medians of {options.runs}, {where}")
     spark = open_session(options.remote) if options.remote else local_session("bench")
