@@ -55,6 +55,9 @@ class Comparison:
         raises : SealBrokenError, AdoptionError
         """
         buckets = self.buckets
+        if chunk.slice is not None and buckets.has_large and buckets.differing_in(chunk):
+            self.close()  # slices are runs of small buckets
+            buckets = self.buckets
         path = self._workspace.changes(self._epoch, merge_round, chunk.number)
         with durable(Write.CHANGES):
             found = changes.compare(

@@ -9,6 +9,7 @@ Both give the same seal. Which way main is brought up to date is settled here, w
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost, strategy
@@ -110,19 +111,24 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
     rows = work.source_rows(ground.base)
-    with durable(Write.STAGING):
-        is_coarse_first = strategy.is_summed_coarsely(work.definition, work.refresh.choice)
-        staged = staging.load(rows, layout, (copy, sums), published, is_coarse_first=is_coarse_first)
-    collected = errors.collect()
-    work.source.verify(work.refresh.frontier)
-    seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
-    seal = replace(seal, rejected=collected)
-    main = delta.read(work.spark, work.table.location, ground.base)
-    if work.definition.may_move and (work.is_progressive or not layout.is_whole):
-        staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
-    frozen: tuple[str, ...] = ()
-    if work.definition.frozen_before is not None:
-        frozen = staging.frozen_differences(work.whole_source, main, layout)
+    with ExitStack() as undo:
+        with durable(Write.STAGING):
+            is_coarse_first = strategy.is_summed_coarsely(work.definition, work.refresh.choice)
+            staged = staging.load(rows, layout, (copy, sums), published, is_coarse_first=is_coarse_first)
+        undo.callback(staged.close)
+        collected = errors.collect()
+        work.source.verify(work.refresh.frontier)
+        seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
+        if buckets is not None:
+            undo.callback(buckets.close)
+        seal = replace(seal, rejected=collected)
+        main = delta.read(work.spark, work.table.location, ground.base)
+        if work.definition.may_move and (work.is_progressive or not layout.is_whole):
+            staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
+        frozen: tuple[str, ...] = ()
+        if work.definition.frozen_before is not None:
+            frozen = staging.frozen_differences(work.whole_source, main, layout)
+        undo.pop_all()
     choice, is_replaced = work.refresh.choice, _is_replaced(work, ground, seal, buckets)
     seal = replace(seal, strategy="replace" if is_replaced else "corrections")
     why = problem

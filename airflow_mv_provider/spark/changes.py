@@ -106,11 +106,12 @@ def compare(
     """
     table = layout.table
     sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
-    if chunk.slice is not None:
+    if chunk.slice is not None and chunk.slice.index:  # rows on both sides are counted with the first slice
+        sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
+    members = buckets.differing_in(chunk)
+    if members and chunk.slice is not None:
         buckets = digests.sliced(buckets, table, chunk)
-        if chunk.slice.index:  # rows on both sides are counted with the first slice
-            sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
-    members = [p for name in buckets.members(chunk) if (p := buckets.partitions.get(name)) and p.differing]
+        members = buckets.differing_in(chunk)
     if not members:
         return Changes(None, 0, 0, 0, tuple(_unchanged(p) for p in sealed))
     names = [p.sealed.partition for p in members]

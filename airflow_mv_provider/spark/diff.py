@@ -38,7 +38,7 @@ HASH, OLD_HASH, NEW_HASH, OP, COPIES = "_mv_hash", "_mv_old_hash", "_mv_new_hash
 BUCKET, ROWS, DIGEST, _MIXED, NULL_KEYS = "_mv_bucket", "_mv_rows", "_mv_digest", "_mv_mixed", "_mv_null_keys"
 _KEYS, _MAIN_KEYS = "_mv_keys", "_mv_main_keys"
 MAIN_ROWS, MAIN_DIGEST, _MAIN_MIXED = "_mv_main_rows", "_mv_main_digest", "_mv_main_mixed"
-DIFFERS, KEYS_DIFFER = "_mv_differs", "_mv_keys_differ"
+DIFFERS, KEYS_DIFFER, STANDS_FOR = "_mv_differs", "_mv_keys_differ", "_mv_stands_for"
 SIGN, _NET, _ROW = "_mv_sign", "_mv_net", "_mv_row"
 CHANGE_COLUMNS = (
     schema.Column(OP, "string"),
@@ -119,8 +119,9 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     """Put the digests of both sides beside each other.
 
     desired, main : as `digested` returns them, with the same number of buckets
-    returns       : (*partition_by, *DIGEST_COLUMNS, _mv_main_rows, _mv_main_digest, _mv_differs, _mv_keys_differ);
-                    as many rows with the same xor of keys have the same keys, if main has each once
+    returns       : (*partition_by, *DIGEST_COLUMNS, _mv_main_rows, _mv_main_digest, _mv_differs, _mv_keys_differ,
+                    _mv_stands_for: how many buckets); as many rows with the same xor of keys have the same keys, if
+                    main has each once
     """
     null = F.lit(None).cast("bigint")
     mine = {name: F.col(name) for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)}
@@ -135,7 +136,7 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     beside = reduce(DataFrame.unionAll, sides).groupBy(*place).agg(*(F.max(name).alias(name) for name in names))
     same = {name: F.col(name).eqNullSafe(F.col(main_name)) for name, main_name in pairs.items()}
     differs = ~(same[ROWS] & same[DIGEST] & same[_MIXED])
-    return beside.withColumns({DIFFERS: differs, KEYS_DIFFER: ~(same[ROWS] & same[_KEYS])})
+    return beside.withColumns({DIFFERS: differs, KEYS_DIFFER: ~(same[ROWS] & same[_KEYS]), STANDS_FOR: _one()})
 
 
 def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
@@ -154,17 +155,28 @@ def outside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num
 
     digests, buckets : as `digested` returns them; (*partition_by, _mv_bucket int), of `num_buckets` buckets
     """
-    d, b = digests.alias("d"), F.broadcast(buckets.alias("b"))
-    on = [F.col(f"d.{BUCKET}").bitwiseAND(F.lit(num_buckets - 1)) == F.col(f"b.{BUCKET}")]
-    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
-    return d.join(b, reduce(Column.__and__, on), "left_anti")
+    return _beside_larger(digests, buckets, table, num_buckets, "left_anti")
+
+
+def inside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+    """Return the digests that `outside` does not."""
+    return _beside_larger(digests, buckets, table, num_buckets, "left_semi")
+
+
+def standing_for(beside: DataFrame, num_buckets: int) -> DataFrame:
+    """Return sides that are the same, put beside each other, with one row for so many buckets, or for those with rows.
+
+    beside : as `bucketwise` returns them
+    """
+    most = F.coalesce(F.greatest(ROWS, MAIN_ROWS), F.lit(0).cast("bigint"))
+    return beside.withColumn(STANDS_FOR, F.least(most, F.lit(num_buckets).cast("bigint")))
 
 
 def beside_itself(digests: DataFrame) -> DataFrame:
     """Return what `bucketwise` does for two sides that are the same."""
     pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
     same = {main_name: F.col(name) for name, main_name in pairs.items()}
-    return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False)})
+    return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False), STANDS_FOR: _one()})
 
 
 def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
@@ -298,6 +310,19 @@ def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
 def bucket(table: RefreshableTable, num_buckets: int) -> Column:
     """Return the bucket that a row's key belongs to, from its columns."""
     return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
+
+
+def _beside_larger(
+    digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int, how: str
+) -> DataFrame:
+    d, b = digests.alias("d"), F.broadcast(buckets.alias("b"))
+    on = [F.col(f"d.{BUCKET}").bitwiseAND(F.lit(num_buckets - 1)) == F.col(f"b.{BUCKET}")]
+    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"b.{quoted(p)}")) for p in table.partition_by]
+    return d.join(b, reduce(Column.__and__, on), how)
+
+
+def _one() -> Column:
+    return F.lit(1).cast("bigint")
 
 
 def _summed(digests: DataFrame, table: RefreshableTable) -> DataFrame:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import xor
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -37,6 +40,7 @@ log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
 _COARSE, _COARSE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
+_MAX_NAMED = 200  # partitions that are named in a condition, so that files of others are skipped
 _MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
 
 
@@ -62,6 +66,7 @@ class Buckets:
     num_new_keys : how many these are
     rows_with_other_keys : main's rows in them
     kept      : what Spark keeps in memory, or on disk, until `close`
+    has_large : where the two are the same, one row of `beside` stands for many buckets
     """
 
     beside: DataFrame
@@ -75,6 +80,7 @@ class Buckets:
     main_rows: int
     main_digest: int
     partitions: Mapping[str, BucketCounts]
+    has_large: bool = False
 
     @property
     def sealed(self) -> tuple[SealedPartition, ...]:
@@ -90,6 +96,10 @@ class Buckets:
         if chunk.is_rest:
             return tuple(sorted(name for name, p in self.partitions.items() if not p.sealed.num_rows))
         return chunk.partitions
+
+    def differing_in(self, chunk: Chunk) -> list[BucketCounts]:
+        """Return the partitions of a chunk in which a bucket differs."""
+        return [p for name in self.members(chunk) if (p := self.partitions.get(name)) and p.differing]
 
     @staticmethod
     def is_worth_choosing(members: Iterable[BucketCounts]) -> bool:
@@ -114,11 +124,26 @@ class Buckets:
     def close(self) -> None:
         """Let Spark forget the buckets."""
         for each in self.kept:
-            try:
-                each.unpersist()
-            except PySparkException as error:
-                # Spark Connect looks at a plan anew, and its files may be gone: the session's end frees what it kept.
-                log.debug("Spark could not be told to forget the buckets: %s", error)
+            _forget(each)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeBuckets:
+    """Where rows and what was published differ, by buckets that are few.
+
+    beside           : as `diff.bucketwise` returns it, kept by Spark until `close`
+    num_rows, digest : of the rows
+    """
+
+    beside: DataFrame
+    num_buckets: int
+    num_differing: int
+    num_rows: int
+    digest: int
+
+    def close(self) -> None:
+        """Let Spark forget them."""
+        _forget(self.beside)
 
 
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
@@ -137,35 +162,69 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
     return num_buckets
 
 
-def write_changed(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> str | None:
-    """As `write`, having looked first which large buckets are as published: only the others are summed up finely.
+def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDigests) -> LargeBuckets | None:
+    """Look which large buckets are as published.
 
     rows    : (*group_by, _mv_hash bigint), all of the table's
-    returns : where the digests are: `path`, or those that were published where all rows are still the same; None, and
-              nothing is written, where most differ or what was published is not what was recorded
-    cost    : a scan of the rows without a shuffle of them, and a second one of the rows that may differ
+    returns : for the caller to close; None where most differ, or what was published is not what was recorded
+    cost    : a scan of the rows without a shuffle of them
     raises  : SealBrokenError, when the published digests are gone
     """
-    table, spark = layout.table, rows.sparkSession
-    num_coarse = min(published.num_buckets, _COARSE_IN_PARTITION if table.partition_by else _COARSE)
+    table, most = layout.table, _COARSE_IN_PARTITION if layout.table.partition_by else _COARSE
+    num_buckets = min(published.num_buckets, most)
+    before = read(rows.sparkSession, layout, published.path)
+    sums = (
+        *(F.count(F.lit(1)), F.count_if(diff.DIFFERS), F.sum(diff.ROWS), F.bit_xor(diff.DIGEST)),
+        *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
+    )
+    with translated(table.name), ExitStack() as undo:
+        theirs = diff.coarser(before, table, num_buckets)
+        beside = diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table).persist()
+        undo.callback(_forget, beside)
+        num_all, num_differing, *totals = (value or 0 for value in beside.agg(*sums).collect()[0])
+        if totals[2:] != [published.num_rows, published.digest] or num_differing > _MAX_DIFFERING * num_all:
+            return None
+        undo.pop_all()
+    return LargeBuckets(beside, num_buckets, num_differing, *totals[:2])
+
+
+def write_changed(
+    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: LargeBuckets
+) -> tuple[str, Buckets | None]:
+    """As `write`, but only large buckets that differ are summed up finely; the others are as published.
+
+    rows    : as they were given to `compared_by_large`, whose answer is `large`
+    returns : where the digests are: `path`, or those that were published where all rows are still the same; and the
+              comparison with what was published, for the caller to close, unless hash partitions need small buckets
+    cost    : where something differs, a second scan of the rows, and of both digests
+    raises  : SealBrokenError, when other rows are read now
+    """
+    table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
     before = read(spark, layout, published.path)
-    with translated(table.name):
-        theirs = diff.coarser(before, table, num_coarse)
-        beside = diff.bucketwise(diff.digested(rows, table, num_coarse), theirs, table).persist()
-        try:
-            sums = (F.count(F.lit(1)), F.count_if(diff.DIFFERS), F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST))
-            num_all, num_differing, *recorded = beside.agg(*sums).collect()[0]
-            is_believed = [value or 0 for value in recorded] == [published.num_rows, published.digest]
-            if not is_believed or num_differing > _MAX_DIFFERING * num_all:
-                return None
-            if not num_differing:
-                return published.path
-            differing = beside.where(diff.DIFFERS).select(*_place(table))
-            fine = diff.digested(diff.within(rows, differing, table, num_coarse), table, published.num_buckets)
-            storage.write(diff.outside(before, differing, table, num_coarse).unionByName(fine), path)
-            return path
-        finally:
-            beside.unpersist()
+    with translated(table.name), ExitStack() as undo:
+        beside = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
+        if large.num_differing:
+            members = differing_partitions(large.beside, table, _MAX_NAMED + 1) if table.partition_by else ()
+            if 0 < len(members) <= _MAX_NAMED:
+                rows = rows.where(partitions.is_member(rows, table, members))  # so that files can be skipped
+            differing = large.beside.where(diff.DIFFERS).select(*_place(table))
+            fine = diff.digested(diff.within(rows, differing, table, large.num_buckets), table, num_buckets)
+            storage.write(diff.outside(before, differing, table, large.num_buckets).unionByName(fine), path)
+            mine = diff.inside(read(spark, layout, path), differing, table, large.num_buckets)
+            main = diff.inside(before, differing, table, large.num_buckets)
+            beside = beside.unionByName(diff.bucketwise(mine, main, table))
+        beside = beside.persist()
+        undo.callback(_forget, beside)
+        found = replace(_counted(beside, table, num_buckets, kept=(beside,)), has_large=True)
+        sealed = found.sealed
+        totals = (sum(p.num_rows for p in sealed), reduce(xor, (p.digest for p in sealed), 0))
+        if totals != (large.num_rows, large.digest):
+            raise SealBrokenError(table.name, "the source gave other rows when it was read again.")
+        place = path if large.num_differing else published.path
+        if table.hash_partitions is not None:  # they are runs of small buckets
+            return place, None
+        undo.pop_all()
+    return place, found
 
 
 def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
@@ -250,6 +309,7 @@ def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
     """
     assert chunk.slice is not None
     assert chunk.partitions is not None
+    assert not buckets.has_large  # slices are runs of small buckets
     bucket, num_buckets = F.col(diff.BUCKET), buckets.num_buckets
     is_of_chunk = partitions.is_member(buckets.beside, table, chunk.partitions)
     is_of_slice = partitions.is_in_slice(bucket, chunk.slice, num_buckets)
@@ -262,7 +322,7 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
     sums = (
         *(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS)),
         *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
-        *(F.count(F.lit(1)), F.count_if(differs), F.count_if(diff.KEYS_DIFFER)),
+        *(F.sum(diff.STANDS_FOR), F.count_if(differs), F.count_if(diff.KEYS_DIFFER)),
         *(F.sum(F.when(differs, F.col(diff.ROWS))), F.bit_xor(F.when(differs, F.col(diff.DIGEST)))),
         F.sum(F.when(F.col(diff.KEYS_DIFFER), F.col(diff.MAIN_ROWS))),
     )
@@ -295,6 +355,14 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
         main_digest=whole_main_digest,
         partitions=parts,
     )
+
+
+def _forget(kept: DataFrame) -> None:
+    try:
+        kept.unpersist()
+    except PySparkException as error:
+        # Spark Connect looks at a plan anew, and its files may be gone: the session's end frees what it kept.
+        log.debug("Spark could not be told to forget the buckets: %s", error)
 
 
 def _place(table: RefreshableTable) -> list[Column]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -21,7 +22,7 @@ from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import KeyMovedError, MvError
 from airflow_mv_provider.spark import diff, digests, keys, storage
-from airflow_mv_provider.spark.digests import Buckets
+from airflow_mv_provider.spark.digests import Buckets, LargeBuckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
 from airflow_mv_provider.spark.partitions import in_scope, is_frozen
@@ -34,11 +35,20 @@ _MAX_FROZEN_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt has written: the copy, if there is one, and the digests."""
+    """What one attempt has written: the copy, if there is one, and the digests.
+
+    buckets : the comparison with what was published, if it is known already
+    """
 
     rows: str | None
     digests: str
     num_buckets: int
+    buckets: Buckets | None = None
+
+    def close(self) -> None:
+        """Let Spark forget what it keeps, where nothing is to be sealed."""
+        if self.buckets is not None:
+            self.buckets.close()
 
 
 def load(
@@ -65,11 +75,15 @@ def load(
     hashed = rows.select(*columns(table.group_by), diff.HASH)
     is_large = published is not None and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE
     if published is not None and is_coarse_first and is_large and layout.is_whole:
+        large: LargeBuckets | None = None
         try:
-            if (found := digests.write_changed(hashed, layout, path, published)) is not None:
-                return Staged(copy, found, published.num_buckets)
+            large = digests.compared_by_large(hashed, layout, published)
         except MvError as error:
             log.warning("%s: the digests of the last publish cannot be read: %s", table.name, error)
+        if large is not None:
+            with closing(large):
+                place, buckets = digests.write_changed(hashed, layout, path, published, large)
+            return Staged(copy, place, published.num_buckets, buckets)
     return Staged(copy, path, digests.write(hashed, table, path, published))
 
 
@@ -85,8 +99,10 @@ def seal(
     raises    : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
     """
     mine = digests.read(spark, layout, staged.digests)
-    buckets: Buckets | None = None
-    if published and staged.digests == published.path:
+    buckets = staged.buckets
+    if buckets is not None:
+        pass
+    elif published and staged.digests == published.path:
         buckets = digests.unchanged(spark, layout, published)
     elif published:
         buckets = compared(spark, mine, published, layout)

@@ -464,10 +464,14 @@ def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, coarse)
     assert written(table).isdisjoint(before)
 
 
-@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
-def test_only_large_buckets_that_differ_are_summed_up_finely(lake, coarse, partition_by):
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"partition_by": ["p"]}, {"partition_by": ["p"], "chunk_rows": 4}, {"hash_partitions": 4}],
+    ids=["flat", "partitioned", "sliced", "hash partitions"],
+)
+def test_only_large_buckets_that_differ_are_summed_up_finely(lake, coarse, layout):
     with_feed(lake)
-    lake.apply(partition_by=partition_by, strategy="corrections")
+    lake.apply(strategy="corrections", **layout)
     lake.refresh()
     for _ in range(2):
         lake.refresh(force=True)  # nothing is expected to change then

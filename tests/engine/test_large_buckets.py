@@ -1,0 +1,110 @@
+"""What is seen by large buckets first is what small ones show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.spark import diff, digests
+from airflow_mv_provider.spark.layout import Layout, columns
+from tests.conftest import a_table
+
+pytestmark = pytest.mark.slow
+
+ROWS = "SELECT id, nullif(CAST(id % 5 AS INT), 4) AS p, concat('v', id) AS v FROM range(3000)"
+CHANGES = {
+    "nothing": "SELECT * FROM t",
+    "a few rows": """SELECT id, p, if(id IN (7, 12, 14), 'late', v) AS v FROM t WHERE id <> 27
+                     UNION ALL SELECT 9999, 2, 'new'""",
+    "one partition": "SELECT id, p, if(p = 2, 'late', v) AS v FROM t",
+    "partitions come and go": """SELECT * FROM t WHERE p <=> NULL OR p <> 3
+                                 UNION ALL SELECT id + 5000, 77, v FROM t WHERE id < 20""",
+    "a key without a value": "SELECT * FROM t UNION ALL SELECT NULL, 1, 'lost'",
+    "a key twice": "SELECT * FROM t UNION ALL SELECT * FROM t WHERE id = 11",
+    "only the NULL partition": "SELECT id, p, if(p IS NULL, 'late', v) AS v FROM t",
+}
+
+
+@pytest.fixture
+def published(spark, tmp_path, monkeypatch):
+    """The digests of ROWS, whose large buckets may all differ."""
+    monkeypatch.setattr(digests, "_COARSE", 16)
+    monkeypatch.setattr(digests, "_MAX_DIFFERING", 1.0)
+
+    def build(table):
+        rows = spark.sql(ROWS)
+        layout = Layout(table, schema.columns_of(rows.schema.jsonValue()))
+        path = str(tmp_path / "published")
+        num_buckets = digests.write(_hashed(rows, layout), table, path, None)
+        return layout, PublishedDigests(
+            "r", path, num_buckets, *digests.summed(digests.read(spark, layout, path), table)
+        )
+
+    return build
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, change, partition_by):
+    layout, before = published(a_table(partition_by=partition_by))
+    table = layout.table
+    spark.sql(ROWS).createOrReplaceTempView("t")
+    rows = _hashed(spark.sql(CHANGES[change]), layout)
+    theirs = digests.read(spark, layout, before.path)
+    expected = diff.digested(rows, table, before.num_buckets)
+    small = digests.compared(expected, theirs.persist(), table, before.num_buckets)
+
+    with closing(digests.compared_by_large(rows, layout, before)) as looked:
+        path, large = digests.write_changed(rows, layout, str(tmp_path / "new"), before, looked)
+
+    kept = digests.read(spark, layout, path)
+    assert path == (before.path if change == "nothing" else str(tmp_path / "new"))
+    assert _multiset(kept) == _multiset(expected)
+    assert _multiset(large.differing) == _multiset(small.differing)
+    assert _multiset(large.new_keys) == _multiset(small.new_keys)
+    assert large.partitions == small.partitions
+    assert (large.has_large, small.has_large) == (True, False)
+    alike = {"beside", "differing", "new_keys", "kept", "partitions", "has_large"}
+    same = dict.fromkeys(alike)
+    assert replace(large, **same) == replace(small, **same)
+    large.close()
+    small.close()
+
+
+def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, monkeypatch):
+    layout, before = published(a_table(partition_by=["p"]))
+    monkeypatch.setattr(digests, "_MAX_DIFFERING", 0.5)
+    rows = _hashed(spark.sql(f"SELECT id, p, 'late' AS v FROM ({ROWS})"), layout)
+
+    assert digests.compared_by_large(rows, layout, before) is None
+
+
+def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, published):
+    layout, before = published(a_table(partition_by=["p"]))
+    rows = _hashed(spark.sql(ROWS), layout)
+
+    assert digests.compared_by_large(rows, layout, replace(before, digest=1)) is None
+
+
+def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path, published):
+    layout, before = published(a_table(partition_by=["p"]))
+    first, second = (
+        _hashed(spark.sql(f"SELECT id, p, if(id < {n}, 'late', v) AS v FROM ({ROWS})"), layout) for n in (9, 8)
+    )
+
+    with closing(digests.compared_by_large(first, layout, before)) as looked, pytest.raises(SealBrokenError):
+        digests.write_changed(second, layout, str(tmp_path / "new"), before, looked)
+
+
+def _hashed(rows, layout):
+    return diff.aligned(rows, layout).select(*columns(layout.table.group_by), diff.HASH)
+
+
+def _multiset(rows):
+    return Counter(tuple(row) for row in rows.collect())
