@@ -150,10 +150,9 @@ def _is_replaced(work: Work, ground: Ground, seal: Seal, buckets: Buckets | None
         return not is_adopting  # its keys have to be looked at
     if buckets is None:
         return False  # main has to be read to know
-    differing = sum(part.differing for part in buckets.partitions.values())
     num_buckets = sum(part.buckets for part in buckets.partitions.values())
     num_rows = max(seal.num_rows, buckets.main_rows)
-    return cost.is_worth_replacing(num_rows, cost.scattered(differing, num_buckets, num_rows))
+    return cost.is_worth_replacing(num_rows, cost.scattered(buckets.num_differing, num_buckets, num_rows))
 
 
 def _chunks(work: Work, seal: Seal) -> tuple[Chunk, ...]:

@@ -159,7 +159,7 @@ def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
     """
     held = {name: part.main_rows for name, part in buckets.partitions.items()} if buckets else {}
     sealed = {part.partition: part.num_rows for part in seal.partitions}
-    if buckets and not any(part.differing for part in buckets.partitions.values()):
+    if buckets and not buckets.num_differing:
         return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in seal.partitions))
     parts = tuple(
         PartitionCounts(name, Counts(sealed.get(name, 0), held.get(name, 0), sealed.get(name, 0), 0, held.get(name, 0)))

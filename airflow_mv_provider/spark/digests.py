@@ -83,6 +83,11 @@ class Buckets:
     has_large: bool = False
 
     @property
+    def num_differing(self) -> int:
+        """How many buckets differ."""
+        return sum(part.differing for part in self.partitions.values())
+
+    @property
     def sealed(self) -> tuple[SealedPartition, ...]:
         """The partitions that the desired side has."""
         return tuple(
@@ -127,25 +132,6 @@ class Buckets:
             _forget(each)
 
 
-@dataclass(frozen=True, slots=True)
-class LargeBuckets:
-    """Where rows and what was published differ, by buckets that are few.
-
-    beside           : as `diff.bucketwise` returns it, kept by Spark until `close`
-    num_rows, digest : of the rows
-    """
-
-    beside: DataFrame
-    num_buckets: int
-    num_differing: int
-    num_rows: int
-    digest: int
-
-    def close(self) -> None:
-        """Let Spark forget them."""
-        _forget(self.beside)
-
-
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
     """Sum up `rows` by buckets of keys and commit them at `path`.
 
@@ -162,8 +148,8 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
     return num_buckets
 
 
-def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDigests) -> LargeBuckets | None:
-    """Look which large buckets are as published.
+def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
+    """Compare rows with what was published, by buckets that are few and large.
 
     rows    : (*group_by, _mv_hash bigint), all of the table's
     returns : for the caller to close; None where most differ, or what was published is not what was recorded
@@ -173,58 +159,49 @@ def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDiges
     table, most = layout.table, _COARSE_IN_PARTITION if layout.table.partition_by else _COARSE
     num_buckets = min(published.num_buckets, most)
     before = read(rows.sparkSession, layout, published.path)
-    sums = (
-        *(F.count(F.lit(1)), F.count_if(diff.DIFFERS), F.sum(diff.ROWS), F.bit_xor(diff.DIGEST)),
-        *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
-    )
-    with translated(table.name), ExitStack() as undo:
-        theirs = diff.coarser(before, table, num_buckets)
-        beside = diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table).persist()
-        undo.callback(_forget, beside)
-        num_all, num_differing, *totals = (value or 0 for value in beside.agg(*sums).collect()[0])
-        if totals[2:] != [published.num_rows, published.digest] or num_differing > _MAX_DIFFERING * num_all:
-            return None
-        undo.pop_all()
-    return LargeBuckets(beside, num_buckets, num_differing, *totals[:2])
+    theirs = diff.coarser(before, table, num_buckets)
+    found = _kept(diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table), table, num_buckets)
+    is_believed = (found.main_rows, found.main_digest) == (published.num_rows, published.digest)
+    num_all = sum(part.buckets for part in found.partitions.values())
+    if is_believed and found.num_differing <= _MAX_DIFFERING * num_all:
+        return replace(found, has_large=True)
+    found.close()
+    return None
 
 
 def write_changed(
-    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: LargeBuckets
-) -> tuple[str, Buckets | None]:
+    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
+) -> Buckets | None:
     """As `write`, but only large buckets that differ are summed up finely; the others are as published.
 
     rows    : as they were given to `compared_by_large`, whose answer is `large`
-    returns : where the digests are: `path`, or those that were published where all rows are still the same; and the
-              comparison with what was published, for the caller to close, unless hash partitions need small buckets
-    cost    : where something differs, a second scan of the rows, and of both digests
+    returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
+              of small buckets
+    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; one of both digests
     raises  : SealBrokenError, when other rows are read now
     """
     table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
     before = read(spark, layout, published.path)
-    with translated(table.name), ExitStack() as undo:
-        beside = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
-        if large.num_differing:
-            members = differing_partitions(large.beside, table, _MAX_NAMED + 1) if table.partition_by else ()
-            if 0 < len(members) <= _MAX_NAMED:
-                rows = rows.where(partitions.is_member(rows, table, members))  # so that files can be skipped
-            differing = large.beside.where(diff.DIFFERS).select(*_place(table))
-            fine = diff.digested(diff.within(rows, differing, table, large.num_buckets), table, num_buckets)
-            storage.write(diff.outside(before, differing, table, large.num_buckets).unionByName(fine), path)
-            mine = diff.inside(read(spark, layout, path), differing, table, large.num_buckets)
-            main = diff.inside(before, differing, table, large.num_buckets)
-            beside = beside.unionByName(diff.bucketwise(mine, main, table))
-        beside = beside.persist()
-        undo.callback(_forget, beside)
-        found = replace(_counted(beside, table, num_buckets, kept=(beside,)), has_large=True)
-        sealed = found.sealed
-        totals = (sum(p.num_rows for p in sealed), reduce(xor, (p.digest for p in sealed), 0))
-        if totals != (large.num_rows, large.digest):
-            raise SealBrokenError(table.name, "the source gave other rows when it was read again.")
-        place = path if large.num_differing else published.path
-        if table.hash_partitions is not None:  # they are runs of small buckets
-            return place, None
-        undo.pop_all()
-    return place, found
+    members = [name for name, part in large.partitions.items() if part.differing]
+    with translated(table.name):
+        if table.partition_by and len(members) <= _MAX_NAMED:
+            rows = rows.where(partitions.is_member(rows, table, members))
+        fine = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
+        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(fine), path)
+        after = read(spark, layout, path)
+        mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
+        same = large.beside.where(~F.col(diff.DIFFERS))
+        beside = diff.standing_for(same, num_buckets // large.num_buckets).unionByName(
+            diff.bucketwise(mine, main, table)
+        )
+    found = replace(_kept(beside, table, num_buckets), has_large=True)
+    if _totals(found) != _totals(large):
+        found.close()
+        raise SealBrokenError(table.name, "the source gave other rows when it was read again.")
+    if table.hash_partitions is None:
+        return found
+    found.close()
+    return None
 
 
 def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
@@ -297,9 +274,7 @@ def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_b
 
     cost : one scan of both digest tables
     """
-    with translated(table.name):
-        beside = diff.bucketwise(desired, main, table).persist()
-    return _counted(beside, table, num_buckets, kept=(beside, main))
+    return _kept(diff.bucketwise(desired, main, table), table, num_buckets, main)
 
 
 def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
@@ -314,6 +289,16 @@ def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
     is_of_chunk = partitions.is_member(buckets.beside, table, chunk.partitions)
     is_of_slice = partitions.is_in_slice(bucket, chunk.slice, num_buckets)
     return _counted(buckets.beside.where(is_of_chunk & is_of_slice), table, num_buckets, kept=())
+
+
+def _kept(beside: DataFrame, table: RefreshableTable, num_buckets: int, *others: DataFrame) -> Buckets:
+    """Count two sides that Spark is to keep, with what it keeps for them already."""
+    with ExitStack() as undo, translated(table.name):
+        kept = beside.persist()
+        undo.callback(_forget, kept)
+        found = _counted(kept, table, num_buckets, kept=(kept, *others))
+        undo.pop_all()
+    return found
 
 
 def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: tuple[DataFrame, ...]) -> Buckets:
@@ -355,6 +340,10 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
         main_digest=whole_main_digest,
         partitions=parts,
     )
+
+
+def _totals(buckets: Buckets) -> tuple[int, int]:
+    return sum(p.num_rows for p in buckets.sealed), reduce(xor, (p.digest for p in buckets.sealed), 0)
 
 
 def _forget(kept: DataFrame) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -22,7 +22,7 @@ from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import KeyMovedError, MvError
 from airflow_mv_provider.spark import diff, digests, keys, storage
-from airflow_mv_provider.spark.digests import Buckets, LargeBuckets
+from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
 from airflow_mv_provider.spark.partitions import in_scope, is_frozen
@@ -35,15 +35,22 @@ _MAX_FROZEN_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt has written: the copy, if there is one, and the digests.
+    """What one attempt has staged: the copy, if there is one, and the digests.
 
-    buckets : the comparison with what was published, if it is known already
+    buckets         : the comparison with what was published, if it is known already
+    is_as_published : not a row is another, and the digests are those of the last publish
     """
 
     rows: str | None
     digests: str
     num_buckets: int
     buckets: Buckets | None = None
+    is_as_published: bool = False
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The paths that this attempt has written to."""
+        return tuple(path for path in (self.rows, None if self.is_as_published else self.digests) if path)
 
     def close(self) -> None:
         """Let Spark forget what it keeps, where nothing is to be sealed."""
@@ -75,16 +82,30 @@ def load(
     hashed = rows.select(*columns(table.group_by), diff.HASH)
     is_large = published is not None and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE
     if published is not None and is_coarse_first and is_large and layout.is_whole:
-        large: LargeBuckets | None = None
         try:
             large = digests.compared_by_large(hashed, layout, published)
         except MvError as error:
             log.warning("%s: the digests of the last publish cannot be read: %s", table.name, error)
+            large = None
         if large is not None:
-            with closing(large):
-                place, buckets = digests.write_changed(hashed, layout, path, published, large)
-            return Staged(copy, place, published.num_buckets, buckets)
+            return _changed(hashed, layout, (copy, path), published, large)
     return Staged(copy, path, digests.write(hashed, table, path, published))
+
+
+def _changed(
+    hashed: DataFrame, layout: Layout, places: tuple[str | None, str], published: PublishedDigests, large: Buckets
+) -> Staged:
+    """Sum up what differs, now that it is known where that may be; keep what was published where nothing does."""
+    copy, path = places
+    if large.num_differing:
+        with closing(large):
+            found = digests.write_changed(hashed, layout, path, published, large)
+        return Staged(copy, path, published.num_buckets, found)
+    if layout.table.hash_partitions is None:
+        found = replace(large, num_buckets=published.num_buckets)
+        return Staged(copy, published.path, published.num_buckets, found, is_as_published=True)
+    large.close()  # hash partitions are runs of small buckets
+    return Staged(copy, published.path, published.num_buckets, is_as_published=True)
 
 
 def seal(
@@ -100,12 +121,11 @@ def seal(
     """
     mine = digests.read(spark, layout, staged.digests)
     buckets = staged.buckets
-    if buckets is not None:
-        pass
-    elif published and staged.digests == published.path:
-        buckets = digests.unchanged(spark, layout, published)
-    elif published:
-        buckets = compared(spark, mine, published, layout)
+    if buckets is None and published is not None:
+        if staged.is_as_published:
+            buckets = digests.unchanged(spark, layout, published)
+        else:
+            buckets = compared(spark, mine, published, layout)
     try:
         found = _validated(spark, staged, mine, source, layout, buckets)
     except BaseException:
@@ -128,7 +148,7 @@ def _validated(
         parts, null_keys = (
             (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table, staged.num_buckets)
         )
-        num_bytes = sum(storage.num_bytes(spark, path) for path in (staged.rows, staged.digests) if path)
+        num_bytes = sum(storage.num_bytes(spark, path) for path in staged.written)
         found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns)
         if null_keys:
             raise keys.null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)

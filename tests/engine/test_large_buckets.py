@@ -11,7 +11,7 @@ import pytest
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.exceptions import SealBrokenError
-from airflow_mv_provider.spark import diff, digests
+from airflow_mv_provider.spark import diff, digests, staging
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
@@ -34,6 +34,7 @@ CHANGES = {
 @pytest.fixture
 def published(spark, tmp_path, monkeypatch):
     """The digests of ROWS, whose large buckets may all differ."""
+    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
     monkeypatch.setattr(digests, "_COARSE", 16)
     monkeypatch.setattr(digests, "_MAX_DIFFERING", 1.0)
 
@@ -55,25 +56,28 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, chang
     layout, before = published(a_table(partition_by=partition_by))
     table = layout.table
     spark.sql(ROWS).createOrReplaceTempView("t")
-    rows = _hashed(spark.sql(CHANGES[change]), layout)
-    theirs = digests.read(spark, layout, before.path)
-    expected = diff.digested(rows, table, before.num_buckets)
-    small = digests.compared(expected, theirs.persist(), table, before.num_buckets)
+    source = spark.sql(CHANGES[change])
+    expected = diff.digested(_hashed(source, layout), table, before.num_buckets)
+    theirs = digests.read(spark, layout, before.path).persist()
+    small = digests.compared(expected, theirs, table, before.num_buckets)
 
-    with closing(digests.compared_by_large(rows, layout, before)) as looked:
-        path, large = digests.write_changed(rows, layout, str(tmp_path / "new"), before, looked)
+    staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_coarse_first=True)
 
-    kept = digests.read(spark, layout, path)
-    assert path == (before.path if change == "nothing" else str(tmp_path / "new"))
-    assert _multiset(kept) == _multiset(expected)
+    assert staged.digests == (before.path if change == "nothing" else str(tmp_path / "new"))
+    assert _multiset(digests.read(spark, layout, staged.digests)) == _multiset(expected)
+    large = staged.buckets
     assert _multiset(large.differing) == _multiset(small.differing)
     assert _multiset(large.new_keys) == _multiset(small.new_keys)
-    assert large.partitions == small.partitions
     assert (large.has_large, small.has_large) == (True, False)
-    alike = {"beside", "differing", "new_keys", "kept", "partitions", "has_large"}
-    same = dict.fromkeys(alike)
-    assert replace(large, **same) == replace(small, **same)
-    large.close()
+    if change == "nothing":  # then it is not asked how many buckets there are
+        assert {_without_buckets(p) for p in large.partitions.values()} == set(
+            map(_without_buckets, small.partitions.values())
+        )
+    else:
+        assert large.partitions == small.partitions
+    others = dict.fromkeys(["beside", "differing", "new_keys", "kept", "partitions", "has_large"])
+    assert replace(large, **others) == replace(small, **others)
+    staged.close()
     small.close()
 
 
@@ -100,6 +104,10 @@ def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path
 
     with closing(digests.compared_by_large(first, layout, before)) as looked, pytest.raises(SealBrokenError):
         digests.write_changed(second, layout, str(tmp_path / "new"), before, looked)
+
+
+def _without_buckets(part):
+    return replace(part, buckets=0)
 
 
 def _hashed(rows, layout):
