@@ -99,6 +99,7 @@ def _changed(
     copy, path = places
     if large.num_differing:
         with closing(large):
+            keys.check_storable(layout.table, large.sealed)  # before partitions are looked for by their names
             found = digests.write_changed(hashed, layout, path, published, large)
         return Staged(copy, path, published.num_buckets, found)
     if layout.table.hash_partitions is None:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.progress import PublishedDigests
-from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
 from airflow_mv_provider.spark import diff, digests, staging
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
@@ -38,8 +38,8 @@ def published(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(digests, "_COARSE", 16)
     monkeypatch.setattr(digests, "_MAX_DIFFERING", 1.0)
 
-    def build(table):
-        rows = spark.sql(ROWS)
+    def build(table, text=ROWS):
+        rows = spark.sql(text)
         layout = Layout(table, schema.columns_of(rows.schema.jsonValue()))
         path = str(tmp_path / "published")
         num_buckets = digests.write(_hashed(rows, layout), table, path, None)
@@ -104,6 +104,15 @@ def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path
 
     with closing(digests.compared_by_large(first, layout, before)) as looked, pytest.raises(SealBrokenError):
         digests.write_changed(second, layout, str(tmp_path / "new"), before, looked)
+
+
+def test_partition_value_that_delta_cannot_keep_is_told_before_its_partition_is_looked_for(spark, tmp_path, published):
+    text = f"SELECT id, CAST(p AS STRING) AS p, v FROM ({ROWS})"
+    layout, before = published(a_table(partition_by=["p"]), text)
+    source = spark.sql(f"{text} UNION ALL SELECT 9999, '', 'new'")
+
+    with pytest.raises(PartitionValueError, match="'p'"):
+        staging.load(source, layout, (None, str(tmp_path / "new")), before, is_coarse_first=True)
 
 
 def _without_buckets(part):
