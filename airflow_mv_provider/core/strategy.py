@@ -173,7 +173,7 @@ def choose(table: RefreshableTable, wanted: Wanted, situation: Situation, reason
     return Choice(chosen.strategy, said, (replace(chosen, why="chosen"), *others), wanted)
 
 
-def is_summed_coarsely(table: RefreshableTable, choice: Choice) -> bool:
+def is_large_first(table: RefreshableTable, choice: Choice) -> bool:
     """True if a source is summed up in few large buckets first, because most of them are expected to be main's.
 
     That takes half the time of small ones, and is for nothing where changes lie scattered over all of them.

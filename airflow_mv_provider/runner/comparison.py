@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress import Chunk, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import changes
 from airflow_mv_provider.spark.delta import Main
@@ -92,7 +93,11 @@ class Comparison:
         """Where the seal and main differ; worked out once."""
         if self._buckets is None:
             found = changes.differing_buckets(self._main, self._layout, self._seal, self._published, self._base)
-            found.check_sealed(self._layout.table.name, self._seal)
+            try:
+                found.check_sealed(self._layout.table.name, self._seal)
+            except MvError:
+                found.close()
+                raise
             self._buckets = found
         return self._buckets
 

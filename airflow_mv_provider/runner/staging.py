@@ -113,9 +113,9 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
     rows = work.source_rows(ground.base)
     with ExitStack() as undo:
         with durable(Write.STAGING):
-            is_coarse_first = strategy.is_summed_coarsely(work.definition, work.refresh.choice)
-            staged = staging.load(rows, layout, (copy, sums), published, is_coarse_first=is_coarse_first)
-        undo.callback(staged.close)
+            is_large_first = strategy.is_large_first(work.definition, work.refresh.choice)
+            staged = staging.load(rows, layout, (copy, sums), published, is_large_first=is_large_first)
+            undo.callback(staged.close)
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
@@ -128,8 +128,8 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
         frozen: tuple[str, ...] = ()
         if work.definition.frozen_before is not None:
             frozen = staging.frozen_differences(work.whole_source, main, layout)
+        choice, is_replaced = work.refresh.choice, _is_replaced(work, ground, seal, buckets)
         undo.pop_all()
-    choice, is_replaced = work.refresh.choice, _is_replaced(work, ground, seal, buckets)
     seal = replace(seal, strategy="replace" if is_replaced else "corrections")
     why = problem
     if problem is None and seal.strategy != choice.strategy:

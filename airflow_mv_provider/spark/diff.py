@@ -104,7 +104,7 @@ def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> Data
     )
 
 
-def coarser(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+def by_fewer(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
     """Return digests of the same rows by fewer buckets.
 
     digests     : as `digested` returns them
@@ -164,12 +164,11 @@ def inside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_
 
 
 def standing_for(beside: DataFrame, num_buckets: int) -> DataFrame:
-    """Return sides that are the same, put beside each other, with one row for so many buckets, or for those with rows.
+    """Say of each row how many buckets it stands for: so many, but no more than it has rows.
 
-    beside : as `bucketwise` returns them
+    beside : as `bucketwise` returns it, of sides that are the same
     """
-    most = F.coalesce(F.greatest(ROWS, MAIN_ROWS), F.lit(0).cast("bigint"))
-    return beside.withColumn(STANDS_FOR, F.least(most, F.lit(num_buckets).cast("bigint")))
+    return beside.withColumn(STANDS_FOR, F.least(F.col(ROWS), F.lit(num_buckets).cast("bigint")))
 
 
 def beside_itself(digests: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ them instead of reading main.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,6 +29,7 @@ from airflow_mv_provider.core.progress import (
     Seal,
     SealedPartition,
     bucket_count,
+    unstorable,
 )
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import MvError, SealBrokenError
@@ -39,14 +40,17 @@ from airflow_mv_provider.spark.layout import Layout
 log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
-_COARSE, _COARSE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
-_MAX_NAMED = 200  # partitions that are named in a condition, so that files of others are skipped
+_LARGE, _LARGE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
+_MAX_NAMED = 200  # partitions in one condition
 _MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCounts:
-    """One partition on both sides; `differing_*` of the desired rows that lie in buckets which differ."""
+    """One partition on both sides; `differing_*` of the desired rows that lie in buckets which differ.
+
+    buckets : that have rows; at most so many, where one that is large stands for them
+    """
 
     sealed: SealedPartition
     main_rows: int
@@ -66,7 +70,7 @@ class Buckets:
     num_new_keys : how many these are
     rows_with_other_keys : main's rows in them
     kept      : what Spark keeps in memory, or on disk, until `close`
-    has_large : where the two are the same, one row of `beside` stands for many buckets
+    has_large : where the two are the same, one row of `beside` is a large bucket, which stands for many
     """
 
     beside: DataFrame
@@ -156,10 +160,10 @@ def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDiges
     cost    : a scan of the rows without a shuffle of them
     raises  : SealBrokenError, when the published digests are gone
     """
-    table, most = layout.table, _COARSE_IN_PARTITION if layout.table.partition_by else _COARSE
+    table, most = layout.table, _LARGE_IN_PARTITION if layout.table.partition_by else _LARGE
     num_buckets = min(published.num_buckets, most)
     before = read(rows.sparkSession, layout, published.path)
-    theirs = diff.coarser(before, table, num_buckets)
+    theirs = diff.by_fewer(before, table, num_buckets)
     found = _kept(diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table), table, num_buckets)
     is_believed = (found.main_rows, found.main_digest) == (published.num_rows, published.digest)
     num_all = sum(part.buckets for part in found.partitions.values())
@@ -172,40 +176,34 @@ def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDiges
 def write_changed(
     rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
 ) -> Buckets | None:
-    """As `write`, but only large buckets that differ are summed up finely; the others are as published.
+    """As `write`, but only large buckets that differ are summed up by small ones; the others are as published.
 
     rows    : as they were given to `compared_by_large`, whose answer is `large`
     returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
               of small buckets
-    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; one of both digests
-    raises  : SealBrokenError, when other rows are read now
+    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; two of both digests
+    raises  : SealBrokenError, when what is written is not what was read the first time
     """
     table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
     before = read(spark, layout, published.path)
     members = [name for name, part in large.partitions.items() if part.differing]
     with translated(table.name):
-        if table.partition_by and len(members) <= _MAX_NAMED:
+        if _may_be_named(members, table):
             rows = rows.where(partitions.is_member(rows, table, members))
-        fine = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
-        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(fine), path)
-        after = read(spark, layout, path)
-        mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
-        same = large.beside.where(~F.col(diff.DIFFERS))
-        beside = diff.standing_for(same, num_buckets // large.num_buckets).unionByName(
-            diff.bucketwise(mine, main, table)
-        )
-    found = replace(_kept(beside, table, num_buckets), has_large=True)
-    if _totals(found) != _totals(large):
-        found.close()
-        raise SealBrokenError(table.name, "the source gave other rows when it was read again.")
-    if table.hash_partitions is None:
-        return found
-    found.close()
-    return None
+        small = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
+        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
+    after = read(spark, layout, path)
+    if summed(after, table) != _totals(large):
+        raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
+    if table.hash_partitions is not None:
+        return None
+    mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
+    same = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
+    return replace(_kept(same.unionByName(diff.bucketwise(mine, main, table)), table, num_buckets), has_large=True)
 
 
 def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
-    """Return the comparison of main with rows that `write_changed` has seen to be exactly what was published.
+    """Return the comparison of main with rows that `compared_by_large` has seen to be exactly what was published.
 
     raises : SealBrokenError, when the digests are gone
     """
@@ -292,8 +290,10 @@ def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
 
 
 def _kept(beside: DataFrame, table: RefreshableTable, num_buckets: int, *others: DataFrame) -> Buckets:
-    """Count two sides that Spark is to keep, with what it keeps for them already."""
+    """Count two sides, put beside each other, that Spark is to keep, with what it keeps for them already."""
     with ExitStack() as undo, translated(table.name):
+        for each in others:
+            undo.callback(_forget, each)
         kept = beside.persist()
         undo.callback(_forget, kept)
         found = _counted(kept, table, num_buckets, kept=(kept, *others))
@@ -340,6 +340,13 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
         main_digest=whole_main_digest,
         partitions=parts,
     )
+
+
+def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
+    """True if a condition may name these partitions, so that files of others are skipped."""
+    if not table.partition_by or len(members) > _MAX_NAMED:
+        return False
+    return not any(unstorable(name, table.partition_by) for name in members)
 
 
 def _totals(buckets: Buckets) -> tuple[int, int]:

@@ -20,7 +20,13 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
-from airflow_mv_provider.exceptions import KeyMovedError, MvError
+from airflow_mv_provider.exceptions import (
+    KeyMovedError,
+    MvError,
+    SealBrokenError,
+    SourceChangedError,
+    SourceFileError,
+)
 from airflow_mv_provider.spark import diff, digests, keys, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
@@ -64,14 +70,16 @@ def load(
     places: tuple[str | None, str],
     published: PublishedDigests | None,
     *,
-    is_coarse_first: bool = False,
+    is_large_first: bool = False,
 ) -> Staged:
     """Read the source once and commit what will be sealed.
 
     source    : all of main's columns, in any order
     places    : where the copy goes, None for no copy; and the digests
     published : digests that these will be compared with
-    is_coarse_first : most rows are expected to be as published, so it is looked for large buckets that are
+    is_large_first : most rows are expected to be as published, so it is looked for large buckets that are
+    returns   : for the caller to close, if nothing is sealed from it
+    raises    : SealBrokenError, when rows are not the same when they are read again
     """
     table, (copy, path) = layout.table, places
     rows = diff.aligned(source, layout)
@@ -81,11 +89,11 @@ def load(
             rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, diff.HASHED])
     hashed = rows.select(*columns(table.group_by), diff.HASH)
     is_large = published is not None and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE
-    if published is not None and is_coarse_first and is_large and layout.is_whole:
+    if published is not None and is_large_first and is_large and layout.is_whole:
         try:
             large = digests.compared_by_large(hashed, layout, published)
-        except MvError as error:
-            log.warning("%s: the digests of the last publish cannot be read: %s", table.name, error)
+        except (SealBrokenError, SourceChangedError, SourceFileError) as error:  # as files say it that are gone or bad
+            log.warning("%s: it cannot be seen by large buckets what differs: %s", table.name, error)
             large = None
         if large is not None:
             return _changed(hashed, layout, (copy, path), published, large)
@@ -99,7 +107,6 @@ def _changed(
     copy, path = places
     if large.num_differing:
         with closing(large):
-            keys.check_storable(layout.table, large.sealed)  # before partitions are looked for by their names
             found = digests.write_changed(hashed, layout, path, published, large)
         return Staged(copy, path, published.num_buckets, found)
     if layout.table.hash_partitions is None:

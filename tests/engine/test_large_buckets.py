@@ -17,17 +17,26 @@ from tests.conftest import a_table
 
 pytestmark = pytest.mark.slow
 
-ROWS = "SELECT id, nullif(CAST(id % 5 AS INT), 4) AS p, concat('v', id) AS v FROM range(3000)"
+ROWS = """SELECT id, nullif(CAST(id % 5 AS INT), 4) AS p, concat('v', id) AS v,
+                 timestamp'2026-10-25 00:30:00.000001' + make_interval(0, 0, 0, 0, CAST(id % 3 AS INT)) AS t
+          FROM range(3000)"""
+LAYOUTS = {
+    "flat": {},
+    "partitioned": {"partition_by": ["p"]},
+    "not named": {"partition_by": ["p"]},
+    "by two": {"partition_by": ["t", "p"]},
+    "hash partitions": {"hash_partitions": 3},
+}
 CHANGES = {
     "nothing": "SELECT * FROM t",
-    "a few rows": """SELECT id, p, if(id IN (7, 12, 14), 'late', v) AS v FROM t WHERE id <> 27
-                     UNION ALL SELECT 9999, 2, 'new'""",
-    "one partition": "SELECT id, p, if(p = 2, 'late', v) AS v FROM t",
+    "a few rows": """SELECT id, p, if(id IN (7, 12, 14), 'late', v) AS v, t FROM t WHERE id <> 27
+                     UNION ALL SELECT 9999, 2, 'new', timestamp'2026-10-25 00:30:00.000001'""",
+    "one partition": "SELECT id, p, if(p = 2, 'late', v) AS v, t FROM t",
     "partitions come and go": """SELECT * FROM t WHERE p <=> NULL OR p <> 3
-                                 UNION ALL SELECT id + 5000, 77, v FROM t WHERE id < 20""",
-    "a key without a value": "SELECT * FROM t UNION ALL SELECT NULL, 1, 'lost'",
+                                 UNION ALL SELECT id + 5000, 77, v, t FROM t WHERE id < 20""",
+    "a key without a value": "SELECT * FROM t UNION ALL SELECT NULL, 1, 'lost', NULL",
     "a key twice": "SELECT * FROM t UNION ALL SELECT * FROM t WHERE id = 11",
-    "only the NULL partition": "SELECT id, p, if(p IS NULL, 'late', v) AS v FROM t",
+    "only the NULL partition": "SELECT id, p, if(p IS NULL, 'late', v) AS v, t FROM t",
 }
 
 
@@ -35,7 +44,7 @@ CHANGES = {
 def published(spark, tmp_path, monkeypatch):
     """The digests of ROWS, whose large buckets may all differ."""
     monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
-    monkeypatch.setattr(digests, "_COARSE", 16)
+    monkeypatch.setattr(digests, "_LARGE", 16)
     monkeypatch.setattr(digests, "_MAX_DIFFERING", 1.0)
 
     def build(table, text=ROWS):
@@ -50,10 +59,11 @@ def published(spark, tmp_path, monkeypatch):
     return build
 
 
-@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("by", LAYOUTS)
 @pytest.mark.parametrize("change", CHANGES)
-def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, change, partition_by):
-    layout, before = published(a_table(partition_by=partition_by))
+def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monkeypatch, change, by):
+    monkeypatch.setattr(digests, "_MAX_NAMED", 0 if by == "not named" else 200)
+    layout, before = published(a_table(**LAYOUTS[by]))
     table = layout.table
     spark.sql(ROWS).createOrReplaceTempView("t")
     source = spark.sql(CHANGES[change])
@@ -61,20 +71,22 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, chang
     theirs = digests.read(spark, layout, before.path).persist()
     small = digests.compared(expected, theirs, table, before.num_buckets)
 
-    staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_coarse_first=True)
+    staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
 
     assert staged.digests == (before.path if change == "nothing" else str(tmp_path / "new"))
     assert _multiset(digests.read(spark, layout, staged.digests)) == _multiset(expected)
     large = staged.buckets
+    if by == "hash partitions":  # they are runs of small buckets
+        assert (large, staged.is_as_published) == (None, change == "nothing")
+        small.close()
+        return
     assert _multiset(large.differing) == _multiset(small.differing)
     assert _multiset(large.new_keys) == _multiset(small.new_keys)
     assert (large.has_large, small.has_large) == (True, False)
-    if change == "nothing":  # then it is not asked how many buckets there are
-        assert {_without_buckets(p) for p in large.partitions.values()} == set(
-            map(_without_buckets, small.partitions.values())
-        )
-    else:
-        assert large.partitions == small.partitions
+    assert _without_buckets(large) == _without_buckets(small)
+    if change != "nothing":  # then it is not asked how many buckets there are
+        most = {name: part.buckets for name, part in large.partitions.items()}
+        assert all(part.buckets <= most[name] <= 2 * part.buckets for name, part in small.partitions.items())
     others = dict.fromkeys(["beside", "differing", "new_keys", "kept", "partitions", "has_large"])
     assert replace(large, **others) == replace(small, **others)
     staged.close()
@@ -84,7 +96,7 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, chang
 def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, monkeypatch):
     layout, before = published(a_table(partition_by=["p"]))
     monkeypatch.setattr(digests, "_MAX_DIFFERING", 0.5)
-    rows = _hashed(spark.sql(f"SELECT id, p, 'late' AS v FROM ({ROWS})"), layout)
+    rows = _hashed(spark.sql(f"SELECT id, p, 'late' AS v, t FROM ({ROWS})"), layout)
 
     assert digests.compared_by_large(rows, layout, before) is None
 
@@ -99,24 +111,26 @@ def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, publishe
 def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path, published):
     layout, before = published(a_table(partition_by=["p"]))
     first, second = (
-        _hashed(spark.sql(f"SELECT id, p, if(id < {n}, 'late', v) AS v FROM ({ROWS})"), layout) for n in (9, 8)
+        _hashed(spark.sql(f"SELECT id, p, if(id < {n}, 'late', v) AS v, t FROM ({ROWS})"), layout) for n in (9, 8)
     )
 
     with closing(digests.compared_by_large(first, layout, before)) as looked, pytest.raises(SealBrokenError):
         digests.write_changed(second, layout, str(tmp_path / "new"), before, looked)
 
 
-def test_partition_value_that_delta_cannot_keep_is_told_before_its_partition_is_looked_for(spark, tmp_path, published):
-    text = f"SELECT id, CAST(p AS STRING) AS p, v FROM ({ROWS})"
+def test_partition_value_that_delta_cannot_keep_is_told(spark, tmp_path, published):
+    text = f"SELECT id, CAST(p AS STRING) AS p, v, t FROM ({ROWS})"
     layout, before = published(a_table(partition_by=["p"]), text)
-    source = spark.sql(f"{text} UNION ALL SELECT 9999, '', 'new'")
+    source = spark.sql(f"{text} UNION ALL SELECT 9999, '', 'new', NULL")
+
+    staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
 
     with pytest.raises(PartitionValueError, match="'p'"):
-        staging.load(source, layout, (None, str(tmp_path / "new")), before, is_coarse_first=True)
+        staging.seal(spark, staged, source, layout, before)
 
 
-def _without_buckets(part):
-    return replace(part, buckets=0)
+def _without_buckets(found):
+    return {name: replace(part, buckets=0) for name, part in found.partitions.items()}
 
 
 def _hashed(rows, layout):

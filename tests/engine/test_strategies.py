@@ -19,6 +19,7 @@ from airflow_mv_provider.exceptions import (
     GuardRefusedError,
     NullKeyError,
     SealBrokenError,
+    SourceChangedError,
     StrategyError,
 )
 from airflow_mv_provider.report_text import plan_text
@@ -442,17 +443,17 @@ def test_incremental_refreshes_leave_what_a_full_one_would(
 
 
 @pytest.fixture
-def coarse(monkeypatch):
+def large_first(monkeypatch):
     """Take the ways of large tables, with large buckets that are few enough to be seen to be the same."""
     monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
-    monkeypatch.setattr(digest_tables, "_COARSE", 16)
+    monkeypatch.setattr(digest_tables, "_LARGE", 16)
 
 
 def written(table) -> set[str]:
     return {path.parent.name for path in (table.root / "_mv").glob("*/digests/*/*")}
 
 
-def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, coarse):
+def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, large_first):
     before, kept = written(table), digests(table)
 
     report = table.refresh(force=True)
@@ -469,24 +470,21 @@ def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, coarse)
     [{}, {"partition_by": ["p"]}, {"partition_by": ["p"], "chunk_rows": 4}, {"hash_partitions": 4}],
     ids=["flat", "partitioned", "sliced", "hash partitions"],
 )
-def test_only_large_buckets_that_differ_are_summed_up_finely(lake, coarse, layout):
-    with_feed(lake)
+def test_only_large_buckets_that_differ_are_summed_up_by_small_ones(lake, large_first, layout, monkeypatch):
+    lake.write(ROWS)
     lake.apply(strategy="corrections", **layout)
     lake.refresh()
-    for _ in range(2):
-        lake.refresh(force=True)  # nothing is expected to change then
-    change(
-        lake,
-        "UPDATE {t} SET v = 'x' WHERE id = 5",
-        "DELETE FROM {t} WHERE id = 6",
-        "INSERT INTO {t} VALUES (99, 2, 'n')",
-    )
+    lake.refresh(force=True)  # nothing is expected to change then
+    found = "SELECT id, p, if(id = 5, 'x', v) AS v"
+    lake.write(f"{found} FROM ({ROWS}) WHERE id <> 6 UNION ALL SELECT 99, 2, 'n'")  # its log does not say how much
+    monkeypatch.delattr(digest_tables, "write")  # which sums up everything by small ones
 
     report = lake.refresh()
 
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
     assert lake.rows("orders") == lake.rows("raw/orders")
     kept = digests(lake)
+    monkeypatch.undo()
     lake.sql("INSERT INTO {t} VALUES (-1, 0, 'foreign')")  # so that all of main and of the source are summed up
     again = lake.refresh()
     assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 1)
@@ -494,7 +492,7 @@ def test_only_large_buckets_that_differ_are_summed_up_finely(lake, coarse, layou
 
 
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "published.before"])
-def test_refresh_that_keeps_the_old_digests_may_be_killed(table, coarse, crash_at, point):
+def test_refresh_that_keeps_the_old_digests_may_be_killed(table, large_first, crash_at, point):
     kept = digests(table)
     crash_at(point)
     with pytest.raises(Crash):
@@ -507,7 +505,7 @@ def test_refresh_that_keeps_the_old_digests_may_be_killed(table, coarse, crash_a
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, coarse, at_point):
+def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, large_first, at_point):
     kept = digests(table)
     at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
 
@@ -517,7 +515,18 @@ def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, coarse
     assert digests(table) == kept
 
 
-def test_damaged_digests_are_not_believed_at_first_sight(table, coarse):
+@pytest.mark.in_process
+def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table, large_first, at_point, spark):
+    spark.catalog.clearCache()  # of what other tests have left
+    at_point("staging.after", lambda: (shutil.rmtree(table.root / "raw/orders"), with_feed(table)))
+
+    with pytest.raises(SourceChangedError):
+        table.refresh(force=True)
+
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
+
+def test_damaged_digests_are_not_believed_at_first_sight(table, large_first):
     published = table.store.state(table.store.table("orders").id).published_digests
     for file in Path(published.path).glob("*.parquet"):
         file.unlink()
