@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
 _LARGE, _LARGE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
-_MAX_NAMED = 200  # partitions in one condition
 _MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
 
 
@@ -344,7 +343,7 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
 
 def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
     """True if a condition may name these partitions, so that files of others are skipped."""
-    if not table.partition_by or len(members) > _MAX_NAMED:
+    if not table.partition_by or len(members) > partitions.MAX_NAMED:
         return False
     return not any(unstorable(name, table.partition_by) for name in members)
 

@@ -23,9 +23,8 @@ from airflow_mv_provider.spark import bitmap, changes, delta, diff
 from airflow_mv_provider.spark.diff import OLD_HASH, OP
 from airflow_mv_provider.spark.errors import ROW_MISMATCH, translated
 from airflow_mv_provider.spark.layout import Layout
-from airflow_mv_provider.spark.partitions import is_member_sql
+from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 
-_MAX_PRUNED_PARTITIONS = 200
 MIN_ROWS_FOR_BITMAP = 200_000
 
 
@@ -84,7 +83,7 @@ def merge_sql(
     match = [f"t.{quoted(k)} {equals} s.{quoted(k)}" for k in table.key]
     match += [f"t.{quoted(p)} <=> s.{quoted(p)}" for p in table.group_by if p not in table.key]
     match += [f"{op} <> 'R'"]
-    if table.partition_by and len(touched) <= _MAX_PRUNED_PARTITIONS:
+    if table.partition_by and len(touched) <= MAX_NAMED:
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
         match.append(bitmap.may_match_sql("t", table.key, keys))

@@ -23,6 +23,8 @@ from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, sql_type
 
+MAX_NAMED = 200  # partitions that one condition names, so that files of others are skipped
+
 
 def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
     """Return the rows that a refresh looks at: those in its scope, and in no frozen partition."""

@@ -11,7 +11,7 @@ import pytest
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
-from airflow_mv_provider.spark import diff, digests, staging
+from airflow_mv_provider.spark import diff, digests, partitions, staging
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
@@ -62,7 +62,7 @@ def published(spark, tmp_path, monkeypatch):
 @pytest.mark.parametrize("by", LAYOUTS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monkeypatch, change, by):
-    monkeypatch.setattr(digests, "_MAX_NAMED", 0 if by == "not named" else 200)
+    monkeypatch.setattr(partitions, "MAX_NAMED", 0 if by == "not named" else 200)
     layout, before = published(a_table(**LAYOUTS[by]))
     table = layout.table
     spark.sql(ROWS).createOrReplaceTempView("t")

@@ -526,10 +526,15 @@ def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
-def test_damaged_digests_are_not_believed_at_first_sight(table, large_first):
+@pytest.mark.parametrize(
+    "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1"], ids=["gone", "empty", "text", "bad"]
+)
+def test_damaged_digests_are_not_believed_at_first_sight(table, large_first, content):
     published = table.store.state(table.store.table("orders").id).published_digests
     for file in Path(published.path).glob("*.parquet"):
         file.unlink()
+        if content is not None:
+            file.write_bytes(content)
 
     assert table.refresh(force=True).rows_unchanged == 60
     change(table)
