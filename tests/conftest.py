@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +116,18 @@ class Lake:
         from deltalake import DeltaTable
 
         return DeltaTable(str(self.root / path)).version()
+
+    def digests(self, name: str = "orders") -> Counter[tuple[Any, ...]] | None:
+        """Main's digests, by columns in the order of their names; None if there are none."""
+        from airflow_mv_provider.spark import diff
+
+        kept = self.store.state(self.store.table(name).id).published_digests
+        if kept is None:
+            return None
+        theirs = {column.name for column in diff.BESIDE_COLUMNS} - {column.name for column in diff.DIGEST_COLUMNS}
+        rows = self.spark.read.parquet(kept.path).drop(*theirs).where(f"{diff.ROWS} IS NOT NULL")
+        assert rows.groupBy().sum(diff.ROWS).collect()[0][0] == kept.num_rows
+        return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
 
     def workspaces(self) -> list[str]:
         """Whatever lies in the staging area, files only, apart from the digests of the last publish."""

@@ -21,7 +21,7 @@ WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
 _MAX_PARTITIONS = 500
 _MAX_SLICES = 64  # of a partition: each of them scans all of it
-_ROWS_PER_BUCKET = 16
+_ROWS_PER_BUCKET = 8
 _MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 22
 _DELTA_NULL = "__HIVE_DEFAULT_PARTITION__"
 _MAX_DIRECTORY_BYTES = 255
@@ -224,7 +224,7 @@ def hash_partition_index(name: str) -> int:
 
 
 def bucket_count(most_rows: int, at_least: int = 1) -> int:
-    """Return how many buckets the keys of each partition are put into: a power of two, eight to sixteen rows each.
+    """Return how many buckets the keys of each partition are put into: a power of two, four to eight rows each.
 
     most_rows : rows of the largest partition. More buckets find fewer rows to compare, and cost more to sum up.
     at_least  : hash partitions, which are runs of buckets

@@ -94,7 +94,7 @@ def _differences(
     found = source.rejected(refresh.frontier)
     collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
     source.verify(refresh.frontier)
-    seal, _ = staging.seal(runner.spark, staged, rows, layout, None)
+    seal = staging.seal(runner.spark, staged, rows, layout)
     if not exists:
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions

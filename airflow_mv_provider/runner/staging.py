@@ -118,10 +118,7 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
             undo.callback(staged.close)
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
-        seal, buckets = staging.seal(work.spark, staged, rows, layout, published)
-        if buckets is not None:
-            undo.callback(buckets.close)
-        seal = replace(seal, rejected=collected)
+        seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
         main = delta.read(work.spark, work.table.location, ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
             staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)

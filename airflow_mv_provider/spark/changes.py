@@ -83,7 +83,7 @@ def differing_buckets(
         return found
     with translated(table.name):
         existing = diff.aligned(_existing(main, layout, base_version), layout)
-        theirs = diff.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets).persist()
+        theirs = diff.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets)
         return digests.compared(mine, theirs, table, seal.num_buckets)
 
 

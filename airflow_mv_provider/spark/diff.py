@@ -49,6 +49,12 @@ DIGEST_COLUMNS = (
     schema.Column(BUCKET, "integer"),
     *(schema.Column(name, "long") for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)),
 )
+BESIDE_COLUMNS = (
+    *DIGEST_COLUMNS,
+    *(schema.Column(name, "long") for name in (MAIN_ROWS, MAIN_DIGEST)),
+    *(schema.Column(name, "boolean") for name in (DIFFERS, KEYS_DIFFER)),
+    schema.Column(STANDS_FOR, "long"),
+)
 
 
 def row_hash(columns: Sequence[schema.Column], value: Callable[[schema.Column], str] | None = None) -> str:
@@ -119,24 +125,25 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     """Put the digests of both sides beside each other.
 
     desired, main : as `digested` returns them, with the same number of buckets
-    returns       : (*partition_by, *DIGEST_COLUMNS, _mv_main_rows, _mv_main_digest, _mv_differs, _mv_keys_differ,
-                    _mv_stands_for: how many buckets); as many rows with the same xor of keys have the same keys, if
-                    main has each once
+    returns       : (*partition_by, *BESIDE_COLUMNS), NULL where a side has no row; `_mv_stands_for`: how many buckets.
+                    As many rows with the same xor of keys have the same keys, if main has each once
+    cost          : a shuffle of the digests, but of those that `digested` has just shuffled by the same columns
     """
-    null = F.lit(None).cast("bigint")
-    mine = {name: F.col(name) for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)}
     pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
-    theirs = {main_name: F.col(name) for name, main_name in pairs.items()}
-    names = [*mine, *theirs]
-    place = [*_quoted(table.partition_by), F.col(BUCKET)]
-    sides = (
-        side.select(*place, *(facts.get(name, null).alias(name) for name in names))
-        for side, facts in ((desired, mine), (main, theirs))
-    )
-    beside = reduce(DataFrame.unionAll, sides).groupBy(*place).agg(*(F.max(name).alias(name) for name in names))
+    place = [*(quoted(p) for p in table.partition_by), BUCKET]
+    theirs = main.select(*place, *(F.col(name).alias(main_name) for name, main_name in pairs.items()))
+    d, m = desired.alias("d"), theirs.alias("m")
+    on = [F.col(f"d.{BUCKET}") == F.col(f"m.{BUCKET}")]
+    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.partition_by]
     same = {name: F.col(name).eqNullSafe(F.col(main_name)) for name, main_name in pairs.items()}
-    differs = ~(same[ROWS] & same[DIGEST] & same[_MIXED])
-    return beside.withColumns({DIFFERS: differs, KEYS_DIFFER: ~(same[ROWS] & same[_KEYS]), STANDS_FOR: _one()})
+    return d.join(m, reduce(Column.__and__, on), "full_outer").select(
+        *(F.coalesce(f"d.{quoted(p)}", f"m.{quoted(p)}").alias(p) for p in table.partition_by),
+        F.coalesce(f"d.{BUCKET}", f"m.{BUCKET}").alias(BUCKET),
+        *(ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS, MAIN_ROWS, MAIN_DIGEST),
+        (~(same[ROWS] & same[DIGEST] & same[_MIXED])).alias(DIFFERS),
+        (~(same[ROWS] & same[_KEYS])).alias(KEYS_DIFFER),
+        _one().alias(STANDS_FOR),
+    )
 
 
 def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
@@ -173,8 +180,7 @@ def standing_for(beside: DataFrame, num_buckets: int) -> DataFrame:
 
 def beside_itself(digests: DataFrame) -> DataFrame:
     """Return what `bucketwise` does for two sides that are the same."""
-    pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
-    same = {main_name: F.col(name) for name, main_name in pairs.items()}
+    same = {MAIN_ROWS: F.col(ROWS), MAIN_DIGEST: F.col(DIGEST)}
     return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False), STANDS_FOR: _one()})
 
 

@@ -14,8 +14,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import xor
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -29,19 +27,19 @@ from airflow_mv_provider.core.progress import (
     Seal,
     SealedPartition,
     bucket_count,
-    unstorable,
 )
+from airflow_mv_provider.core.schema import Column as SchemaColumn
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import MvError, SealBrokenError
 from airflow_mv_provider.spark import diff, partitions, storage
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import in_scope
 
 log = logging.getLogger(__name__)
 
 MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
-_LARGE, _LARGE_IN_PARTITION = 1 << 12, 1 << 4  # buckets that are looked at first, of a table or of each partition
-_MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
+MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Buckets:
     differing: DataFrame
     new_keys: DataFrame
     num_new_keys: int
-    kept: tuple[DataFrame, ...]
+    kept: DataFrame | None
     num_buckets: int
     null_keys: int
     rows_with_other_keys: int
@@ -117,7 +115,7 @@ class Buckets:
             num_rows += part.sealed.num_rows + part.main_rows
             num_buckets += part.buckets
             num_differing += part.differing
-        return num_rows >= MIN_ROWS_TO_CHOOSE and num_differing <= _MAX_DIFFERING * num_buckets
+        return num_rows >= MIN_ROWS_TO_CHOOSE and num_differing <= MAX_DIFFERING * num_buckets
 
     def check_sealed(self, where: str, seal: Seal) -> None:
         """Confirm that the desired side still is what was sealed.
@@ -131,15 +129,23 @@ class Buckets:
 
     def close(self) -> None:
         """Let Spark forget the buckets."""
-        for each in self.kept:
-            _forget(each)
+        if self.kept is not None:
+            _forget(self.kept)
 
 
-def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
+def write(
+    rows: DataFrame,
+    table: RefreshableTable,
+    path: str,
+    published: PublishedDigests | None,
+    *,
+    is_again: bool = False,
+) -> int:
     """Sum up `rows` by buckets of keys and commit them at `path`.
 
     rows      : (*group_by, _mv_hash bigint)
     published : digests to be compared with later, which settle the number of buckets
+    is_again  : `write_beside` has failed, and may have left something at `path`
     returns   : the number of buckets
     cost      : one scan of the rows; one more of the partition columns when nothing is published yet
     """
@@ -147,77 +153,44 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
         num_buckets = (
             published.num_buckets if published else bucket_count(_most_rows(rows, table), table.hash_partitions or 1)
         )
-        storage.write(diff.digested(rows, table, num_buckets), path)
+        storage.write(diff.digested(rows, table, num_buckets), path, is_again=is_again)
     return num_buckets
 
 
-def compared_by_large(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
-    """Compare rows with what was published, by buckets that are few and large.
+def write_beside(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> Buckets | None:
+    """As `write`, with what was published beside it: where the two differ is known without another look at either.
 
-    rows    : (*group_by, _mv_hash bigint), all of the table's
-    returns : for the caller to close; None where most differ, or what was published is not what was recorded
-    cost    : a scan of the rows without a shuffle of them
+    rows    : (*group_by, _mv_hash bigint), of the layout's scope
+    returns : the comparison, which is read from `path`; None when what was published is not what was recorded
+    cost    : one scan of the rows; a shuffle of both digests, and one scan of them
     raises  : SealBrokenError, when the published digests are gone
     """
-    table, most = layout.table, _LARGE_IN_PARTITION if layout.table.partition_by else _LARGE
-    num_buckets = min(published.num_buckets, most)
-    before = read(rows.sparkSession, layout, published.path)
-    theirs = diff.by_fewer(before, table, num_buckets)
-    found = _kept(diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table), table, num_buckets)
-    is_believed = (found.main_rows, found.main_digest) == (published.num_rows, published.digest)
-    num_all = sum(part.buckets for part in found.partitions.values())
-    if is_believed and found.num_differing <= _MAX_DIFFERING * num_all:
-        return replace(found, has_large=True)
-    found.close()
-    return None
-
-
-def write_changed(
-    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
-) -> Buckets | None:
-    """As `write`, but only large buckets that differ are summed up by small ones; the others are as published.
-
-    rows    : as they were given to `compared_by_large`, whose answer is `large`
-    returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
-              of small buckets
-    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; two of both digests
-    raises  : SealBrokenError, when what is written is not what was read the first time
-    """
-    table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
+    table, spark = layout.table, rows.sparkSession
     before = read(spark, layout, published.path)
-    members = [name for name, part in large.partitions.items() if part.differing]
     with translated(table.name):
-        if _may_be_named(members, table):
-            rows = rows.where(partitions.is_member(rows, table, members))
-        small = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
-        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
-    after = read(spark, layout, path)
-    if summed(after, table) != _totals(large):
-        raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
-    if table.hash_partitions is not None:
-        return None
-    mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
-    same = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
-    return replace(_kept(same.unionByName(diff.bucketwise(mine, main, table)), table, num_buckets), has_large=True)
+        mine = diff.digested(rows, table, published.num_buckets)
+        storage.write(diff.bucketwise(mine, in_scope(before, layout), table), path)
+    beside = _stored(spark, layout, path, diff.BESIDE_COLUMNS)
+    found = counted(beside, table, published.num_buckets)
+    return found if is_as_recorded(found, before, layout, published) else None
 
 
-def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
-    """Return the comparison of main with rows that `compared_by_large` has seen to be exactly what was published.
+def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published: PublishedDigests) -> bool:
+    """True if the digests that were compared with are those that were recorded when they were published.
 
-    raises : SealBrokenError, when the digests are gone
+    before : all of them
+    cost   : a scan of them, where the comparison looked at some partitions only
     """
-    same = diff.beside_itself(read(spark, layout, published.path))
-    return _counted(same, layout.table, published.num_buckets, kept=())
+    sums = (found.main_rows, found.main_digest) if layout.is_whole else summed(before, layout.table)
+    return sums == (published.num_rows, published.digest)
 
 
 def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
-    """Return digests as they were written.
+    """Return digests as they were written, alone or beside others.
 
     raises : SealBrokenError, when they are gone
     """
-    table = layout.table
-    partition_by = [layout.column(name) for name in table.partition_by]
-    return storage.read(spark, table.name, path, [*partition_by, *diff.DIGEST_COLUMNS])
+    return _stored(spark, layout, path, diff.DIGEST_COLUMNS).where(F.col(diff.ROWS).isNotNull())
 
 
 def merged(
@@ -266,12 +239,26 @@ def differing_partitions(beside: DataFrame, table: RefreshableTable, limit: int)
     return tuple(_name(row, table, len(names)) for row in found.limit(limit).collect())
 
 
+def kept_in_memory(beside: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
+    """Count two sides, put beside each other, that Spark is to keep.
+
+    beside  : as `diff.bucketwise` returns it
+    returns : for the caller to close
+    """
+    with ExitStack() as undo, translated(table.name):
+        kept = beside.persist()
+        undo.callback(_forget, kept)
+        found = counted(kept, table, num_buckets, kept)
+        undo.pop_all()
+    return found
+
+
 def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
     """Compare the digests of both sides.
 
     cost : one scan of both digest tables
     """
-    return _kept(diff.bucketwise(desired, main, table), table, num_buckets, main)
+    return kept_in_memory(diff.bucketwise(desired, main, table), table, num_buckets)
 
 
 def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
@@ -285,22 +272,15 @@ def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
     bucket, num_buckets = F.col(diff.BUCKET), buckets.num_buckets
     is_of_chunk = partitions.is_member(buckets.beside, table, chunk.partitions)
     is_of_slice = partitions.is_in_slice(bucket, chunk.slice, num_buckets)
-    return _counted(buckets.beside.where(is_of_chunk & is_of_slice), table, num_buckets, kept=())
+    return counted(buckets.beside.where(is_of_chunk & is_of_slice), table, num_buckets)
 
 
-def _kept(beside: DataFrame, table: RefreshableTable, num_buckets: int, *others: DataFrame) -> Buckets:
-    """Count two sides, put beside each other, that Spark is to keep, with what it keeps for them already."""
-    with ExitStack() as undo, translated(table.name):
-        for each in others:
-            undo.callback(_forget, each)
-        kept = beside.persist()
-        undo.callback(_forget, kept)
-        found = _counted(kept, table, num_buckets, kept=(kept, *others))
-        undo.pop_all()
-    return found
+def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: DataFrame | None = None) -> Buckets:
+    """Count where two sides, put beside each other, differ.
 
-
-def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: tuple[DataFrame, ...]) -> Buckets:
+    kept : what Spark keeps of them
+    cost : one scan
+    """
     names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
     differs = F.col(diff.DIFFERS)
     sums = (
@@ -341,17 +321,6 @@ def _counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept:
     )
 
 
-def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
-    """True if a condition may name these partitions, so that files of others are skipped."""
-    if not table.partition_by or len(members) > partitions.MAX_NAMED:
-        return False
-    return not any(unstorable(name, table.partition_by) for name in members)
-
-
-def _totals(buckets: Buckets) -> tuple[int, int]:
-    return sum(p.num_rows for p in buckets.sealed), reduce(xor, (p.digest for p in buckets.sealed), 0)
-
-
 def _forget(kept: DataFrame) -> None:
     try:
         kept.unpersist()
@@ -370,6 +339,11 @@ def _most_rows(rows: DataFrame, table: RefreshableTable) -> int:
         return rows.count()
     counted = rows.groupBy(*(F.col(quoted(p)) for p in table.partition_by)).count()
     return counted.agg(F.coalesce(F.max("count"), F.lit(0)).alias("most")).collect()[0].most  # type: ignore[no-any-return]
+
+
+def _stored(spark: SparkSession, layout: Layout, path: str, columns: Sequence[SchemaColumn]) -> DataFrame:
+    table = layout.table
+    return storage.read(spark, table.name, path, [*(layout.column(name) for name in table.partition_by), *columns])
 
 
 def _name(row: Row, table: RefreshableTable, num_values: int) -> str:

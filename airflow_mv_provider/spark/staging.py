@@ -27,7 +27,7 @@ from airflow_mv_provider.exceptions import (
     SourceChangedError,
     SourceFileError,
 )
-from airflow_mv_provider.spark import diff, digests, keys, storage
+from airflow_mv_provider.spark import diff, digests, keys, large_buckets, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
@@ -37,13 +37,15 @@ log = logging.getLogger(__name__)
 
 _KEY = "_mv_key"
 _MAX_FROZEN_SHOWN = 20
+_UNREADABLE = "%s: the digests of the last publish cannot be read (%s); main is read instead"
+_OTHER = "%s: the digests of the last publish are not what was recorded; main is read instead"
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
     """What one attempt has staged: the copy, if there is one, and the digests.
 
-    buckets         : the comparison with what was published, if it is known already
+    buckets         : the comparison with what was published; None when there is nothing that can be believed
     is_as_published : not a row is another, and the digests are those of the last publish
     """
 
@@ -76,9 +78,10 @@ def load(
 
     source    : all of main's columns, in any order
     places    : where the copy goes, None for no copy; and the digests
-    published : digests that these will be compared with
+    published : main's digests, of which it is certain that main still is what they say
     is_large_first : most rows are expected to be as published, so it is looked for large buckets that are
     returns   : for the caller to close, if nothing is sealed from it
+    cost      : one scan of the source, or two where large buckets come first; of a copy one more
     raises    : SealBrokenError, when rows are not the same when they are read again
     """
     table, (copy, path) = layout.table, places
@@ -88,74 +91,56 @@ def load(
             storage.write(_copied(rows, layout), copy)
             rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, diff.HASHED])
     hashed = rows.select(*columns(table.group_by), diff.HASH)
-    is_large = published is not None and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE
-    if published is not None and is_large_first and is_large and layout.is_whole:
-        try:
-            large = digests.compared_by_large(hashed, layout, published)
-        except (SealBrokenError, SourceChangedError, SourceFileError) as error:  # as files say it that are gone or bad
-            log.warning("%s: it cannot be seen by large buckets what differs: %s", table.name, error)
-            large = None
-        if large is not None:
-            return _changed(hashed, layout, (copy, path), published, large)
-    return Staged(copy, path, digests.write(hashed, table, path, published))
+    if published is None:
+        return Staged(copy, path, digests.write(hashed, table, path, None))
+    large = None
+    try:
+        if is_large_first and layout.is_whole and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE:
+            large = large_buckets.compared(hashed, layout, published)
+        if large is None:
+            found = digests.write_beside(hashed, layout, path, published)
+            if found is None:
+                log.warning(_OTHER, table.name)
+            return Staged(copy, path, published.num_buckets, found)
+    except (SealBrokenError, SourceChangedError, SourceFileError) as error:  # as files say it that are gone or bad
+        log.warning(_UNREADABLE, table.name, error)
+        return Staged(copy, path, digests.write(hashed, table, path, published, is_again=True))
+    return _changed(hashed, layout, (copy, path), published, large)
 
 
 def _changed(
     hashed: DataFrame, layout: Layout, places: tuple[str | None, str], published: PublishedDigests, large: Buckets
 ) -> Staged:
     """Sum up what differs, now that it is known where that may be; keep what was published where nothing does."""
-    copy, path = places
+    (copy, path), spark, num_buckets = places, hashed.sparkSession, published.num_buckets
     if large.num_differing:
         with closing(large):
-            found = digests.write_changed(hashed, layout, path, published, large)
-        return Staged(copy, path, published.num_buckets, found)
+            found = large_buckets.write_changed(hashed, layout, path, published, large)
+        if found is None:
+            found = compared(spark, digests.read(spark, layout, path), published, layout)
+        return Staged(copy, path, num_buckets, found)
     if layout.table.hash_partitions is None:
-        found = replace(large, num_buckets=published.num_buckets)
-        return Staged(copy, published.path, published.num_buckets, found, is_as_published=True)
-    large.close()  # hash partitions are runs of small buckets
-    return Staged(copy, published.path, published.num_buckets, is_as_published=True)
+        found = replace(large, num_buckets=num_buckets)
+    else:  # they are runs of small buckets
+        large.close()
+        found = large_buckets.unchanged(spark, layout, published)
+    return Staged(copy, published.path, num_buckets, found, is_as_published=True)
 
 
-def seal(
-    spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout, published: PublishedDigests | None
-) -> tuple[Seal, Buckets | None]:
+def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout) -> Seal:
     """Validate the keys of what is staged, and measure each partition.
 
-    source    : to be read again where nothing was copied
-    published : main's digests, of which it is certain that main still is what they say
-    returns   : the seal, and the comparison with `published` if there is one; the caller closes it
-    cost      : a scan of the digests; a scan of the keys in buckets with new ones, or of all when nothing is published
-    raises    : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
+    source  : to be read again where nothing was copied
+    cost    : a scan of the keys in buckets with new ones; of all keys and the digests when nothing was compared
+    raises  : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
     """
-    mine = digests.read(spark, layout, staged.digests)
-    buckets = staged.buckets
-    if buckets is None and published is not None:
-        if staged.is_as_published:
-            buckets = digests.unchanged(spark, layout, published)
-        else:
-            buckets = compared(spark, mine, published, layout)
-    try:
-        found = _validated(spark, staged, mine, source, layout, buckets)
-    except BaseException:
-        if buckets is not None:
-            buckets.close()
-        raise
-    return found, buckets
-
-
-def _validated(
-    spark: SparkSession,
-    staged: Staged,
-    mine: DataFrame,
-    source: DataFrame,
-    layout: Layout,
-    buckets: Buckets | None,
-) -> Seal:
-    table = layout.table
+    table, buckets = layout.table, staged.buckets
     with translated(table.name):
-        parts, null_keys = (
-            (buckets.sealed, buckets.null_keys) if buckets else digests.measured(mine, table, staged.num_buckets)
-        )
+        if buckets is not None:
+            parts, null_keys = buckets.sealed, buckets.null_keys
+        else:
+            mine = digests.read(spark, layout, staged.digests)
+            parts, null_keys = digests.measured(mine, table, staged.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, path) for path in staged.written)
         found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns)
         if null_keys:
@@ -207,17 +192,17 @@ def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Colum
 def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
     """Compare with the digests of the last publish; None when they are gone or are not what was recorded."""
     table = layout.table
+    found = None
     try:
         theirs = digests.read(spark, layout, published.path)
         found = digests.compared(mine, in_scope(theirs, layout), table, published.num_buckets)
-        sums = (found.main_rows, found.main_digest) if layout.is_whole else digests.summed(theirs, table)
+        if digests.is_as_recorded(found, theirs, layout, published):
+            return found
+        log.warning(_OTHER, table.name)
     except MvError as error:
-        log.warning("%s: the digests of the last publish cannot be read (%s); main is read instead", table.name, error)
-        return None
-    if sums == (published.num_rows, published.digest):
-        return found
-    log.warning("%s: the digests of the last publish are not what was recorded; main is read instead", table.name)
-    found.close()
+        log.warning(_UNREADABLE, table.name, error)
+    if found is not None:
+        found.close()
     return None
 
 

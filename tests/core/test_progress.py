@@ -196,13 +196,13 @@ def test_seal_counts_its_rows():
 
 
 @given(st.integers(0, 2**40))
-def test_bucket_holds_eight_to_sixteen_rows(rows):
+def test_bucket_holds_four_to_eight_rows(rows):
     buckets = bucket_count(rows)
 
     assert buckets & (buckets - 1) == 0
     assert 64 <= buckets <= 2**22
     if 64 < buckets < 2**22:
-        assert 8 <= rows / buckets <= 16
+        assert 4 <= rows / buckets <= 8
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=5))

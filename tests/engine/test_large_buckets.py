@@ -11,7 +11,7 @@ import pytest
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
-from airflow_mv_provider.spark import diff, digests, partitions, staging
+from airflow_mv_provider.spark import diff, digests, large_buckets, partitions, staging
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
@@ -44,8 +44,8 @@ CHANGES = {
 def published(spark, tmp_path, monkeypatch):
     """The digests of ROWS, whose large buckets may all differ."""
     monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
-    monkeypatch.setattr(digests, "_LARGE", 16)
-    monkeypatch.setattr(digests, "_MAX_DIFFERING", 1.0)
+    monkeypatch.setattr(large_buckets, "_IN_TABLE", 16)
+    monkeypatch.setattr(digests, "MAX_DIFFERING", 1.0)
 
     def build(table, text=ROWS):
         rows = spark.sql(text)
@@ -77,7 +77,9 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monke
     assert _multiset(digests.read(spark, layout, staged.digests)) == _multiset(expected)
     large = staged.buckets
     if by == "hash partitions":  # they are runs of small buckets
-        assert (large, staged.is_as_published) == (None, change == "nothing")
+        assert (large.has_large, staged.is_as_published) == (False, change == "nothing")
+        assert large.partitions == small.partitions
+        staged.close()
         small.close()
         return
     assert _multiset(large.differing) == _multiset(small.differing)
@@ -95,17 +97,17 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monke
 
 def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, monkeypatch):
     layout, before = published(a_table(partition_by=["p"]))
-    monkeypatch.setattr(digests, "_MAX_DIFFERING", 0.5)
+    monkeypatch.setattr(digests, "MAX_DIFFERING", 0.5)
     rows = _hashed(spark.sql(f"SELECT id, p, 'late' AS v, t FROM ({ROWS})"), layout)
 
-    assert digests.compared_by_large(rows, layout, before) is None
+    assert large_buckets.compared(rows, layout, before) is None
 
 
 def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, published):
     layout, before = published(a_table(partition_by=["p"]))
     rows = _hashed(spark.sql(ROWS), layout)
 
-    assert digests.compared_by_large(rows, layout, replace(before, digest=1)) is None
+    assert large_buckets.compared(rows, layout, replace(before, digest=1)) is None
 
 
 def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path, published):
@@ -114,8 +116,8 @@ def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path
         _hashed(spark.sql(f"SELECT id, p, if(id < {n}, 'late', v) AS v, t FROM ({ROWS})"), layout) for n in (9, 8)
     )
 
-    with closing(digests.compared_by_large(first, layout, before)) as looked, pytest.raises(SealBrokenError):
-        digests.write_changed(second, layout, str(tmp_path / "new"), before, looked)
+    with closing(large_buckets.compared(first, layout, before)) as looked, pytest.raises(SealBrokenError):
+        large_buckets.write_changed(second, layout, str(tmp_path / "new"), before, looked)
 
 
 def test_partition_value_that_delta_cannot_keep_is_told(spark, tmp_path, published):
@@ -126,7 +128,7 @@ def test_partition_value_that_delta_cannot_keep_is_told(spark, tmp_path, publish
     staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
 
     with pytest.raises(PartitionValueError, match="'p'"):
-        staging.seal(spark, staged, source, layout, before)
+        staging.seal(spark, staged, source, layout)
 
 
 def _without_buckets(found):

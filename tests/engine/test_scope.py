@@ -82,10 +82,10 @@ def test_refresh_of_everything_brings_the_rest(table):
 def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):
     table.refresh(**asked)
 
-    found = digests_of_main(table)
+    found = table.digests()
     table.write("SELECT * FROM {t}".format(t=f"delta.`{table.root}/orders`"))
     table.refresh(force=True)
-    assert found == digests_of_main(table)
+    assert found == table.digests()
     assert sum(found.values()) > 4
 
 
@@ -99,20 +99,14 @@ def test_digests_of_main_are_right_or_forgotten_after_a_crash_beside_their_write
     (report,) = table.refresher().recover(table.caller())
 
     assert report.outcome is Outcome.PUBLISHED
-    kept = table.store.state(table.store.table("orders").id).published_digests
     # Before PUBLISHED nobody knows that main is what the dead epoch's digests say; the next refresh reads it.
-    assert (kept is None) == (point == "published.before")
-    found = digests_of_main(table) if kept else None
+    found = table.digests()
+    assert (found is None) == (point == "published.before")
     table.write("SELECT * FROM {t}".format(t=f"delta.`{table.root}/orders`"))
     report = table.refresh(force=True)
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
-    assert found in (None, digests_of_main(table))
+    assert found in (None, table.digests())
     assert table.workspaces() == []
-
-
-def digests_of_main(lake):
-    kept = lake.store.state(lake.store.table("orders").id).published_digests
-    return Counter(tuple(row) for row in lake.spark.read.parquet(kept.path).collect())
 
 
 def test_first_refresh_may_be_of_some_partitions(lake):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.exceptions import (
@@ -24,6 +25,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.report_text import plan_text
 from airflow_mv_provider.spark import digests as digest_tables
+from airflow_mv_provider.spark import large_buckets
 from tests.conftest import Crash
 
 # One group for all that has no group of its own: each of them refreshes several times.
@@ -63,13 +65,6 @@ def change(table, *statements):
         table.sql(statement, path="raw/orders")
 
 
-def digests(table) -> Counter[Any]:
-    kept = table.store.state(table.store.table("orders").id).published_digests
-    rows = table.spark.read.parquet(kept.path)
-    assert rows.groupBy().sum("_mv_rows").collect()[0][0] == kept.num_rows
-    return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
-
-
 def test_changes_alone_are_read_where_the_source_lists_them(table):
     change(table)
 
@@ -78,10 +73,10 @@ def test_changes_alone_are_read_where_the_source_lists_them(table):
     assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED)
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 57)
     assert table.rows("orders") == table.rows("raw/orders")
-    kept = digests(table)
+    kept = table.digests()
     again = table.refresh(force=True)
     assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
-    assert digests(table) == kept
+    assert table.digests() == kept
     assert table.workspaces() == []
 
 
@@ -133,9 +128,9 @@ def test_a_row_may_move_to_another_partition(lake):
 
     assert report.strategy == "incremental"
     assert lake.rows("orders") == lake.rows("raw/orders")
-    kept = digests(lake)
+    kept = lake.digests()
     lake.refresh(force=True)
-    assert digests(lake) == kept
+    assert lake.digests() == kept
 
 
 def test_a_projection_is_applied_to_changes_too(lake):
@@ -433,10 +428,10 @@ def test_incremental_refreshes_leave_what_a_full_one_would(
 
         assert report.outcome is Outcome.NOTHING_TO_DO or report.strategy == "incremental"
         assert lake.rows("orders") == lake.rows("raw/orders")
-    kept = digests(lake)
+    kept = lake.digests()
     full = lake.refresh(force=True)
     assert (full.strategy, full.rows_inserted, full.rows_updated, full.rows_deleted) == ("corrections", 0, 0, 0)
-    assert digests(lake) == kept
+    assert lake.digests() == kept
 
 
 # -- large buckets first ---------------------------------------------------------------------------------------------
@@ -446,7 +441,13 @@ def test_incremental_refreshes_leave_what_a_full_one_would(
 def large_first(monkeypatch):
     """Take the ways of large tables, with large buckets that are few enough to be seen to be the same."""
     monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
-    monkeypatch.setattr(digest_tables, "_LARGE", 16)
+    monkeypatch.setattr(large_buckets, "_IN_TABLE", 16)
+
+
+@pytest.fixture
+def small_alone(monkeypatch):
+    """Take the way of tables of which many rows are expected to differ."""
+    monkeypatch.setattr(strategy, "is_large_first", lambda *_: False)
 
 
 def written(table) -> set[str]:
@@ -454,12 +455,12 @@ def written(table) -> set[str]:
 
 
 def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, large_first):
-    before, kept = written(table), digests(table)
+    before, kept = written(table), table.digests()
 
     report = table.refresh(force=True)
 
     assert (report.outcome, report.rows_unchanged, report.bytes_staging) == (Outcome.PUBLISHED, 60, 0)
-    assert (written(table), digests(table)) == (before, kept)
+    assert (written(table), table.digests()) == (before, kept)
     change(table, "UPDATE {t} SET v = 'x' WHERE id = 5")
     assert table.refresh(strategy="corrections").rows_updated == 1
     assert written(table).isdisjoint(before)
@@ -477,23 +478,24 @@ def test_only_large_buckets_that_differ_are_summed_up_by_small_ones(lake, large_
     lake.refresh(force=True)  # nothing is expected to change then
     found = "SELECT id, p, if(id = 5, 'x', v) AS v"
     lake.write(f"{found} FROM ({ROWS}) WHERE id <> 6 UNION ALL SELECT 99, 2, 'n'")  # its log does not say how much
-    monkeypatch.delattr(digest_tables, "write")  # which sums up everything by small ones
+    for each in ("write", "write_beside"):  # which sum up everything by small ones
+        monkeypatch.delattr(digest_tables, each)
 
     report = lake.refresh()
 
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
     assert lake.rows("orders") == lake.rows("raw/orders")
-    kept = digests(lake)
+    kept = lake.digests()
     monkeypatch.undo()
     lake.sql("INSERT INTO {t} VALUES (-1, 0, 'foreign')")  # so that all of main and of the source are summed up
     again = lake.refresh()
     assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 1)
-    assert digests(lake) == kept
+    assert lake.digests() == kept
 
 
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "published.before"])
 def test_refresh_that_keeps_the_old_digests_may_be_killed(table, large_first, crash_at, point):
-    kept = digests(table)
+    kept = table.digests()
     crash_at(point)
     with pytest.raises(Crash):
         table.refresh(force=True)
@@ -501,18 +503,18 @@ def test_refresh_that_keeps_the_old_digests_may_be_killed(table, large_first, cr
 
     table.refresh()
 
-    assert digests(table) == kept
+    assert table.digests() == kept
     assert table.rows("orders") == table.rows("raw/orders")
 
 
 def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, large_first, at_point):
-    kept = digests(table)
+    kept = table.digests()
     at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
 
     assert table.refresh(force=True).rows_deleted == 1
 
     assert table.rows("orders") == table.rows("raw/orders")
-    assert digests(table) == kept
+    assert table.digests() == kept
 
 
 @pytest.mark.in_process
@@ -529,7 +531,9 @@ def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table
 @pytest.mark.parametrize(
     "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1"], ids=["gone", "empty", "text", "bad"]
 )
-def test_damaged_digests_are_not_believed_at_first_sight(table, large_first, content):
+@pytest.mark.parametrize("way", ["large_first", "small_alone"])
+def test_damaged_digests_are_not_believed_at_first_sight(table, content, way, request):
+    request.getfixturevalue(way)
     published = table.store.state(table.store.table("orders").id).published_digests
     for file in Path(published.path).glob("*.parquet"):
         file.unlink()

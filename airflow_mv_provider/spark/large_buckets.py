@@ -1,0 +1,100 @@
+"""Look at large buckets first, where most rows are expected to be as published: they are summed up without a shuffle.
+
+source ──▶ large buckets ──┐
+                           ├─▶ those that differ ──▶ small buckets of these alone
+main's digests ────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import xor
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.progress import PublishedDigests, unstorable
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.spark import diff, digests, partitions, storage
+from airflow_mv_provider.spark.digests import Buckets
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+
+_IN_TABLE, _IN_PARTITION = 1 << 12, 1 << 4  # how many there are, of a table or of each partition
+
+
+def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
+    """Compare rows with what was published, by buckets that are few and large.
+
+    rows    : (*group_by, _mv_hash bigint), all of the table's
+    returns : for the caller to close; None where most differ, or what was published is not what was recorded
+    cost    : a scan of the rows without a shuffle of them
+    raises  : SealBrokenError, when the published digests are gone
+    """
+    table, most = layout.table, _IN_PARTITION if layout.table.partition_by else _IN_TABLE
+    num_buckets = min(published.num_buckets, most)
+    before = digests.read(rows.sparkSession, layout, published.path)
+    theirs = diff.by_fewer(before, table, num_buckets)
+    found = digests.kept_in_memory(
+        diff.bucketwise(diff.digested(rows, table, num_buckets), theirs, table), table, num_buckets
+    )
+    is_believed = digests.is_as_recorded(found, before, layout, published)
+    num_all = sum(part.buckets for part in found.partitions.values())
+    if is_believed and found.num_differing <= digests.MAX_DIFFERING * num_all:
+        return replace(found, has_large=True)
+    found.close()
+    return None
+
+
+def write_changed(
+    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
+) -> Buckets | None:
+    """As `write`, but only large buckets that differ are summed up by small ones; the others are as published.
+
+    rows    : as they were given to `compared`, whose answer is `large`
+    returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
+              of small buckets
+    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; two of both digests
+    raises  : SealBrokenError, when what is written is not what was read the first time
+    """
+    table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
+    before = digests.read(spark, layout, published.path)
+    members = [name for name, part in large.partitions.items() if part.differing]
+    with translated(table.name):
+        if _may_be_named(members, table):
+            rows = rows.where(partitions.is_member(rows, table, members))
+        small = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
+        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
+    after = digests.read(spark, layout, path)
+    if digests.summed(after, table) != _totals(large):
+        raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
+    if table.hash_partitions is not None:
+        return None
+    mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
+    same = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
+    return replace(
+        digests.kept_in_memory(same.unionByName(diff.bucketwise(mine, main, table)), table, num_buckets), has_large=True
+    )
+
+
+def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
+    """Return the comparison of main with rows that `compared` has seen to be exactly what was published.
+
+    raises : SealBrokenError, when the digests are gone
+    """
+    same = diff.beside_itself(digests.read(spark, layout, published.path))
+    return digests.counted(same, layout.table, published.num_buckets)
+
+
+def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
+    """True if a condition may name these partitions, so that files of others are skipped."""
+    if not table.partition_by or len(members) > partitions.MAX_NAMED:
+        return False
+    return not any(unstorable(name, table.partition_by) for name in members)
+
+
+def _totals(buckets: Buckets) -> tuple[int, int]:
+    return sum(p.num_rows for p in buckets.sealed), reduce(xor, (p.digest for p in buckets.sealed), 0)
