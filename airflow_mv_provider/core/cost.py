@@ -15,8 +15,8 @@ from typing import Literal, assert_never
 Way = Literal["incremental", "corrections", "replace"]
 
 _FIXED = 2.0  # seconds: planning, state writes, the fence
-_SUM_UP = 1.2  # read a row, hash it, add it to its bucket
-_FIND = 1.3  # read both sides again and choose the rows whose buckets differ
+_SUM_UP = 1.0  # read a row, hash it, add it to its bucket
+_FIND = 0.9  # read both sides again and choose the rows whose buckets differ
 _SCAN_MERGE = 0.5  # find in main what a MERGE changes
 _CHANGE = 9.0  # join, write and merge one changed row
 _OVERWRITE = 1.6  # read and write one row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
@@ -18,7 +18,7 @@ from airflow_mv_provider.spark import delta, diff
 from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # looked at one by one; of more the source is cheaper to read
-_MARGIN = 10  # commits that may have come since the probe
+_MARGIN = 10  # commits that the probe looks at, and that may have come since
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -30,13 +30,16 @@ class DeltaReader:
         self._source = source
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
+        self._seen: tuple[Sequence[Row], bool] = ((), False)  # by the probe: newest commits, and whether it has a feed
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
         found = delta.detail(self._spark, self._location)
         if found is None:
             raise SourceNotFoundError("source", f"{self._location} is not a Delta table.")
-        return DeltaFrontier(found.delta_id, delta.latest_version(self._spark, self._location))
+        commits = delta.history(self._spark, self._location, _MARGIN)
+        self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
+        return DeltaFrontier(found.delta_id, commits[0].version)
 
     def read(self, frontier: Frontier) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
@@ -51,12 +54,15 @@ class DeltaReader:
             return SourceChanges(None, "the source is not the table that it was", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
+        commits, has_feed = self._seen
+        if not {since.version + 1, until.version} <= {row.version for row in commits}:  # a look at the log costs 0.1 s
+            commits = delta.history(self._spark, self._location, num_commits + _MARGIN)
+            properties = delta.properties(self._spark, self._location)
+            has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         entries = [
             Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
-            for row in delta.history(self._spark, self._location, num_commits + _MARGIN)
+            for row in commits
         ]
-        properties = delta.properties(self._spark, self._location)
-        has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
         if found.feed_obstacle is None and not takes_single_rows(
             self._spark, self._source.select, delta.at_path(self._location)

@@ -73,11 +73,6 @@ def history(spark: SparkSession, location: str, limit: int | None = None) -> lis
         return spark.sql(f"DESCRIBE HISTORY {at_path(location)}{last}").collect()
 
 
-def latest_version(spark: SparkSession, location: str) -> int:
-    """Return the table's newest version."""
-    return int(history(spark, location, 1)[0].version)
-
-
 def properties(spark: SparkSession, location: str) -> dict[str, str]:
     """Return a table's properties; cheaper than `detail`, which counts its files."""
     with translated(location):
