@@ -6,7 +6,8 @@
     <warehouse>/_mv/<table uuid>/<refresh id>/feed-<epoch>
     <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
     <warehouse>/_mv/<table uuid>/<refresh id>/errors-<epoch>
-    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>     kept until the next publish
+    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>          kept until the next publish
+    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-again    the same, if its first write failed
 
 Everything here is lexical; symbolic links are resolved where the file system is at hand (`sources`).
 """

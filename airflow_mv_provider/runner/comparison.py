@@ -56,8 +56,8 @@ class Comparison:
         raises : SealBrokenError, AdoptionError
         """
         buckets = self.buckets
-        if chunk.slice is not None and buckets.has_large and buckets.differing_in(chunk):
-            self.close()  # slices are runs of small buckets
+        if chunk.slice is not None and not buckets.can_be_sliced and buckets.differing_in(chunk):
+            self.close()
             buckets = self.buckets
         path = self._workspace.changes(self._epoch, merge_round, chunk.number)
         with durable(Write.CHANGES):

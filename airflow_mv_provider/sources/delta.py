@@ -30,7 +30,7 @@ class DeltaReader:
         self._source = source
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
-        self._seen: tuple[Sequence[Row], bool] = ((), False)  # by the probe: newest commits, and whether it has a feed
+        self._seen: tuple[Sequence[Row], bool] | None = None  # by the probe: newest commits, and whether it has a feed
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
@@ -54,8 +54,9 @@ class DeltaReader:
             return SourceChanges(None, "the source is not the table that it was", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
-        commits, has_feed = self._seen
-        if not {since.version + 1, until.version} <= {row.version for row in commits}:  # a look at the log costs 0.1 s
+        commits, has_feed = self._seen or ((), False)
+        asked = set(range(since.version + 1, until.version + 1))
+        if self._seen is None or not asked <= {row.version for row in commits}:  # a look at the log costs 0.1 s
             commits = delta.history(self._spark, self._location, num_commits + _MARGIN)
             properties = delta.properties(self._spark, self._location)
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"

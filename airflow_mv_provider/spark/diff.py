@@ -127,7 +127,8 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     desired, main : as `digested` returns them, with the same number of buckets
     returns       : (*partition_by, *BESIDE_COLUMNS), NULL where a side has no row; `_mv_stands_for`: how many buckets.
                     As many rows with the same xor of keys have the same keys, if main has each once
-    cost          : a shuffle of the digests, but of those that `digested` has just shuffled by the same columns
+    cost          : a shuffle and a sort of both; without partition columns what `digested` has just summed up is only
+                    sorted
     """
     pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
     place = [*(quoted(p) for p in table.partition_by), BUCKET]
@@ -144,6 +145,16 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
         (~(same[ROWS] & same[_KEYS])).alias(KEYS_DIFFER),
         _one().alias(STANDS_FOR),
     )
+
+
+def slim(beside: DataFrame) -> DataFrame:
+    """Leave out what `restored` knows from the rest: the digests that are the same on both sides."""
+    return beside.withColumn(MAIN_DIGEST, F.when(F.col(DIFFERS), F.col(MAIN_DIGEST)))
+
+
+def restored(beside: DataFrame) -> DataFrame:
+    """Return what `slim` was given."""
+    return beside.withColumn(MAIN_DIGEST, F.when(F.col(DIFFERS), F.col(MAIN_DIGEST)).otherwise(F.col(DIGEST)))
 
 
 def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:

@@ -66,7 +66,7 @@ class Buckets:
     new_keys  : those of them in which the desired keys are not main's
     num_new_keys : how many these are
     rows_with_other_keys : main's rows in them
-    kept      : what Spark keeps in memory, or on disk, until `close`
+    kept      : what Spark keeps in memory, or on disk, until `close`: all of `beside`, only what differs, or nothing
     has_large : where the two are the same, one row of `beside` is a large bucket, which stands for many
     """
 
@@ -87,6 +87,11 @@ class Buckets:
     def num_differing(self) -> int:
         """How many buckets differ."""
         return sum(part.differing for part in self.partitions.values())
+
+    @property
+    def can_be_sliced(self) -> bool:
+        """True if `beside` can be counted again by slices, which are runs of small buckets: it stays what it is."""
+        return self.kept is self.beside and not self.has_large
 
     @property
     def sealed(self) -> tuple[SealedPartition, ...]:
@@ -133,19 +138,11 @@ class Buckets:
             _forget(self.kept)
 
 
-def write(
-    rows: DataFrame,
-    table: RefreshableTable,
-    path: str,
-    published: PublishedDigests | None,
-    *,
-    is_again: bool = False,
-) -> int:
+def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
     """Sum up `rows` by buckets of keys and commit them at `path`.
 
     rows      : (*group_by, _mv_hash bigint)
     published : digests to be compared with later, which settle the number of buckets
-    is_again  : `write_beside` has failed, and may have left something at `path`
     returns   : the number of buckets
     cost      : one scan of the rows; one more of the partition columns when nothing is published yet
     """
@@ -153,26 +150,35 @@ def write(
         num_buckets = (
             published.num_buckets if published else bucket_count(_most_rows(rows, table), table.hash_partitions or 1)
         )
-        storage.write(diff.digested(rows, table, num_buckets), path, is_again=is_again)
+        storage.write(diff.digested(rows, table, num_buckets), path)
     return num_buckets
 
 
-def write_beside(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> Buckets | None:
+def write_beside(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> Buckets:
     """As `write`, with what was published beside it: where the two differ is known without another look at either.
 
     rows    : (*group_by, _mv_hash bigint), of the layout's scope
-    returns : the comparison, which is read from `path`; None when what was published is not what was recorded
-    cost    : one scan of the rows; a shuffle of both digests, and one scan of them
-    raises  : SealBrokenError, when the published digests are gone
+    returns : the comparison, as it is read from `path`; for the caller to close
+    cost    : one scan of the rows; a shuffle of both digests; a scan of them, and one more where something differs
+    raises  : SealBrokenError, when the published digests are gone or are not what was recorded, or when what was
+              written is not the same when it is read again
     """
     table, spark = layout.table, rows.sparkSession
     before = read(spark, layout, published.path)
     with translated(table.name):
         mine = diff.digested(rows, table, published.num_buckets)
-        storage.write(diff.bucketwise(mine, in_scope(before, layout), table), path)
-    beside = _stored(spark, layout, path, diff.BESIDE_COLUMNS)
-    found = counted(beside, table, published.num_buckets)
-    return found if is_as_recorded(found, before, layout, published) else None
+        storage.write(diff.slim(diff.bucketwise(mine, in_scope(before, layout), table)), path)
+    beside = diff.restored(_stored(spark, layout, path, diff.BESIDE_COLUMNS))
+    if published.num_rows < MIN_ROWS_TO_CHOOSE:
+        found = kept_in_memory(beside, table, published.num_buckets)
+    else:
+        found = _differing_in_memory(counted(beside, table, published.num_buckets), table)
+    with ExitStack() as undo:
+        undo.callback(found.close)
+        if not is_as_recorded(found, before, layout, published):
+            raise SealBrokenError(table.name, f"the digests at {published.path} are not what was recorded.")
+        undo.pop_all()
+    return found
 
 
 def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published: PublishedDigests) -> bool:
@@ -183,6 +189,18 @@ def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published:
     """
     sums = (found.main_rows, found.main_digest) if layout.is_whole else summed(before, layout.table)
     return sums == (published.num_rows, published.digest)
+
+
+def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests) -> bool:
+    """True if published digests can be read, and are what was recorded: whatever has failed, it was not for them.
+
+    cost : a scan of them
+    """
+    try:
+        return summed(read(spark, layout, published.path), layout.table) == (published.num_rows, published.digest)
+    except MvError as error:
+        log.debug("%s: the digests at %s cannot be read: %s", layout.table.name, published.path, error)
+        return False
 
 
 def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
@@ -264,11 +282,12 @@ def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_b
 def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
     """Return what of `buckets` lies in a chunk that is a slice of its only partition.
 
-    cost : one scan of what is kept of the digests
+    buckets : that can be sliced
+    cost    : one scan of what is kept of the digests
     """
     assert chunk.slice is not None
     assert chunk.partitions is not None
-    assert not buckets.has_large  # slices are runs of small buckets
+    assert buckets.can_be_sliced
     bucket, num_buckets = F.col(diff.BUCKET), buckets.num_buckets
     is_of_chunk = partitions.is_member(buckets.beside, table, chunk.partitions)
     is_of_slice = partitions.is_in_slice(bucket, chunk.slice, num_buckets)
@@ -318,6 +337,24 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
         main_rows=num_main_rows,
         main_digest=whole_main_digest,
         partitions=parts,
+    )
+
+
+def _differing_in_memory(found: Buckets, table: RefreshableTable) -> Buckets:
+    """Keep the buckets that differ, of digests that are in files, and see that they are as many as were counted."""
+    if not found.num_differing:
+        return found
+    differs, keys_differ = F.col(diff.DIFFERS), F.col(diff.KEYS_DIFFER)
+    place = _place(table)
+    with ExitStack() as undo, translated(table.name):
+        kept = found.beside.where(differs | keys_differ).select(*place, differs, keys_differ).persist()
+        undo.callback(_forget, kept)
+        counts = kept.agg(F.count_if(differs), F.count_if(keys_differ)).collect()[0]
+        if tuple(counts) != (found.num_differing, found.num_new_keys):
+            raise SealBrokenError(table.name, "the digests are not as they were written when they are read again.")
+        undo.pop_all()
+    return replace(
+        found, differing=kept.where(differs).select(*place), new_keys=kept.where(keys_differ).select(*place), kept=kept
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -23,9 +23,6 @@ from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import (
     KeyMovedError,
     MvError,
-    SealBrokenError,
-    SourceChangedError,
-    SourceFileError,
 )
 from airflow_mv_provider.spark import diff, digests, keys, large_buckets, storage
 from airflow_mv_provider.spark.digests import Buckets
@@ -37,8 +34,7 @@ log = logging.getLogger(__name__)
 
 _KEY = "_mv_key"
 _MAX_FROZEN_SHOWN = 20
-_UNREADABLE = "%s: the digests of the last publish cannot be read (%s); main is read instead"
-_OTHER = "%s: the digests of the last publish are not what was recorded; main is read instead"
+_NOT_BELIEVED = "%s: the digests of the last publish cannot be believed (%s); main is read instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,8 @@ def load(
     published : main's digests, of which it is certain that main still is what they say
     is_large_first : most rows are expected to be as published, so it is looked for large buckets that are
     returns   : for the caller to close, if nothing is sealed from it
-    cost      : one scan of the source, or two where large buckets come first; of a copy one more
+    cost      : one scan of the source, or two where large buckets come first; of a copy one more; and one more where it
+                turns out that the published digests cannot be believed
     raises    : SealBrokenError, when rows are not the same when they are read again
     """
     table, (copy, path) = layout.table, places
@@ -93,19 +90,18 @@ def load(
     hashed = rows.select(*columns(table.group_by), diff.HASH)
     if published is None:
         return Staged(copy, path, digests.write(hashed, table, path, None))
-    large = None
     try:
         if is_large_first and layout.is_whole and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE:
             large = large_buckets.compared(hashed, layout, published)
-        if large is None:
-            found = digests.write_beside(hashed, layout, path, published)
-            if found is None:
-                log.warning(_OTHER, table.name)
-            return Staged(copy, path, published.num_buckets, found)
-    except (SealBrokenError, SourceChangedError, SourceFileError) as error:  # as files say it that are gone or bad
-        log.warning(_UNREADABLE, table.name, error)
-        return Staged(copy, path, digests.write(hashed, table, path, published, is_again=True))
-    return _changed(hashed, layout, (copy, path), published, large)
+            if large is not None:
+                return _changed(hashed, layout, (copy, path), published, large)
+        return Staged(copy, path, published.num_buckets, digests.write_beside(hashed, layout, path, published))
+    except MvError as error:
+        if digests.are_intact(source.sparkSession, layout, published):
+            raise  # it was not for them: the source, or a cancel
+        log.warning(_NOT_BELIEVED, table.name, error)
+        again = f"{path}-again"  # a task of the job that failed may still be writing
+        return Staged(copy, again, digests.write(hashed, table, again, published))
 
 
 def _changed(
@@ -192,17 +188,19 @@ def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Colum
 def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
     """Compare with the digests of the last publish; None when they are gone or are not what was recorded."""
     table = layout.table
-    found = None
-    try:
-        theirs = digests.read(spark, layout, published.path)
-        found = digests.compared(mine, in_scope(theirs, layout), table, published.num_buckets)
-        if digests.is_as_recorded(found, theirs, layout, published):
-            return found
-        log.warning(_OTHER, table.name)
-    except MvError as error:
-        log.warning(_UNREADABLE, table.name, error)
-    if found is not None:
-        found.close()
+    with ExitStack() as undo:
+        try:
+            theirs = digests.read(spark, layout, published.path)
+            found = digests.compared(mine, in_scope(theirs, layout), table, published.num_buckets)
+            undo.callback(found.close)
+            if digests.is_as_recorded(found, theirs, layout, published):
+                undo.pop_all()
+                return found
+            log.warning(_NOT_BELIEVED, table.name, "they are not what was recorded")
+        except MvError as error:
+            if digests.are_intact(spark, layout, published):
+                raise  # it was not for them: the seal's own, or a cancel
+            log.warning(_NOT_BELIEVED, table.name, error)
     return None
 
 

@@ -22,12 +22,9 @@ from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.layout import struct_type
 
 
-def write(rows: DataFrame, path: str, *, is_again: bool = False) -> None:
-    """Write rows to a directory that does not exist yet.
-
-    is_again : it may exist: a write before this one has failed
-    """
-    rows.write.mode("overwrite" if is_again else "error").parquet(path)  # Spark Connect knows no other word for it
+def write(rows: DataFrame, path: str) -> None:
+    """Write rows to a directory that does not exist yet."""
+    rows.write.mode("error").parquet(path)  # Spark Connect knows no other word for it
 
 
 def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:

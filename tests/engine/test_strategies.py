@@ -446,7 +446,8 @@ def large_first(monkeypatch):
 
 @pytest.fixture
 def small_alone(monkeypatch):
-    """Take the way of tables of which many rows are expected to differ."""
+    """Take the way of large tables of which many rows are expected to differ."""
+    monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
     monkeypatch.setattr(strategy, "is_large_first", lambda *_: False)
 
 
@@ -528,19 +529,57 @@ def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
+WAYS = pytest.mark.parametrize("way", ["large_first", "small_alone", "small table"])
+
+
+@pytest.fixture
+def small_or_large(way, request):
+    """Take the way of large tables, or the one that a table of this size takes anyway."""
+    if way != "small table":
+        request.getfixturevalue(way)
+
+
 @pytest.mark.parametrize(
-    "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1"], ids=["gone", "empty", "text", "bad"]
+    "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice"], ids=["gone", "empty", "text", "bad", "twice"]
 )
-@pytest.mark.parametrize("way", ["large_first", "small_alone"])
-def test_damaged_digests_are_not_believed_at_first_sight(table, content, way, request):
-    request.getfixturevalue(way)
+@WAYS
+def test_damaged_digests_are_not_believed_at_first_sight(table, content, small_or_large):
+    kept = table.digests()
     published = table.store.state(table.store.table("orders").id).published_digests
     for file in Path(published.path).glob("*.parquet"):
+        if content == "twice":
+            shutil.copy(file, file.with_name(f"part-again-{file.name}"))
+            continue
         file.unlink()
         if content is not None:
             file.write_bytes(content)
 
     assert table.refresh(force=True).rows_unchanged == 60
+    assert table.digests() == kept
     change(table)
     table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+@WAYS
+def test_digests_that_are_lost_after_the_seal_are_not_needed(table, small_or_large, at_point):
+    change(table)
+    at_point("seal.after", lambda: [shutil.rmtree(each) for each in (table.root / "_mv").glob("*/digests/*")])
+
+    report = table.refresh(strategy="corrections")
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 2, 1)
+    assert table.rows("orders") == table.rows("raw/orders")
+    change(table, "UPDATE {t} SET v = 'once more' WHERE id = 30")
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_changes_of_many_commits_are_read_alone(table):
+    for number in range(15):
+        change(table, f"UPDATE {{t}} SET v = 'late' WHERE id = {number}")
+
+    report = table.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("incremental", 15)
     assert table.rows("orders") == table.rows("raw/orders")
