@@ -35,7 +35,7 @@ from benchmarks.data import statements
 from benchmarks.refresh import Bench, Setting, timed
 
 _OLD = "_mv_old"
-_DIFFERS = ~F.col(diff.HASH).eqNullSafe(F.col(_OLD))
+_DIFFERS = f"NOT {diff.HASH} <=> {_OLD}"
 
 
 class SideTable:
@@ -61,7 +61,7 @@ class SideTable:
         beside = beside.join(before.withColumnRenamed(diff.HASH, _OLD), self._key, "full_outer")
         storage.write(beside, self._place("stored"))
         written = self._bench.spark.read.parquet(self._place("stored"))
-        sums = (F.count(diff.HASH), F.bit_xor(diff.HASH), F.count_if(_DIFFERS))
+        sums = (F.count(diff.HASH), F.bit_xor(diff.HASH), F.count_if(F.expr(_DIFFERS)))
         num_changes = int(written.agg(*sums).collect()[0][2])
         changed = F.broadcast(written.where(_DIFFERS).select(*self._key, _OLD))
         storage.write(self._hashed(rows.join(changed, self._key)), self._place("changes"))
