@@ -1,8 +1,10 @@
 """Look at large buckets first, where most rows are expected to be as published: they are summed up without a shuffle.
 
-source ──▶ large buckets ──┐
-                           ├─▶ those that differ ──▶ small buckets of these alone
-main's digests ────────────┘
+    source ──▶ large buckets ──┐
+                               ├─▶ those that differ ──▶ small buckets of these alone
+    main's digests ────────────┘
+
+Where most of them differ, all small buckets are summed up at once: `digests.write_beside`.
 """
 
 from __future__ import annotations
