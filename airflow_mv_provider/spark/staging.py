@@ -99,7 +99,7 @@ def load(
     except MvError as error:
         if digests.are_intact(source.sparkSession, layout, published):
             raise  # it was not for them: the source, or a cancel
-        log.warning(_NOT_BELIEVED, table.name, error)
+        log.warning(_NOT_BELIEVED, table.name, error.problem)
         again = f"{path}-again"  # a task of the job that failed may still be writing
         return Staged(copy, again, digests.write(hashed, table, again, published))
 
@@ -200,7 +200,7 @@ def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, 
         except MvError as error:
             if digests.are_intact(spark, layout, published):
                 raise  # it was not for them: the seal's own, or a cancel
-            log.warning(_NOT_BELIEVED, table.name, error)
+            log.warning(_NOT_BELIEVED, table.name, error.problem)
     return None
 
 
