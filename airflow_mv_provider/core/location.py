@@ -98,6 +98,11 @@ class MainPlace:
         return errors_location(self.location)
 
 
+def again(path: str) -> str:
+    """Return where an attempt writes once more what it could not write at `path`; both are removed together."""
+    return f"{path}-again"
+
+
 def is_table_uuid(text: str) -> bool:
     """True if `text` can be a table's identity."""
     return _UUID.match(text) is not None

@@ -57,7 +57,7 @@ class Comparison:
         """
         buckets = self.buckets
         if chunk.slice is not None and not buckets.can_be_sliced and buckets.differing_in(chunk):
-            self.close()
+            self.close()  # read whole this time, and kept
             buckets = self.buckets
         path = self._workspace.changes(self._epoch, merge_round, chunk.number)
         with durable(Write.CHANGES):

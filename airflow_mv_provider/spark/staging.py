@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import (
     KeyMovedError,
@@ -100,8 +101,8 @@ def load(
         if digests.are_intact(source.sparkSession, layout, published):
             raise  # it was not for them: the source, or a cancel
         log.warning(_NOT_BELIEVED, table.name, error.problem)
-        again = f"{path}-again"  # a task of the job that failed may still be writing
-        return Staged(copy, again, digests.write(hashed, table, again, published))
+        elsewhere = again(path)  # a task of the job that failed may still be writing
+        return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
 
 
 def _changed(

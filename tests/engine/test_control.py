@@ -60,9 +60,7 @@ def test_cancel_is_answered_within_a_chunk(table, at_point, point):
 def test_cancel_is_heard_while_the_source_is_summed_up(lake, caplog):
     """What a cancel interrupts is not taken for digests that cannot be read."""
     slow = "aggregate(sequence(1, 4000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
-    lake.settings = replace(
-        lake.settings, lease_ms=4_000
-    )  # a heartbeat a second
+    lake.settings = replace(lake.settings, lease_ms=4_000)  # a heartbeat a second
     lake.write("SELECT id, 'a' AS v FROM range(60)")
     lake.apply(source=DeltaSource("raw/orders", select=["id", f"if(v = 'slow', CAST({slow} AS STRING), v) AS v"]))
     lake.refresh()
@@ -74,7 +72,7 @@ def test_cancel_is_heard_while_the_source_is_summed_up(lake, caplog):
         began = time.monotonic()
         while not list((lake.root / "_mv").glob("*/digests/*/*/_temporary")):
             assert time.monotonic() - began < PATIENCE_S
-            time.sleep(0.02)
+            time.sleep(0.02)  # a condition with a limit
         assert lake.store.request_cancel(registered.id, "somebody")
 
     with ThreadPoolExecutor() as pool:
