@@ -11,7 +11,7 @@
     │   ├── EngineError                Spark or Delta failed for a reason of its own
     │   │   └── DiskFullError          a disk is full
     │   ├── CommitUnknownError         a commit's answer was lost and the log could not be read
-    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C)
+    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C), or Spark what it ran
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong

@@ -23,7 +23,8 @@ _BEATS_PER_LEASE = 4
 class Lease:
     """Heartbeats in a thread of their own, from `with` to its end.
 
-    on_stop     : called once, from that thread, when the work under way had better be interrupted
+    on_stop     : called from that thread when the work under way had better be interrupted; at every beat until the
+                  work asks, because an interrupt that falls between two of Spark's jobs stops neither
     interrupted : set when this process was asked to stop
     """
 
@@ -44,6 +45,8 @@ class Lease:
         self._lock = threading.Lock()
         self._is_lost = False
         self._is_cancelled = False
+        self._is_cancellable = True
+        self._heard = self._news
         self._thread = threading.Thread(target=self._beat, name=f"lease-{own.refresh_id[:8]}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -63,9 +66,12 @@ class Lease:
     def check(self, *, is_cancellable: bool = True) -> None:
         """Ask the database now, before a step is begun or a commit made.
 
-        raises : LeaseLostError, RefreshCancelledError, InterruptedRefreshError, MetadataUnavailableError
+        is_cancellable : whether a cancel may stop the work now, and interrupt it up to the next check
+        raises         : LeaseLostError, RefreshCancelledError, InterruptedRefreshError, MetadataUnavailableError
         """
         self._renew()
+        self._is_cancellable = is_cancellable
+        self._heard = self._news
         if self._is_lost:
             raise LeaseLostError(f"refresh {self.own.refresh_id}", f"epoch {self.own.epoch} no longer owns the table.")
         if self._is_cancelled and is_cancellable:
@@ -73,17 +79,19 @@ class Lease:
         if self._interrupted.is_set():
             raise InterruptedRefreshError(f"refresh {self.own.refresh_id}", "it was interrupted.")
 
+    def begin_commit(self) -> None:
+        """Let no cancel interrupt the work up to the next check: it would come too late, and cost a commit."""
+        self._is_cancellable = False
+
     @property
-    def is_stopping(self) -> bool:
-        """True once a heartbeat brought a cancel or a lost lease."""
-        return self._is_lost or self._is_cancelled
+    def _news(self) -> tuple[bool, bool, bool]:
+        return self._is_lost, self._is_cancelled and self._is_cancellable, self._interrupted.is_set()
 
     def _beat(self) -> None:
         while not self._done.wait(self._lease_ms / _BEATS_PER_LEASE / 1000):
-            was_stopping = self.is_stopping
             try:
                 self._renew()
-                if self.is_stopping and not was_stopping:
+                if self._news != self._heard:
                     self._on_stop()
             except Exception as error:  # whatever it is, the next beat may succeed; a dead thread would lose the lease
                 log.warning("Heartbeat failed, trying again: %s", error)

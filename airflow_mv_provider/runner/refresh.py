@@ -75,7 +75,7 @@ from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import TableSource, open_source
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.session import isolated, open_session, suited
+from airflow_mv_provider.spark.session import interrupt, isolated, open_session, suited, tagged
 
 log = logging.getLogger(__name__)
 
@@ -294,18 +294,16 @@ class Refresher:
         refresh = self.store.refresh(own.refresh_id)
         assert refresh is not None
         tag = f"mv-{own.refresh_id}"
-        self.spark.addTag(tag)
-        try:
-            with Lease(
-                self.store, own, self.settings.lease_ms, lambda: self._interrupt(tag), self._interrupted
-            ) as lease:
-                source = self.source_of(table, refresh.definition)
-                work = Work(self.store, self.spark, table, refresh, own, source, lease)
-                with suited(self.spark, is_small=work.is_small()), closing(Attempt(work, self.watch)) as attempt:
-                    yield attempt
-        finally:
-            if tag in self.spark.getTags():  # a takeover inside this attempt has removed it; Connect insists on it
-                self.spark.removeTag(tag)
+        with (
+            tagged(self.spark, tag),
+            Lease(
+                self.store, own, self.settings.lease_ms, lambda: interrupt(self.spark, tag), self._interrupted
+            ) as lease,
+        ):
+            source = self.source_of(table, refresh.definition)
+            work = Work(self.store, self.spark, table, refresh, own, source, lease)
+            with suited(self.spark, is_small=work.is_small()), closing(Attempt(work, self.watch)) as attempt:
+                yield attempt
 
     def _ended(
         self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
@@ -327,9 +325,6 @@ class Refresher:
         """Report what was recovered, where nothing else was left to do."""
         last = self.store.report(report.recovered[-1]) if report.recovered else report
         return replace(last, recovered=report.recovered) if last.outcome is Outcome.PUBLISHED else report
-
-    def _interrupt(self, tag: str) -> None:
-        self.spark.interruptTag(tag)
 
     def _work(self, table: TableRecord, own: Ownership, caller: Caller, until: Phase) -> None:
         with self._attempt(table, own) as attempt:

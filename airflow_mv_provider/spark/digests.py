@@ -30,7 +30,7 @@ from airflow_mv_provider.core.progress import (
 )
 from airflow_mv_provider.core.schema import Column as SchemaColumn
 from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.exceptions import MvError, SealBrokenError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, SealBrokenError
 from airflow_mv_provider.spark import diff, partitions, storage
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -194,10 +194,13 @@ def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published:
 def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests) -> bool:
     """True if published digests can be read, and are what was recorded: whatever has failed, it was not for them.
 
-    cost : a scan of them
+    cost   : a scan of them
+    raises : InterruptedRefreshError
     """
     try:
         return summed(read(spark, layout, published.path), layout.table) == (published.num_rows, published.digest)
+    except InterruptedRefreshError:
+        raise
     except MvError as error:
         log.debug("%s: the digests at %s cannot be read: %s", layout.table.name, published.path, error)
         return False

@@ -21,6 +21,7 @@ from airflow_mv_provider.exceptions import (
     EngineError,
     FencedError,
     FileEncodingError,
+    InterruptedRefreshError,
     MainMovedError,
     MvError,
     SchemaMismatchError,
@@ -51,6 +52,7 @@ _ANALYSIS = (
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
     "INVALID_PARAMETER_VALUE",
 )
+_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in a JVM of ours, and on a Connect server
 _FULL = ("No space left on device", "Disk quota exceeded")  # as Linux says it, and HDFS of a quota
 _MAX_TEXT = 300
 
@@ -116,6 +118,8 @@ def translate(error: BaseException, where: str) -> MvError:
         return MainMovedError(where, f"another writer changed main during the commit ({condition}).")
     if any(words in text for words in _FULL):
         return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
+    if condition in _CANCELLED:
+        return InterruptedRefreshError(where, "what Spark ran for it was cancelled.")
     return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
 
 

@@ -201,6 +201,33 @@ def suited(session: SparkSession, *, is_small: bool) -> Iterator[None]:
                     session.conf.set(name, value)
 
 
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Let `interrupt` find, from any thread, what this one has Spark run meanwhile.
+
+    In a JVM of ours the context's tags are used: a session's own are found only by the thread that set them.
+    """
+    if is_remote(session):
+        add, remove, present = session.addTag, session.removeTag, session.getTags
+    else:
+        context = session.sparkContext
+        add, remove, present = context.addJobTag, context.removeJobTag, context.getJobTags
+    add(tag)
+    try:
+        yield
+    finally:
+        if tag in present():  # one inside another has removed it, where both have the same; Connect insists on it
+            remove(tag)
+
+
+def interrupt(session: SparkSession, tag: str) -> None:
+    """Interrupt what runs under `tag`; what its thread asks of Spark afterwards runs."""
+    if is_remote(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
+
+
 def _whoever_is_gone() -> suppress:
     """Pass over a server or JVM that does not answer: the work itself meets it, and says so."""
     return suppress(PySparkException, Py4JError, OSError)

@@ -21,10 +21,7 @@ from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
-from airflow_mv_provider.exceptions import (
-    KeyMovedError,
-    MvError,
-)
+from airflow_mv_provider.exceptions import InterruptedRefreshError, KeyMovedError, MvError
 from airflow_mv_provider.spark import diff, digests, keys, large_buckets, storage
 from airflow_mv_provider.spark.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
@@ -97,9 +94,11 @@ def load(
             if large is not None:
                 return _changed(hashed, layout, (copy, path), published, large)
         return Staged(copy, path, published.num_buckets, digests.write_beside(hashed, layout, path, published))
+    except InterruptedRefreshError:
+        raise
     except MvError as error:
         if digests.are_intact(source.sparkSession, layout, published):
-            raise  # it was not for them: the source, or a cancel
+            raise  # it was not for them, but for the source
         log.warning(_NOT_BELIEVED, table.name, error.problem)
         elsewhere = again(path)  # a task of the job that failed may still be writing
         return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
@@ -198,9 +197,11 @@ def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, 
                 undo.pop_all()
                 return found
             log.warning(_NOT_BELIEVED, table.name, "they are not what was recorded")
+        except InterruptedRefreshError:
+            raise
         except MvError as error:
             if digests.are_intact(spark, layout, published):
-                raise  # it was not for them: the seal's own, or a cancel
+                raise  # it was not for them, but for the seal's own
             log.warning(_NOT_BELIEVED, table.name, error.problem)
     return None
 

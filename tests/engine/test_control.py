@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,10 +12,9 @@ from airflow_mv_provider.exceptions import DefinitionError, RefreshCancelledErro
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner import crash_points
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
-
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -57,35 +54,32 @@ def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
-def test_cancel_is_heard_while_the_source_is_summed_up(lake, caplog):
+def test_cancel_is_heard_while_the_source_is_summed_up(lake, at_point, caplog):
     """What a cancel interrupts is not taken for digests that cannot be read."""
-    slow = "aggregate(sequence(1, 4000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
-    lake.settings = replace(lake.settings, lease_ms=4_000)  # a heartbeat a second
-    lake.write("SELECT id, 'a' AS v FROM range(60)")
+    slow = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
+    lake.settings = replace(lake.settings, lease_ms=8_000)  # a heartbeat every two seconds
+    lake.write("SELECT id, 'a' AS v FROM range(80)")
     lake.apply(source=DeltaSource("raw/orders", select=["id", f"if(v = 'slow', CAST({slow} AS STRING), v) AS v"]))
     lake.refresh()
     registered = lake.store.table("orders")
-    lake.write(lake.spark.sql("SELECT id, 'slow' AS v FROM range(60)").repartition(30))
+    lake.write(lake.spark.sql("SELECT id, 'slow' AS v FROM range(80)").repartition(80))
     before = len(lake.store.history(registered.id, 10))
+    points = []
 
     def cancel() -> None:
-        began = time.monotonic()
-        while not list((lake.root / "_mv").glob("*/digests/*/*/_temporary")):
-            assert time.monotonic() - began < PATIENCE_S
-            time.sleep(0.02)  # a condition with a limit
+        crash_points.arm(points.append)
         assert lake.store.request_cancel(registered.id, "somebody")
 
-    with ThreadPoolExecutor() as pool:
-        cancelled = pool.submit(cancel)
-        with pytest.raises(RefreshCancelledError):
-            lake.refresh(strategy="corrections")
-        cancelled.result()
+    at_point("staging.before", cancel)
+    with pytest.raises(RefreshCancelledError):
+        lake.refresh(strategy="corrections")
 
+    assert "staging.after" not in points  # it was in the middle
     assert lake.store.history(registered.id, 10)[0].outcome is Outcome.CANCELLED
     assert len(lake.store.history(registered.id, 10)) == before + 1
     assert "cannot be believed" not in caplog.text
     assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
-    assert sorted(lake.rows()) == [(number, "a") for number in range(60)]
+    assert sorted(lake.rows()) == [(number, "a") for number in range(80)]
 
 
 def test_cancel_of_nothing_says_so(table):

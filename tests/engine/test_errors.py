@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import SparkRuntimeException
 
-from airflow_mv_provider.exceptions import DiskFullError, EngineError, SourceFileError
+from airflow_mv_provider.exceptions import DiskFullError, EngineError, InterruptedRefreshError, SourceFileError
 from airflow_mv_provider.spark.errors import translate
 
 # Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
@@ -21,9 +21,15 @@ UNREADABLE = """[FAILED_READ_FILE.NO_HINT] Encountered error while reading file 
 Caused by: java.io.FileNotFoundException: /wh/raw/x.csv (Permission denied)
 \tat java.base/java.io.FileInputStream.open0(Native Method)
 """
+CANCELLED = """[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job tags mv-1. SQLSTATE: XXKDA
+org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job tags mv-1.
+"""
+BESIDE_A_CANCELLED_ONE = FULL + "\tSuppressed: " + CANCELLED
 
 
-@pytest.mark.parametrize("text", [FULL, OF_A_SHUFFLE, FULL.replace("No space left on device", "Disk quota exceeded")])
+@pytest.mark.parametrize(
+    "text", [FULL, OF_A_SHUFFLE, FULL.replace("No space left on device", "Disk quota exceeded"), BESIDE_A_CANCELLED_ONE]
+)
 def test_full_disk_is_named_and_worth_a_retry(text):
     error = translate(SparkRuntimeException(text), "orders")
 
@@ -41,3 +47,17 @@ def test_file_that_may_not_be_read_is_named():
     assert type(error) is SourceFileError
     assert "/wh/raw/x.csv cannot be read" in str(error)
     assert "Permission denied" in str(error)
+
+
+@pytest.mark.parametrize("text", [CANCELLED, "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008"])
+def test_cancelled_job_is_no_fault_of_spark(text):
+    error = translate(SparkRuntimeException(text), "orders")
+
+    assert type(error) is InterruptedRefreshError
+    assert error.problem == "what Spark ran for it was cancelled."
+
+
+def test_job_cancelled_beside_one_that_failed_does_not_hide_why():
+    error = translate(SparkRuntimeException(UNREADABLE + "\tSuppressed: " + CANCELLED), "source")
+
+    assert type(error) is SourceFileError

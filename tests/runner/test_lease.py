@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -94,14 +95,16 @@ class Stops:
 
     def __init__(self) -> None:
         self.threads: list[str] = []
-        self._called = threading.Event()
+        self._called = threading.Condition()
 
     def __call__(self) -> None:
-        self.threads.append(threading.current_thread().name)
-        self._called.set()
+        with self._called:
+            self.threads.append(threading.current_thread().name)
+            self._called.notify_all()
 
-    def wait(self) -> None:
-        assert self._called.wait(PATIENCE_S), "nobody was told to stop"
+    def wait(self, times: int = 1) -> None:
+        with self._called:
+            assert self._called.wait_for(lambda: len(self.threads) >= times, PATIENCE_S), "nobody was told to stop"
 
 
 @pytest.fixture
@@ -152,28 +155,71 @@ def test_heart_that_beats_rarely_is_stopped_at_once(store, own, stops):
     assert hearts() == []
 
 
-def test_cancel_interrupts_the_work_once(store, own, often, beats, stops):
+@pytest.mark.parametrize("is_cancellable", [True, False])
+def test_cancel_interrupts_the_work_until_it_asks(store, own, often, beats, stops, is_cancellable):
+    """An interrupt between two of Spark's jobs stops neither; one after the work has heard would stop its clearing up,
+    or the commit that a cancel comes too late for.
+    """
     with Lease(store, own, LEASE_MS, stops) as lease:
         beats.wait()
-        assert not lease.is_stopping
         lease.check()
 
         store.request_cancel(own.table_id, "ann")
-        stops.wait()
-        beats.wait(4)
+        stops.wait(3)
 
-        assert lease.is_stopping
+        with suppress(RefreshCancelledError):
+            lease.check(is_cancellable=is_cancellable)
+        beats.wait()  # one may have been under way
+        before = len(stops.threads)
+        beats.wait(4)
+        assert len(stops.threads) == before
         with pytest.raises(RefreshCancelledError, match=f"refresh {own.refresh_id}: it was cancelled on request"):
             lease.check()
+
+    assert set(stops.threads) == {f"lease-{own.refresh_id[:8]}"}
+
+
+def test_cancel_does_not_interrupt_a_commit(store, own, often, beats, stops):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        lease.check()
+        lease.begin_commit()
+        store.request_cancel(own.table_id, "ann")
+        beats.wait(4)
+        assert stops.threads == []
+
+        with pytest.raises(RefreshCancelledError):
+            lease.check()
+
+
+def test_lost_lease_is_news_to_work_that_was_cancelled_too_late(store, own, often, beats, stops):
+    with Lease(store, own, LEASE_MS, stops) as lease:
+        store.request_cancel(own.table_id, "ann")
         lease.check(is_cancellable=False)
+        beats.wait()
+        before = len(stops.threads)
 
-    assert stops.threads == [f"lease-{own.refresh_id[:8]}"]
+        handed_over(store, own)
+
+        stops.wait(before + 1)
 
 
-def test_lost_lease_interrupts_the_work_once_and_leaves_the_new_owners_alone(store, own, often, beats, stops, engine):
+def test_interrupt_of_the_process_is_repeated_until_the_work_asks(store, own, often, beats, stops):
+    interrupted = threading.Event()
+    with Lease(store, own, LEASE_MS, stops, interrupted) as lease:
+        beats.wait()
+        assert stops.threads == []
+
+        interrupted.set()
+
+        stops.wait(2)
+        with pytest.raises(InterruptedRefreshError):
+            lease.check()
+
+
+def test_lost_lease_interrupts_the_work_and_leaves_the_new_owners_alone(store, own, often, beats, stops, engine):
     with Lease(store, own, LEASE_MS, stops) as lease:
         newer = handed_over(store, own)
-        stops.wait()
+        stops.wait(2)
         before = expiry(engine)
         beats.wait(4)
 
@@ -182,8 +228,6 @@ def test_lost_lease_interrupts_the_work_once_and_leaves_the_new_owners_alone(sto
         for is_cancellable in (True, False):
             with pytest.raises(LeaseLostError, match=f"epoch {own.epoch} no longer owns the table"):
                 lease.check(is_cancellable=is_cancellable)
-
-    assert len(stops.threads) == 1
 
 
 def test_lost_lease_says_more_than_a_cancel(store, own, often, stops):
@@ -194,8 +238,6 @@ def test_lost_lease_says_more_than_a_cancel(store, own, often, stops):
 
         with pytest.raises(LeaseLostError):
             lease.check()
-
-    assert len(stops.threads) == 1
 
 
 def test_refresh_that_was_ended_by_somebody_is_lost(store, own, often, stops):
@@ -224,7 +266,6 @@ def test_check_asks_the_database_now_and_not_the_last_beat(store, own, stops, di
 
     with pytest.raises(expected):
         lease.check()
-    assert lease.is_stopping
 
 
 def test_check_renews_as_a_beat_does(store, own, stops, clock):
@@ -255,14 +296,13 @@ def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, sto
         beats.wait(3)
         with pytest.raises(MetadataUnavailableError):
             lease.check()
-        assert not lease.is_stopping, "a database that is away is no lost lease"
+        assert stops.threads == [], "a database that is away is no lost lease"
 
         beats.is_away = False
         store.request_cancel(own.table_id, "ann")
         stops.wait()
 
     assert "Heartbeat failed, trying again" in caplog.text
-    assert lease.is_stopping
 
 
 def test_an_interrupted_process_begins_no_further_step(store, own, stops):
