@@ -100,6 +100,11 @@ class Commit:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def mark(self) -> str | None:
+        """What tells this commit from every other, also in a log that was put back; None if it is not ours."""
+        return f"{self.note.refresh_id}:{self.note.txn_version}" if self.note else None
+
+    @property
     def keeps_data(self) -> bool:
         """True if this commit is known to leave every row as it was."""
         if self.note is not None:
@@ -213,6 +218,11 @@ def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:
     """Return the transaction version for the next commit of `epoch`: one more than the last in the log."""
     last = max((c.note.txn_version for c in commits if c.note), default=0)
     return max(last, fence_version(epoch)) + 1
+
+
+def last_of_ours(commits: Iterable[Commit], version: int) -> Commit | None:
+    """Return the newest commit of ours up to `version`; None if there is none among `commits`."""
+    return max((c for c in commits if c.note and c.version <= version), key=lambda c: c.version, default=None)
 
 
 def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:

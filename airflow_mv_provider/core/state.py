@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.fence import Commit, is_untouched_since
+from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
@@ -40,6 +40,7 @@ class Caller:
 class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
+    published_commit : the mark of our newest commit up to `published_version`
     covered : the scopes of refreshes since the last one of the whole table; empty when main has one state of the source
     """
 
@@ -54,7 +55,7 @@ class RefreshState:
     is_cancel_requested: bool
     published_upper: int
     published_version: int | None
-    published_delta_id: str | None
+    published_commit: str | None
     published_hash: str | None
     published_digests: PublishedDigests | None
     covered: tuple[Covered, ...]
@@ -69,22 +70,19 @@ class RefreshState:
         return self.phase is not Phase.NORMAL and not self.is_lease_live
 
 
-def is_main_as_published(state: RefreshState, delta_id: str | None, commits: Sequence[Commit]) -> bool:
+def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool:
     """True if main provably is what the last publish left.
 
-    delta_id : main's own id, None if it is not there
-    commits  : main's log, newest first
+    A version alone proves nothing: main may have been dropped and made again, or put back from a copy, and commits of
+    ours may have reached that version a second time.
+
+    commits : main's log, newest first, back to a commit of ours that is not after that version; none if main is gone
     """
     version = state.published_version
-    if not state.is_main_trusted or delta_id is None or version is None:
+    if not state.is_main_trusted or version is None or not commits or commits[0].version < version:
         return False
-    is_log_long_enough = commits[-1].version <= version + 1
-    return (
-        delta_id == state.published_delta_id
-        and is_log_long_enough
-        and commits[0].version >= version
-        and is_untouched_since(commits, version)
-    )
+    known = last_of_ours(commits, version)
+    return known is not None and known.mark == state.published_commit and is_untouched_since(commits, known.version)
 
 
 class Admission(StrEnum):

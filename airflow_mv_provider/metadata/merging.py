@@ -193,7 +193,7 @@ class MergingStore(Reader):
         own: Ownership,
         *,
         main_version: int,
-        delta_id: str,
+        commit: str | None,
         counts: Counts,
         is_counted: bool = False,
         digests: PublishedDigests | None,
@@ -202,6 +202,7 @@ class MergingStore(Reader):
     ) -> None:
         """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late.
 
+        commit     : the mark of our newest commit up to `main_version`
         is_counted : its changes are in the refresh's figures already, commit by commit
         """
         with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
@@ -220,7 +221,7 @@ class MergingStore(Reader):
                 .values(
                     published_upper=refresh.upper,
                     published_version=main_version,
-                    published_delta_id=delta_id,
+                    published_commit=commit,
                     published_hash=definition_hash,
                     covered=[] if is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
                     published_digests=stored,

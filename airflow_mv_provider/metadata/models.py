@@ -48,7 +48,7 @@ class RefreshStateRow(Base):
     cancel_requested_by: Mapped[str | None]
     published_upper: Mapped[int]
     published_version: Mapped[int | None]
-    published_delta_id: Mapped[str | None]
+    published_commit: Mapped[str | None]
     published_hash: Mapped[str | None] = mapped_column(String(16))
     published_digests: Mapped[dict[str, Any] | None]
     covered: Mapped[list[Any]]

@@ -144,7 +144,7 @@ class Reader:
             is_cancel_requested=row.cancel_requested_ms is not None,
             published_upper=row.published_upper,
             published_version=row.published_version,
-            published_delta_id=row.published_delta_id,
+            published_commit=row.published_commit,
             published_hash=row.published_hash,
             published_digests=PublishedDigests(**row.published_digests) if row.published_digests else None,
             covered=tuple(covered_from_json(each) for each in row.covered),

@@ -28,7 +28,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "phase": Phase.NORMAL,
     "epoch": 0,
     "published_upper": 0,
-    **dict.fromkeys(("published_version", "published_delta_id", "published_hash", "published_digests")),
+    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_digests")),
     "covered": [],
     "is_main_trusted": False,
     **dict.fromkeys(("paused_ms", "paused_by", "dropping_ms")),

@@ -119,8 +119,8 @@ def _start_new(
 ) -> Begun | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
     with suited(runner.spark, is_small=_has_short_logs(table, state)):
-        table, found = runner.identified(table)
-        seen = look(runner, table, state, request, found)
+        table, exists = runner.identified(table)
+        seen = look(runner, table, state, request, exists=exists)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,

@@ -25,7 +25,7 @@ from airflow_mv_provider.core.strategy import (
     has_failed,
     past_of,
 )
-from airflow_mv_provider.spark.delta import Detail, Main
+from airflow_mv_provider.spark.delta import Main
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -47,18 +47,18 @@ class Look:
     choice: Choice
 
 
-def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Request, found: Detail | None) -> Look:
+def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Look:
     """Look at the source and main as they are now.
 
-    found  : main's own description; None before its first refresh
+    exists : main is there: this is not its first refresh
     raises : SourceNotFoundError, StrategyError
     """
     source = runner.source_of(table, table.definition)
     frontier = source.probe()
     main = Main(runner.spark, table.location, table.uuid)
-    commits = main.log(state.published_version) if found else []
+    commits = main.log(state.published_version) if exists else []
     definition = table.definition
-    is_trusted = is_main_as_published(state, found.delta_id if found else None, commits)
+    is_trusted = is_main_as_published(state, commits)
     scope = request.scope
     if request.is_stale_only and is_trusted and definition.source.doubt is None:
         scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)

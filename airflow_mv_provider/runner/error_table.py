@@ -40,11 +40,11 @@ class ErrorTable:
         """
         if self._work.definition.errors is None:
             return
-        found = self._table.detail()
+        found = self._table.properties()
         if found is None and not storage.has_files(self._work.spark, self._table.location):
             with durable(Write.CREATE_ERRORS):
-                found = self._table.create(struct_type(rejected.COLUMNS), ())
-        carried = found.properties.get(UUID_PROPERTY) if found else None
+                found = self._table.create(struct_type(rejected.COLUMNS), ()).properties
+        carried = found.get(UUID_PROPERTY) if found else None
         if found and carried is None and self._table.is_claimed:
             self._table.adopt()
         elif carried != self._work.table.uuid:
@@ -108,7 +108,7 @@ class ErrorTable:
 
     def _is_published(self, collected: Rejected) -> bool:
         own = self._work.own
-        if self._table.detail() is None:
+        if self._table.properties() is None:
             return False
         commits = self._table.log()
         if last_epoch(commits) > own.epoch:

@@ -14,7 +14,7 @@ from airflow_mv_provider.core.fence import (
     last_epoch,
 )
 from airflow_mv_provider.core.progress import PublishedDigests
-from airflow_mv_provider.core.state import is_main_as_published
+from airflow_mv_provider.core.state import RefreshState, is_main_as_published
 from airflow_mv_provider.exceptions import (
     EngineError,
     EpochRegressionError,
@@ -26,7 +26,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.publish import note_of
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import WIDENING_PROPERTY
+from airflow_mv_provider.spark.delta import WIDENING_PROPERTY, Detail
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +38,12 @@ class Ground:
 
     is_fenced : this epoch's fence is in main's log
     base      : main's version that chunks are compared with; moved on when main was
-    delta_id  : main's own id
     is_gone   : main is no longer a table that could be fenced, and that a commit could reach
     """
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
         self.base = 0
-        self.delta_id = ""
         self.is_gone = False
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
@@ -57,12 +55,13 @@ class Ground:
         raises : FencedError, when a later epoch owns main; EpochRegressionError; what is wrong with main or the source
         """
         work = self._work
+        state = work.store.state(work.table.id)
         try:
-            self._prepare_main()
+            self._prepare_main(state)
         except (MainMovedError, MainUnsupportedError):
             self.is_gone = True
             raise
-        since = work.store.state(work.table.id).published_version
+        since = state.published_version
         if since is None and work.refresh.seal is not None:
             since = 0  # whoever was here before may have published; others may have written a lot since
         epoch = work.own.epoch
@@ -77,6 +76,8 @@ class Ground:
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
         self.is_fenced = has_fence(commits, epoch)
+        if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
+            self._check_partitions(work.main.detail())
         self.base = commits[0].version
         self._commits = commits
         self._num_fences += 1
@@ -91,7 +92,7 @@ class Ground:
         state = work.store.state(work.table.id)
         if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
             return None
-        return state.published_digests if is_main_as_published(state, self.delta_id, self._commits) else None
+        return state.published_digests if is_main_as_published(state, self._commits) else None
 
     @property
     def holds_publish(self) -> bool:
@@ -105,42 +106,54 @@ class Ground:
             return False
         return is_untouched_since(self._commits, -1)
 
-    def _prepare_main(self) -> None:
+    def _prepare_main(self, state: RefreshState) -> None:
         """Create main if it is missing; refuse what cannot be ours.
 
         Once sealed, the source is not asked any more: it may be gone.
         """
         work = self._work
-        found = work.main.detail()
+        properties = work.main.properties()
         if work.refresh.seal is not None:
-            if found is None:
+            if properties is None:
                 raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
-            self.delta_id = found.delta_id
             return
         rows = work.whole_source
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
         schema.check_source(work.table.name, columns, definition.key, definition.partition_by, definition.order_by)
-        if found is None:
+        if properties is None:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
                 may_widen = definition.schema_policy == "evolve"
-                found = work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
-        self.delta_id = found.delta_id
-        if found.partition_by != definition.partition_by:
-            raise MainUnsupportedError(
-                work.table.name,
-                f"main is partitioned by {_listed(found.partition_by)}, "
-                f"the definition by {_listed(definition.partition_by)}.",
-                hint="Partitions of a table cannot be changed in place: choose another name.",
-            )
+                created = work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
+            properties = created.properties
+            self._check_partitions(created)
+        elif not self._is_of_definition(state):
+            self._check_partitions(work.main.detail())
         widened = work.evolution(work.layout.main_columns or ()).widened
-        if widened and found.properties.get(WIDENING_PROPERTY) != "true":
+        if widened and properties.get(WIDENING_PROPERTY) != "true":
             raise MainUnsupportedError(
                 work.table.name,
                 f"column {widened[0]!r} has to be widened, which main was not created for.",
                 hint=f"ALTER TABLE ... SET TBLPROPERTIES ('{WIDENING_PROPERTY}' = 'true') lets it.",
+            )
+
+    def _is_of_definition(self, state: RefreshState) -> bool:
+        """True if main had the definition's partitions when it was published; its log tells whether it still has."""
+        is_same = state.published_hash == self._work.definition.content_hash
+        return is_same and state.published_version is not None and state.is_main_trusted
+
+    def _check_partitions(self, found: Detail | None) -> None:
+        work = self._work
+        if found is None:
+            raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
+        if found.partition_by != work.definition.partition_by:
+            raise MainUnsupportedError(
+                work.table.name,
+                f"main is partitioned by {_listed(found.partition_by)}, "
+                f"the definition by {_listed(work.definition.partition_by)}.",
+                hint="Partitions of a table cannot be changed in place: choose another name.",
             )
 
 

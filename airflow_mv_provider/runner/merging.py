@@ -13,7 +13,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_mv_provider.core.fence import Move, Standing, next_move, next_part_move, next_txn_version
+from airflow_mv_provider.core.fence import (
+    Commit,
+    Move,
+    Standing,
+    last_of_ours,
+    next_move,
+    next_part_move,
+    next_txn_version,
+)
 from airflow_mv_provider.core.guard import Counts, Refusal, judge
 from airflow_mv_provider.core.progress import (
     Chunk,
@@ -109,7 +117,7 @@ class Merging:
                     self._start_over(standing, counts)
                     return
                 self._errors.publish()
-                self._published(standing, counts)
+                self._published(commits, standing, counts)
             case Move.START_OVER:
                 self._start_over(standing, counts)
             case Move.MERGE:
@@ -219,15 +227,16 @@ class Merging:
             buckets=buckets,
         )
 
-    def _published(self, standing: Standing, counts: Counts) -> None:
+    def _published(self, commits: Sequence[Commit], standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
+        known = last_of_ours(commits, version)
         kept = self._digests_to_keep(self._sealed(), is_written=bool(standing.published))
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,
                 main_version=version,
-                delta_id=self._ground.delta_id,
+                commit=known.mark if known else None,
                 counts=counts,
                 # Each commit of a progressive refresh was counted when it was recorded.
                 is_counted=work.is_progressive,

@@ -80,7 +80,7 @@ def _differences(
     definition = table.definition
     schema.check_source(table.name, columns, definition.key, definition.partition_by, definition.order_by)
     main = Main(runner.spark, table.location, table.uuid)
-    exists = main.detail() is not None
+    exists = main.properties() is not None
     if exists:
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
         fixed = (*definition.key, *definition.partition_by)

@@ -55,7 +55,7 @@ class Recoverer:
         returns : None when somebody else was faster
         """
         main = Main(self.spark, table.location, table.uuid)
-        log_epoch = last_epoch(main.log()) if main.detail() else 0
+        log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
         epoch = next_epoch(state.epoch, log_epoch)
         with durable(Write.HAND_OVER):
             return self.store.hand_over(state, caller, epoch=epoch, lease_ms=self.lease_ms)

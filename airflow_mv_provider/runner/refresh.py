@@ -73,7 +73,7 @@ from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import TableSource, open_source
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail, Main
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, suited, tagged
 
@@ -131,8 +131,8 @@ class Refresher:
         table = self.store.table(name)
         check_scope(request.scope, table.definition)
         state = self.store.state(table.id)
-        found = Main(self.spark, table.location, table.uuid).detail()
-        seen = look(self, table, state, request, found)
+        exists = Main(self.spark, table.location, table.uuid).properties() is not None
+        seen = look(self, table, state, request, exists=exists)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.owner_process if state.is_lease_live else None
         choice = seen.choice
@@ -263,18 +263,18 @@ class Refresher:
         """Return the table that a refresh belongs to."""
         return next(table for table in self.store.tables() if table.id == refresh.table_id)
 
-    def identified(self, table: TableRecord) -> tuple[TableRecord, Detail | None]:
-        """Return the table under the identity that main carries, and main's description.
+    def identified(self, table: TableRecord) -> tuple[TableRecord, bool]:
+        """Return the table under the identity that main carries, and whether main is there.
 
         raises : MainNotOursError, MainUnsupportedError, TableConflictError
         """
         confs = {name: self.spark.conf.get(name, None) for name in log_store_confs(table.location)}
         check_log_store(table.location, confs, is_single_driver=self.settings.is_s3_single_driver)
         main = Main(self.spark, table.location, table.uuid)
-        found = main.detail()
+        found = main.properties()
         if found is None:
-            return table, None
-        carried = found.properties.get(UUID_PROPERTY)
+            return table, False
+        carried = found.get(UUID_PROPERTY)
         if carried is None and not table.definition.adopt and not main.is_claimed:
             raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
         if carried is None:
@@ -287,7 +287,7 @@ class Refresher:
         elif carried != table.uuid:
             self.store.adopt_uuid(table, carried)
             table = replace(table, uuid=carried)
-        return table, found
+        return table, True
 
     @contextmanager
     def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:

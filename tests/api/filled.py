@@ -104,7 +104,7 @@ class Keeper:
         self.store.published(
             own,
             main_version=(state.published_version or 0) + 2,
-            delta_id="delta",
+            commit="r:1",
             counts=total,
             digests=digests_to_keep(seal, own.refresh_id),
             bytes_main=total.changes * 96 + 20_000,

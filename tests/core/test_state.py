@@ -26,7 +26,7 @@ STATE = RefreshState(
     is_cancel_requested=False,
     published_upper=0,
     published_version=None,
-    published_delta_id=None,
+    published_commit=None,
     published_hash=None,
     published_digests=None,
     covered=(),
@@ -115,7 +115,7 @@ def test_whoever_may_write_main_fences_it_first(phase):
     assert steps[0] == Fence()
 
 
-AS_PUBLISHED = replace(STATE, phase=Phase.NORMAL, published_version=5, published_delta_id="delta", is_main_trusted=True)
+AS_PUBLISHED = replace(STATE, phase=Phase.NORMAL, published_version=5, published_commit="r:1", is_main_trusted=True)
 PUBLISH = Commit(5, "MERGE", 4, CommitNote("u", "r", 1, "publish", 1))
 FENCE = Commit(6, "WRITE", 5, CommitNote("u", "s", 2, "fence", 2))
 FOREIGN = Commit(7, "WRITE", 6, None)
@@ -131,15 +131,30 @@ OPTIMIZE = Commit(7, "OPTIMIZE", 6, None)
         ([FOREIGN, FENCE, PUBLISH], False),
         ([replace(PUBLISH, version=6), PUBLISH], False),  # ours, but the database does not know of it
         ([replace(FOREIGN, version=9)], False),  # the log is too short to tell
+        ([replace(OPTIMIZE, version=6)], False),
+        ([FENCE], False),
         ([replace(PUBLISH, version=3)], False),  # main is older than what was published
+        ([FENCE, replace(FENCE, version=5), replace(PUBLISH, version=3)], False),  # put back, and fenced since
+        ([FENCE, replace(FOREIGN, version=5), replace(PUBLISH, version=3)], False),
+        ([FENCE, replace(PUBLISH, note=replace(PUBLISH.note, refresh_id="before"))], False),  # made again
+        ([], False),  # gone
     ],
 )
 def test_main_is_as_published_while_nobody_changed_its_rows(commits, is_as_published):
-    assert is_main_as_published(AS_PUBLISHED, "delta", commits) is is_as_published
+    assert is_main_as_published(AS_PUBLISHED, commits) is is_as_published
 
 
-def test_main_that_is_gone_replaced_or_not_trusted_is_not_as_published():
-    assert not is_main_as_published(AS_PUBLISHED, None, [PUBLISH])
-    assert not is_main_as_published(AS_PUBLISHED, "another", [PUBLISH])
-    assert not is_main_as_published(replace(AS_PUBLISHED, is_main_trusted=False), "delta", [PUBLISH])
-    assert not is_main_as_published(replace(AS_PUBLISHED, published_version=None), "delta", [PUBLISH])
+@pytest.mark.parametrize(
+    ("commits", "is_as_published"),
+    [
+        ([replace(FENCE, version=8), OPTIMIZE, PUBLISH], True),
+        ([replace(FENCE, version=8), replace(FOREIGN, version=6), PUBLISH], False),  # put back, and written to since
+    ],
+)
+def test_main_that_somebody_optimized_before_it_was_published_is_known_by_our_commit_before(commits, is_as_published):
+    assert is_main_as_published(replace(AS_PUBLISHED, published_version=7), commits) is is_as_published
+
+
+def test_main_that_is_not_trusted_is_not_as_published():
+    assert not is_main_as_published(replace(AS_PUBLISHED, is_main_trusted=False), [PUBLISH])
+    assert not is_main_as_published(replace(AS_PUBLISHED, published_version=None), [PUBLISH])

@@ -115,7 +115,7 @@ def publish(store: Store, own: Ownership, main_version: int = 6) -> None:
     store.published(
         own,
         main_version=main_version,
-        delta_id="delta",
+        commit="r:1",
         counts=TOTAL,
         digests=digests_to_keep(SEAL, own.refresh_id),
         bytes_main=500,

@@ -9,6 +9,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, text
 
+from airflow_mv_provider.core.fence import Commit, CommitNote
+from airflow_mv_provider.core.state import is_main_as_published
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
@@ -98,6 +100,21 @@ def test_migration_that_fails_half_way_leaves_nothing(empty_engine, monkeypatch)
         migrations.migrate(empty_engine)
 
     assert inspect(empty_engine).get_table_names() == ["refresh_progress"]
+
+
+def test_what_an_older_database_knows_of_main_is_kept_but_proves_nothing(engine, store):
+    table = registered(store)
+    known = "published_version = 3, published_commit = 'an id', published_upper = 2, is_main_trusted = true"
+    with engine.begin() as db:
+        db.execute(text(f"UPDATE refresh_state SET {known}"))
+        db.execute(text("ALTER TABLE refresh_state RENAME COLUMN published_commit TO published_delta_id"))
+    set_version(engine, "0001")
+
+    assert migrations.migrate(engine) == migrations.head()
+
+    state = store.state(table.id)
+    assert (state.published_version, state.published_commit, state.is_main_trusted) == (3, "an id", True)
+    assert not is_main_as_published(state, [Commit(3, "MERGE", 2, CommitNote(table.uuid, "r", 1, "publish", 1))])
 
 
 def test_many_threads_may_migrate_at_once(empty_address):

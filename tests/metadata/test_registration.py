@@ -38,7 +38,7 @@ def test_new_table_has_its_definition_and_was_never_refreshed(store):
         is_cancel_requested=False,
         published_upper=0,
         published_version=None,
-        published_delta_id=None,
+        published_commit=None,
         published_hash=None,
         published_digests=None,
         covered=(),

@@ -194,7 +194,7 @@ def test_published_main_is_what_the_next_refresh_starts_from(store, table, own):
 
     state = store.state(table.id)
     assert (state.phase, state.epoch, state.refresh_id) == (Phase.CLEANUP, 1, own.refresh_id)
-    assert (state.published_upper, state.published_version, state.published_delta_id) == (1, 6, "delta")
+    assert (state.published_upper, state.published_version, state.published_commit) == (1, 6, "r:1")
     assert (state.published_hash, state.is_main_trusted) == (table.definition.content_hash, True)
     assert state.is_lease_live
 

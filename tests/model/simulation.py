@@ -27,6 +27,7 @@ from airflow_mv_provider.core.fence import (
     has_fence,
     has_publish,
     last_epoch,
+    last_of_ours,
     next_move,
     next_part_move,
     next_txn_version,
@@ -76,7 +77,6 @@ from airflow_mv_provider.metadata.store import Store
 from tests.model.delta import Change, Rows, SimulatedDelta, Transaction, corrections
 
 LEASE_MS, HANDOVER_MS = 60_000, 3_600_000
-DELTA_ID = "main"
 _MAX_ROUNDS, _MAX_TRIES, _MAX_FENCES, _MAX_RACES = 5, 3, 3, 10
 
 Points = Generator[str, None, object]
@@ -201,7 +201,7 @@ class Process:
             is_first=state.published_version is None,
             is_forced=False,
             same_definition=state.published_hash == definition.content_hash,
-            is_trusted=is_main_as_published(state, DELTA_ID, commits),
+            is_trusted=is_main_as_published(state, commits),
             doubt=None,
         )
         newest = store.newest_binding(world.table.id)
@@ -532,11 +532,12 @@ class Attempt:
 
     def _published(self, standing: Standing, counts: Counts) -> Points:
         version = standing.published[-1].version if standing.published else standing.latest
+        known = last_of_ours(self.world.delta.log(), version)
         yield "published.before"
         self.world.store.published(
             self.own,
             main_version=version,
-            delta_id=DELTA_ID,
+            commit=known.mark if known else None,
             counts=counts,
             is_counted=self.world.is_progressive,
             digests=None,

@@ -37,6 +37,7 @@ from airflow_mv_provider.core.fence import (
     has_fence,
     has_publish,
     last_epoch,
+    last_of_ours,
     next_txn_version,
     stand,
 )
@@ -52,7 +53,6 @@ NORMAL, REFRESHING, MERGING, CLEANUP = range(4)
 FOREIGN = 9
 CHUNKS = tuple(Chunk(n, (f'["{n}"]',)) for n in range(3))
 UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
-DELTA_ID = "main"
 KEYS = ("a", "a", "b")
 NAMES = ("a", "a'", "b")
 WILL_RETRY = (True, True, False)
@@ -253,7 +253,7 @@ def as_state(row: Row) -> RefreshState:
         is_cancel_requested=row.cancel,
         published_upper=row.upper,
         published_version=None if row.version < 0 else row.version,
-        published_delta_id=DELTA_ID,
+        published_commit=None,
         published_hash="hash",
         published_digests=None,
         covered=(),
@@ -321,7 +321,9 @@ def admission(row: Row, key: str) -> Admission:
 @cache
 def is_believed(row: Row, log: int) -> bool:
     """True if main is taken for what the last publish left."""
-    return is_main_as_published(as_state(row), DELTA_ID, core_log(log))
+    # The model has no log that was put back: the newest of ours up to a version is always the one that was recorded.
+    known = last_of_ours(core_log(log), row.version)
+    return is_main_as_published(replace(as_state(row), published_commit=known.mark if known else None), core_log(log))
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from tests.scenarios.conftest import change_source, check_invariants
+from airflow_mv_provider.exceptions import EngineError, MainUnsupportedError
+from tests.scenarios.conftest import NUM_CHANGES, change_source, check_invariants
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="foreign writes")]
 
@@ -65,3 +66,39 @@ def test_main_that_was_dropped_is_made_again(table):
 
     assert report.rows_inserted == 40
     check_invariants(table)
+
+
+def test_main_that_was_put_back_is_not_believed_once_failed_refreshes_have_reached_its_version(table, at_point):
+    """A fence is an empty commit: with enough of them a copy from before the publish has the version of the publish."""
+    import shutil
+
+    main, copy = table.root / "orders", table.root / "backup"
+    shutil.copytree(main, copy)
+    change_source(table)
+    table.refresh()
+    published = table.versions()
+    shutil.rmtree(main)
+    shutil.move(copy, main)
+
+    def fail() -> None:
+        raise EngineError("a test", "it failed after its fence.")
+
+    while table.versions() < published:
+        at_point("staging.before", fail)
+        with pytest.raises(EngineError):
+            table.refresh()
+    report = table.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == NUM_CHANGES
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_main_that_others_have_partitioned_otherwise_is_refused(table):
+    rows = table.spark.read.format("delta").load(str(table.root / "orders"))
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.partitionBy("v").save(str(table.root / "orders"))
+
+    with pytest.raises(MainUnsupportedError, match="main is partitioned by v, the definition by p"):
+        table.refresh()
+
+    assert table.phase() == "NORMAL"

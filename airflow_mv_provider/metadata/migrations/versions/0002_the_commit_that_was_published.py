@@ -1,0 +1,15 @@
+"""The commit that was published, instead of main's id
+
+Whatever the column holds is no commit's mark, so the next refresh of each table compares with main itself, once.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE refresh_state RENAME COLUMN published_delta_id TO published_commit")
