@@ -31,8 +31,13 @@ def retry_policy() -> ExceptionRetryPolicy:
     """
     rules = [
         RetryRule(TerminalError, RetryAction.FAIL, reason="A person must act."),
-        # Nothing has to recover first: what is durable tells the next try where to go on.
-        RetryRule([CommitUnknownError, InterruptedRefreshError], RetryAction.RETRY, _SOON, "Main's own log will tell."),
+        # Nothing has to recover first.
+        RetryRule(
+            [CommitUnknownError, InterruptedRefreshError],
+            RetryAction.RETRY,
+            _SOON,
+            "What is durable tells where to go on.",
+        ),
         RetryRule(LeaseLostError, RetryAction.RETRY, _A_WHILE, "Another process goes on with the refresh."),
         RetryRule([MetadataUnavailableError, EngineError], RetryAction.RETRY, _A_WHILE, "A server has to come back."),
         RetryRule(TransientError, RetryAction.RETRY, reason="A retry may succeed."),

@@ -96,7 +96,7 @@ class Attempt:
 
     def fence_and_look(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
-        self.work.lease.check(is_cancellable=False)  # what comes ends the refresh: no cancel may interrupt that
+        self.work.lease.ignore_cancel()  # this ends the refresh, for a cancel or for something else
         with translated(self.work.table.name):
             while not self._ground.is_fenced:
                 self._fence()

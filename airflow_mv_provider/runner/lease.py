@@ -79,7 +79,7 @@ class Lease:
         if self._interrupted.is_set():
             raise InterruptedRefreshError(f"refresh {self.own.refresh_id}", "it was interrupted.")
 
-    def begin_commit(self) -> None:
+    def ignore_cancel(self) -> None:
         """Let no cancel interrupt the work up to the next check: it would come too late, and cost a commit."""
         self._is_cancellable = False
 

@@ -116,6 +116,7 @@ class Merging:
                 if self._is_short(standing):
                     self._start_over(standing, counts)
                     return
+                self._work.lease.ignore_cancel()
                 self._errors.publish()
                 self._published(commits, standing, counts)
             case Move.START_OVER:

@@ -111,7 +111,7 @@ class Publisher:
                 work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
             )
         work.lease.check(is_cancellable=self._may_stop())
-        work.lease.begin_commit()
+        work.lease.ignore_cancel()
         try:
             with durable(Write.PUBLISH):
                 commit()

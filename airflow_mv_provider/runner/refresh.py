@@ -51,7 +51,6 @@ from airflow_mv_provider.core.state import Admission, Caller, Ownership, Refresh
 from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
-    InterruptedRefreshError,
     LeaseLostError,
     MainNotOursError,
     MetadataUnavailableError,
@@ -205,9 +204,11 @@ class Refresher:
                         tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
                     for refresh_id in self.recoverer.sweep(table):
                         tell(f"{table.name}: removed what refresh {refresh_id} had left.")
-            except (InterruptedRefreshError, MetadataUnavailableError):
+            except MetadataUnavailableError:
                 raise
             except MvError as error:
+                if self._interrupted.is_set():
+                    raise
                 tell(f"{table.name}: not looked after. {error}")
                 problems.append(error)
         if problems:
@@ -293,7 +294,7 @@ class Refresher:
     def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:
         refresh = self.store.refresh(own.refresh_id)
         assert refresh is not None
-        tag = f"mv-{own.refresh_id}"
+        tag = f"mv-{own.refresh_id}-{own.epoch}"  # whoever is overtaken must not interrupt who has overtaken it
         with (
             tagged(self.spark, tag),
             Lease(
@@ -315,9 +316,11 @@ class Refresher:
             return None
         try:
             return self.recoverer.take_over(table, state, caller)
-        except (InterruptedRefreshError, MetadataUnavailableError):
+        except MetadataUnavailableError:
             raise
         except MvError as error:
+            if self._interrupted.is_set():
+                raise
             log.warning("%s: %s", table.name, error)
             return self.store.report(state.refresh_id or "")
 

@@ -77,16 +77,13 @@ class Work:
 
     def is_small(self) -> bool:
         """True if the source and main are small; False also where it cannot be told now."""
-        published = self.store.state(self.table.id).published_digests
-        known = (published, self.refresh.seal)
+        known = (self.store.state(self.table.id).published_digests, self.refresh.seal)
         if not cost.is_small(max((each.num_rows for each in known if each is not None), default=0)):
             return False
         try:
             with translated(self.table.name):
                 if not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
                     return False
-                if published is not None:
-                    return True  # of few rows, and those are the source's
                 main = delta.detail(self.spark, self.table.location)
                 return cost.is_small(0, main.num_bytes if main else 0)
         except MvError:

@@ -25,6 +25,7 @@ from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
     MvError,
     SchemaMismatchError,
     SourceChangedError,
@@ -196,7 +197,7 @@ class FilesReader:
         try:
             with translated("source"):
                 merged = self._spark.read.format(self._source.format).option("mergeSchema", "true").load(paths).schema
-        except SchemaMismatchError:
+        except (SchemaMismatchError, InterruptedRefreshError):
             raise
         except MvError:
             return  # a file that cannot be read: reading names it, merging does not

@@ -119,7 +119,7 @@ def translate(error: BaseException, where: str) -> MvError:
     if any(words in text for words in _FULL):
         return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
     if condition in _CANCELLED:
-        return InterruptedRefreshError(where, "what Spark ran for it was cancelled.")
+        return InterruptedRefreshError(where, f"what Spark ran for it was cancelled: {first_line(text)}.")
     return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
 
 

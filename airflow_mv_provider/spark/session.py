@@ -206,17 +206,19 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
     """Let `interrupt` find, from any thread, what this one has Spark run meanwhile.
 
     In a JVM of ours the context's tags are used: a session's own are found only by the thread that set them.
+
+    tag : nobody else's in the whole JVM, or on the server
     """
     if is_remote(session):
-        add, remove, present = session.addTag, session.removeTag, session.getTags
+        add, remove = session.addTag, session.removeTag
     else:
         context = session.sparkContext
-        add, remove, present = context.addJobTag, context.removeJobTag, context.getJobTags
+        add, remove = context.addJobTag, context.removeJobTag
     add(tag)
     try:
         yield
     finally:
-        if tag in present():  # one inside another has removed it, where both have the same; Connect insists on it
+        with _whoever_is_gone(), suppress(AttributeError):  # a context that was stopped has no JVM to ask
             remove(tag)
 
 

@@ -54,7 +54,8 @@ def test_cancelled_job_is_no_fault_of_spark(text):
     error = translate(SparkRuntimeException(text), "orders")
 
     assert type(error) is InterruptedRefreshError
-    assert error.problem == "what Spark ran for it was cancelled."
+    assert error.problem.startswith(f"what Spark ran for it was cancelled: {text.split(' ')[0]} ")
+    assert "SQLSTATE" not in error.problem
 
 
 def test_job_cancelled_beside_one_that_failed_does_not_hide_why():

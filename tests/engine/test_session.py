@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import DEFAULT, patch
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from airflow_mv_provider.core.source import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
 from airflow_mv_provider.runner import admission
-from airflow_mv_provider.spark.session import suited
+from airflow_mv_provider.spark.errors import condition_of
+from airflow_mv_provider.spark.session import interrupt, suited, tagged
 from tests import small_tables
 
+PATIENCE_S = 60
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
@@ -28,6 +32,30 @@ def test_another_thread_gets_a_session_of_the_same_spark(spark):
         other = pool.submit(local_session).result()
 
     assert other.sparkContext is spark.sparkContext
+
+
+def test_interrupt_reaches_what_another_thread_runs_under_the_tag_and_nothing_else(spark):
+    slow = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
+    jobs = spark.sparkContext.statusTracker()
+
+    def run() -> None:
+        with tagged(spark, "mine-1"), tagged(spark, "mine-2"):
+            spark.range(0, 200, 1, 200).selectExpr(f"id + {slow}").collect()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        began = time.monotonic()
+        while not jobs.getActiveJobsIds():
+            assert time.monotonic() - began < PATIENCE_S
+        interrupt(spark, "mine-3")
+        interrupt(spark, "mine-1")
+        with pytest.raises(Py4JJavaError) as caught:
+            running.result()
+        tags = pool.submit(spark.sparkContext.getJobTags).result()
+
+    assert condition_of(caught.value) == "SPARK_JOB_CANCELLED"
+    assert "cancelled job tags mine-1" in str(caught.value)
+    assert not list(tags)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +94,7 @@ def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it
     refresher.refresh("orders", lake.caller())
     lake.write("SELECT id DIV 2 AS id, id % 2 AS p, 'a' AS v FROM range(10)")
     with patch.object(admission, "look", wraps=admission.look) as look, pytest.raises(DuplicateKeyError):
-        look.side_effect = lambda *_: seen.add(refresher.spark.conf.get(PARTITIONS)) or DEFAULT
+        look.side_effect = lambda *_, **__: seen.add(refresher.spark.conf.get(PARTITIONS)) or DEFAULT
         refresher.refresh("orders", lake.caller())
 
     assert seen == {during}

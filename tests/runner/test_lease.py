@@ -182,7 +182,7 @@ def test_cancel_interrupts_the_work_until_it_asks(store, own, often, beats, stop
 def test_cancel_does_not_interrupt_a_commit(store, own, often, beats, stops):
     with Lease(store, own, LEASE_MS, stops) as lease:
         lease.check()
-        lease.begin_commit()
+        lease.ignore_cancel()
         store.request_cancel(own.table_id, "ann")
         beats.wait(4)
         assert stops.threads == []

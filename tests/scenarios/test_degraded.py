@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import EngineError, TransientError
+from airflow_mv_provider.exceptions import EngineError, InterruptedRefreshError, TransientError
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash
 from tests.scenarios.conftest import MODES, NUM_CHANGES, change_source, changes_since_the_first, check_invariants
@@ -107,6 +107,31 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
     assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
     assert table.phase("orders") == "NORMAL"
     assert table.rows() == table.rows("raw/orders")
+
+
+def test_job_that_somebody_cancels_in_spark_keeps_no_other_table_from_being_mended(table, crash_at, at_point):
+    """It is no word to this process to stop."""
+    lake = table
+    lake.apply(name="another", partition_by=["p"])
+    change_source(lake)
+    for name in ("another", "orders"):
+        crash_at("seal.after")
+        with pytest.raises(Crash):
+            lake.refresh(name)
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+    told: list[str] = []
+
+    def cancel() -> None:
+        raise InterruptedRefreshError("another", "what Spark ran for it was cancelled: [SPARK_JOB_CANCELLED].")
+
+    at_point("progress.before", cancel)
+    lake.refresher().recover(lake.caller(), told.append)
+
+    assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
+    assert lake.rows() == lake.rows("raw/orders")
+    lake.clock.pass_ms(lake.settings.lease_ms + 1)
+    lake.refresh("another")
+    assert lake.rows("another") == lake.rows("raw/orders")
 
 
 def mend(lake: Any, mode: str) -> None:
