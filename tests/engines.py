@@ -18,6 +18,9 @@ import pytest
 from tests import small_tables
 from tests.connect import ConnectServer
 
+# SQL that takes a good part of a second for each row
+A_SLOW_NUMBER = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
+
 # The tests of these need the session, and take as long as all others, of which some start one more.
 _WITH_SESSION = ("tests/engine", "tests/model/test_differential.py", "tests/scenarios", "tests/test_readme.py")
 _WITHOUT = ("tests/engine/test_connect.py",)

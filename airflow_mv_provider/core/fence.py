@@ -225,6 +225,12 @@ def last_of_ours(commits: Iterable[Commit], version: int) -> Commit | None:
     return max((c for c in commits if c.note and c.version <= version), key=lambda c: c.version, default=None)
 
 
+def mark_at(commits: Iterable[Commit], version: int) -> str | None:
+    """Return the mark of the newest commit of ours up to `version`: what a publish that left main there records."""
+    known = last_of_ours(commits, version)
+    return known.mark if known else None
+
+
 def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:
     """True if every commit after `version` is known to have left main's rows as they were."""
     return all(c.keeps_data for c in commits if c.version > version)

@@ -17,7 +17,7 @@ from airflow_mv_provider.core.fence import (
     Commit,
     Move,
     Standing,
-    last_of_ours,
+    mark_at,
     next_move,
     next_part_move,
     next_txn_version,
@@ -231,13 +231,12 @@ class Merging:
     def _published(self, commits: Sequence[Commit], standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
-        known = last_of_ours(commits, version)
         kept = self._digests_to_keep(self._sealed(), is_written=bool(standing.published))
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,
                 main_version=version,
-                commit=known.mark if known else None,
+                commit=mark_at(commits, version),
                 counts=counts,
                 # Each commit of a progressive refresh was counted when it was recorded.
                 is_counted=work.is_progressive,

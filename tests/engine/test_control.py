@@ -13,6 +13,7 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
+from tests.engines import A_SLOW_NUMBER
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
 
@@ -56,10 +57,11 @@ def test_cancel_is_answered_within_a_chunk(table, at_point, point):
 
 def test_cancel_is_heard_while_the_source_is_summed_up(lake, at_point, caplog):
     """What a cancel interrupts is not taken for digests that cannot be read."""
-    slow = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
     lake.settings = replace(lake.settings, lease_ms=8_000)  # a heartbeat every two seconds
     lake.write("SELECT id, 'a' AS v FROM range(80)")
-    lake.apply(source=DeltaSource("raw/orders", select=["id", f"if(v = 'slow', CAST({slow} AS STRING), v) AS v"]))
+    lake.apply(
+        source=DeltaSource("raw/orders", select=["id", f"if(v = 'slow', CAST({A_SLOW_NUMBER} AS STRING), v) AS v"])
+    )
     lake.refresh()
     registered = lake.store.table("orders")
     lake.write(lake.spark.sql("SELECT id, 'slow' AS v FROM range(80)").repartition(80))

@@ -18,6 +18,7 @@ from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
 from airflow_mv_provider.spark.session import interrupt, suited, tagged
 from tests import small_tables
+from tests.engines import A_SLOW_NUMBER
 
 PATIENCE_S = 60
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -35,12 +36,11 @@ def test_another_thread_gets_a_session_of_the_same_spark(spark):
 
 
 def test_interrupt_reaches_what_another_thread_runs_under_the_tag_and_nothing_else(spark):
-    slow = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
     jobs = spark.sparkContext.statusTracker()
 
     def run() -> None:
         with tagged(spark, "mine-1"), tagged(spark, "mine-2"):
-            spark.range(0, 200, 1, 200).selectExpr(f"id + {slow}").collect()
+            spark.range(0, 200, 1, 200).selectExpr(f"id + {A_SLOW_NUMBER}").collect()
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)

@@ -27,7 +27,7 @@ from airflow_mv_provider.core.fence import (
     has_fence,
     has_publish,
     last_epoch,
-    last_of_ours,
+    mark_at,
     next_move,
     next_part_move,
     next_txn_version,
@@ -532,12 +532,11 @@ class Attempt:
 
     def _published(self, standing: Standing, counts: Counts) -> Points:
         version = standing.published[-1].version if standing.published else standing.latest
-        known = last_of_ours(self.world.delta.log(), version)
         yield "published.before"
         self.world.store.published(
             self.own,
             main_version=version,
-            commit=known.mark if known else None,
+            commit=mark_at(self.world.delta.log(), version),
             counts=counts,
             is_counted=self.world.is_progressive,
             digests=None,

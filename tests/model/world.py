@@ -37,7 +37,7 @@ from airflow_mv_provider.core.fence import (
     has_fence,
     has_publish,
     last_epoch,
-    last_of_ours,
+    mark_at,
     next_txn_version,
     stand,
 )
@@ -322,8 +322,8 @@ def admission(row: Row, key: str) -> Admission:
 def is_believed(row: Row, log: int) -> bool:
     """True if main is taken for what the last publish left."""
     # The model has no log that was put back: the newest of ours up to a version is always the one that was recorded.
-    known = last_of_ours(core_log(log), row.version)
-    return is_main_as_published(replace(as_state(row), published_commit=known.mark if known else None), core_log(log))
+    published_commit = mark_at(core_log(log), row.version)
+    return is_main_as_published(replace(as_state(row), published_commit=published_commit), core_log(log))
 
 
 @cache
