@@ -22,7 +22,7 @@ REST = -1  # the chunk of main's partitions that the seal does not know: whateve
 _MAX_PARTITIONS = 500
 _MAX_SLICES = 64  # of a partition: each of them scans all of it
 _ROWS_PER_BUCKET = 8
-_MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 22
+_MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 23
 _DELTA_NULL = "__HIVE_DEFAULT_PARTITION__"
 _MAX_DIRECTORY_BYTES = 255
 

@@ -182,11 +182,13 @@ class Merging:
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return what is known of a chunk without comparing its rows, in the first round; None if that takes it."""
-        work, seal = self._work, self._sealed()
-        if seal.strategy == "replace":
+        work, seal, published = self._work, self._sealed(), self._ground.published_digests()
+        if published is not None and published.path == seal.digests:
+            found = changes.nothing(seal, chunk)  # not a row was another, so not even its digests are read again
+        elif seal.strategy == "replace":
             # Nobody's rows are in an empty main, so none are looked for.
             found = changes.replacement(seal, None if self._ground.is_empty else self._compared().buckets)
-        elif seal.changes is not None and self._ground.published_digests() is not None:
+        elif seal.changes is not None and published is not None:
             found = changes.staged(work.spark, work.layout, seal)
         else:
             return None

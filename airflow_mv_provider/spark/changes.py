@@ -104,16 +104,13 @@ def compare(
     cost    : nothing when no bucket differs; otherwise a scan of both, and a shuffle of the rows in buckets that differ
     raises  : SealBrokenError, when the rows read now are not those that were sealed
     """
-    table = layout.table
-    sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
-    if chunk.slice is not None and chunk.slice.index:  # rows on both sides are counted with the first slice
-        sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
+    table, sealed = layout.table, _sealed_in(seal, chunk)
     members = buckets.differing_in(chunk)
     if members and chunk.slice is not None:
         buckets = digests.sliced(buckets, table, chunk)
         members = buckets.differing_in(chunk)
     if not members:
-        return Changes(None, 0, 0, 0, tuple(_unchanged(p) for p in sealed))
+        return nothing(seal, chunk)
     names = [p.sealed.partition for p in members]
     only = Only(
         None if len(members) == len(buckets.partitions) and chunk.slice is None else names,
@@ -144,6 +141,11 @@ def compare(
     if wanted[0]:
         _check_read(table, seen, wanted)
     return _read_back(main.spark, layout, path, sealed, buckets.num_buckets)
+
+
+def nothing(seal: Seal, chunk: Chunk) -> Changes:
+    """Return that no row of a chunk is another."""
+    return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in _sealed_in(seal, chunk)))
 
 
 def staged(spark: SparkSession, layout: Layout, seal: Seal) -> Changes:
@@ -225,6 +227,13 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
         if facts.get(chunk.number) != (chunk.num_rows, chunk.digest):
             raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
     return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
+
+
+def _sealed_in(seal: Seal, chunk: Chunk) -> list[SealedPartition]:
+    sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
+    if chunk.slice is not None and chunk.slice.index:  # rows on both sides are counted with the first slice
+        sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
+    return sealed
 
 
 def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:

@@ -195,6 +195,14 @@ def beside_itself(digests: DataFrame) -> DataFrame:
     return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False), STANDS_FOR: _one()})
 
 
+def desired_side(beside: DataFrame) -> DataFrame:
+    """Return the digests of the desired side alone.
+
+    beside : as `bucketwise` returns it
+    """
+    return beside.drop(MAIN_ROWS, MAIN_DIGEST, DIFFERS, KEYS_DIFFER, STANDS_FOR)
+
+
 def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
     """Return what turns `main` into `desired`.
 

@@ -200,8 +200,8 @@ def test_bucket_holds_four_to_eight_rows(rows):
     buckets = bucket_count(rows)
 
     assert buckets & (buckets - 1) == 0
-    assert 64 <= buckets <= 2**22
-    if 64 < buckets < 2**22:
+    assert 64 <= buckets <= 2**23
+    if 64 < buckets < 2**23:
         assert 4 <= rows / buckets <= 8
 
 

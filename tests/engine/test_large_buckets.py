@@ -103,11 +103,39 @@ def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, mon
     assert large_buckets.compared(rows, layout, before) is None
 
 
+def test_what_was_published_is_known_without_its_digests(spark, published):
+    layout, before = published(a_table(partition_by=["p"]))
+    rows = _hashed(spark.sql(ROWS), layout)
+
+    with closing(large_buckets.compared(rows, layout, replace(before, path="/gone"))) as same:
+        assert (same.num_differing, same.main_rows, same.main_digest) == (0, before.num_rows, before.digest)
+
+
+@pytest.mark.parametrize("others", ["TRUE", "id NOT IN (4, 5)"], ids=["two more", "two for two others"])
+def test_rows_that_a_xor_forgets_are_differences(spark, published, others):
+    layout, before = published(a_table(partition_by=["p"]))
+    spark.sql(ROWS).createOrReplaceTempView("t")
+    thrice = (
+        f"SELECT id, p, v, t.t FROM t LATERAL VIEW explode(IF(id = 6, array(1, 2, 3), array(1))) e AS n WHERE {others}"
+    )
+
+    with closing(large_buckets.compared(_hashed(spark.sql(thrice), layout), layout, before)) as found:
+        assert found.num_differing
+
+
 def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, published):
     layout, before = published(a_table(partition_by=["p"]))
     rows = _hashed(spark.sql(ROWS), layout)
 
     assert large_buckets.compared(rows, layout, replace(before, digest=1)) is None
+
+
+@pytest.mark.parametrize("recorded", [{"num_rows": 1}, {"digest": 1}], ids=str)
+def test_hash_partitions_are_not_made_of_digests_that_are_not_what_was_recorded(spark, published, recorded):
+    layout, before = published(a_table(hash_partitions=3))
+
+    with pytest.raises(SealBrokenError):
+        large_buckets.unchanged(spark, layout, replace(before, **recorded))
 
 
 def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path, published):

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.spark import diff
+from airflow_mv_provider.spark import bitmap, diff
 from airflow_mv_provider.spark.bitmap import bitmap_of, may_match_sql
 from airflow_mv_provider.spark.digests import compared
 from airflow_mv_provider.spark.layout import Layout
@@ -236,6 +236,21 @@ def test_bitmap_lets_every_key_through_and_few_others(spark, step, most_others, 
     assert passed >= set(range(0, 100_000, step))
     assert len(passed) <= num_keys + most_others
     assert len(condition) <= most_bytes
+
+
+def test_fullest_bitmap_lets_every_key_through_and_half_of_the_others(spark, monkeypatch):
+    num_keys = bitmap.MAX_KEYS >> 8
+    monkeypatch.setattr(bitmap, "_MAX_BITS", bitmap._MAX_BITS >> 8)
+    spark.sql(KEYS.format(10 * num_keys)).createOrReplaceTempView("t")
+    words = bitmap_of(spark.sql(KEYS.format(num_keys)), ["id", "name"], num_keys)
+
+    found = spark.sql(
+        f"SELECT id < {num_keys}, count(*) FROM t WHERE {may_match_sql('t', ['id', 'name'], words)} GROUP BY 1"
+    )
+
+    passed = dict(tuple(row) for row in found.collect())
+    assert passed[True] == num_keys
+    assert passed[False] / (9 * num_keys) == pytest.approx(0.49, abs=0.03)
 
 
 def test_buckets_differ_where_rows_do(spark):
