@@ -19,7 +19,7 @@ from airflow_mv_provider.core.identifier import literal, quoted
 
 _BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 20  # of up to 65,536 keys one row in sixteen passes, or less
 _WORD = 64
-MAX_KEYS = _MAX_BITS * 2 // 3  # beyond, about half of the rows would pass
+MAX_KEYS = _MAX_BITS * 2 // 3  # of so many, about half of all rows pass
 
 
 def bitmap_of(changes: DataFrame, key: Sequence[str], num_keys: int) -> tuple[int, ...]:

@@ -92,9 +92,9 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
 
     raises : SealBrokenError, when the digests are gone or are not what was recorded
     """
-    same = diff.beside_itself(digests.read(spark, layout, published.path))
-    found = digests.counted(same, layout.table, published.num_buckets)
-    if (found.main_rows, found.main_digest) != (published.num_rows, published.digest):
+    before = digests.read(spark, layout, published.path)
+    found = digests.counted(diff.beside_itself(before), layout.table, published.num_buckets)
+    if not digests.is_as_recorded(found, before, layout, published):
         raise SealBrokenError(layout.table.name, f"the digests at {published.path} are not what was recorded.")
     return found
 
