@@ -51,7 +51,7 @@ from airflow_mv_provider.report_text import (
 )
 from airflow_mv_provider.runner.answer import refresh_answer, unexpected
 from airflow_mv_provider.runner.interruptible import interruptibly
-from airflow_mv_provider.runner.local import command_line_caller, open_database, open_store
+from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database, open_store
 from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import (
@@ -323,7 +323,7 @@ def db() -> None:
 @_answering
 def migrate(settings: Settings) -> Answer:
     """Create the database's tables, or bring them to this version."""
-    return _version(migrations.migrate(open_database(settings)))
+    return _version(migrate_database(settings))
 
 
 @db.command("check")

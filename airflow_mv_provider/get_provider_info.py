@@ -102,6 +102,11 @@ _OPTIONS: dict[str, Any] = {
         type="float",
         example="3600",
     ),
+    "answer_s": _option(
+        "How many seconds the database or a Spark Connect server may be silent until it counts as away; 30 unless set.",
+        type="float",
+        example="30",
+    ),
     "spark_remote": _option(
         "Address of a Spark Connect server; Spark runs in the task's process without it.",
         example="sc://spark.example.com:15002",

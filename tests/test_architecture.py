@@ -48,7 +48,7 @@ LIBRARIES = {
     "exceptions": set(),
     "core": {"pydantic"},
     "definition_file": {"yaml"},
-    "metadata": {"sqlalchemy", "alembic"},
+    "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
     "sources": {"pyspark", "delta", "py4j"},
     "report_text": {"rich"},

@@ -39,6 +39,7 @@ _VARIABLE_OF_OPTION = {
     "source_roots": "AMV_SOURCE_ROOTS",
     "lease_s": "AMV_LEASE_S",
     "handover_s": "AMV_HANDOVER_S",
+    "answer_s": "AMV_ANSWER_S",
     "spark_remote": "AMV_SPARK_REMOTE",
     "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
 }
@@ -108,6 +109,7 @@ class MvHook(BaseHook):
                 "AMV_SOURCE_ROOTS": ":".join(settings.source_roots),
                 "AMV_LEASE_S": settings.lease_ms / 1000,
                 "AMV_HANDOVER_S": settings.handover_ms / 1000,
+                "AMV_ANSWER_S": settings.answer_ms / 1000,
                 "AMV_SPARK_REMOTE": settings.spark_remote,
                 "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
             }

@@ -23,12 +23,12 @@ from sqlalchemy import (
     make_url,
 )
 
-from airflow_mv_provider.exceptions import DefinitionError, MetadataUnavailableError
+from airflow_mv_provider.exceptions import DefinitionError, MetadataUnavailableError, MvError
 
 Now = Callable[[str], ColumnElement[int]]
 """Given a dialect's name, the SQL for the current time in milliseconds."""
 
-_BUSY_TIMEOUT_S = 30
+_ANSWER_S = 30.0
 
 
 def database_now(dialect: str) -> ColumnElement[int]:
@@ -40,11 +40,12 @@ def database_now(dialect: str) -> ColumnElement[int]:
     return literal_column(sql[dialect], BigInteger)
 
 
-def open_engine(url: str, *, reads_only: bool = False) -> Engine:
+def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER_S) -> Engine:
     """Return an engine for SQLite or PostgreSQL.
 
     url        : SQLAlchemy's form; `postgresql://` is taken for psycopg 3
     reads_only : nothing is going to be written, so that on SQLite nobody has to wait for these transactions
+    answer_s   : how long the database may be silent, or locked by another, before it counts as away
     raises     : DefinitionError, for an address that is none or another database's
     """
     try:
@@ -58,7 +59,7 @@ def open_engine(url: str, *, reads_only: bool = False) -> Engine:
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
-        return _engine(parsed, reads_only=reads_only)
+        return _engine(parsed, reads_only=reads_only, answer_s=answer_s)
     except (ImportError, exc.NoSuchModuleError) as error:
         raise DefinitionError(
             "metadata database",
@@ -67,16 +68,24 @@ def open_engine(url: str, *, reads_only: bool = False) -> Engine:
         ) from error
 
 
-def _engine(parsed: URL, *, reads_only: bool) -> Engine:
+def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
     match parsed.get_backend_name():
         case "sqlite":
-            engine = create_engine(parsed, hide_parameters=True, connect_args={"timeout": _BUSY_TIMEOUT_S})
+            engine = create_engine(parsed, hide_parameters=True, connect_args={"timeout": answer_s})
             event.listen(engine, "connect", _configure_sqlite)
             event.listen(engine, "begin", _begin_reading_sqlite if reads_only else _begin_sqlite)
             return engine
+        case "postgresql" if parsed.get_driver_name() == "psycopg":
+            from airflow_mv_provider.metadata.postgres import connecting, limits_of_a_transaction
+
+            engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, pool_size=2, pool_timeout=answer_s)
+            connect, limits = connecting(answer_s), limits_of_a_transaction(answer_s)
+            event.listen(engine, "do_connect", lambda _dialect, _record, args, given: connect(*args, **given))
+            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(limits))
+            return engine
         case "postgresql":
-            patience = {"connect_timeout": 10}
-            return create_engine(parsed, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=patience)
+            problem = f"{parsed.drivername} is not supported."
+            raise DefinitionError("metadata database", problem, hint="Use postgresql://..., which is psycopg 3.")
         case other:
             raise DefinitionError("metadata database", f"{other} is not supported.", hint="Use SQLite or PostgreSQL.")
 
@@ -90,18 +99,31 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     try:
         with engine.begin() as connection:
             yield connection
-    except exc.DBAPIError as error:
+    except exc.TimeoutError as error:
         where = f"metadata database {_shown(engine.url)}"
-        if _lacks_tables(error):
-            raise MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.") from error
-        if _is_full(error):
-            hint = "Free space there, then try again."
-            raise MetadataUnavailableError(where, "its disk is full.", hint=hint) from error
-        if isinstance(error, exc.OperationalError | exc.InterfaceError):
-            raise MetadataUnavailableError(where, "it does not answer as expected.") from error
-        if "not a database" in str(error.orig):
-            raise DefinitionError(where, "this file is no SQLite database.", hint="Name another file.") from error
-        raise
+        raise MetadataUnavailableError(where, "all of this process's connections are waiting for it.") from error
+    except exc.DBAPIError as error:
+        found = _translated(error, engine.url)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
+    """Return the error that says what kept the database from answering; None where nothing did."""
+    where = f"metadata database {_shown(url)}"
+    if _lacks_tables(error):
+        return MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.")
+    if _is_full(error):
+        return MetadataUnavailableError(where, "its disk is full.", hint="Free space there, then try again.")
+    if _is_locked(error):
+        hint = f"Find it with `fuser -v {url.database}` and let it end, then try again."
+        return MetadataUnavailableError(where, "another process holds the lock of this SQLite file.", hint=hint)
+    if isinstance(error, exc.OperationalError | exc.InterfaceError) or _was_left_idle(error):
+        return MetadataUnavailableError(where, "it does not answer as expected.")
+    if "not a database" in str(error.orig):
+        return DefinitionError(where, "this file is no SQLite database.", hint="Name another file.")
+    return None
 
 
 def _lacks_tables(error: exc.DBAPIError) -> bool:
@@ -112,6 +134,14 @@ def _lacks_tables(error: exc.DBAPIError) -> bool:
 def _is_full(error: exc.DBAPIError) -> bool:
     is_disk_full = getattr(error.orig, "sqlstate", None) == "53100"  # PostgreSQL's
     return is_disk_full or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL"
+
+
+def _is_locked(error: exc.DBAPIError) -> bool:
+    return str(getattr(error.orig, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _was_left_idle(error: exc.DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) == "25P03"  # in PostgreSQL, of a process that stood still
 
 
 def _shown(url: URL) -> str:

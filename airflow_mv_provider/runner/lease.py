@@ -1,12 +1,18 @@
 """Keep a lease alive while its owner works, and bring it control: a cancel, or the news that it is lost.
 
-The lease decides only who may try. Whoever ignores a lost one is stopped by the fence.
+    the heart   asks the database, four times a lease; it may hang there
+    the watch   looks at the clock and at what the heart has heard, and has the work interrupted; it asks nobody
+
+The lease decides only who may try. Whoever ignores a lost one is stopped by the fence. An owner that has not renewed
+for a lease's length is none any more, whether it has heard of that or not: others may take its table over from then on.
+It counts from before it last asked, which is before the database did, and also while the machine is suspended.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -20,12 +26,19 @@ log = logging.getLogger(__name__)
 _BEATS_PER_LEASE = 4
 
 
+def elapsed_s() -> float:
+    """Return seconds that no setting of a clock changes; they pass for a suspended machine too, where it can tell."""
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
 class Lease:
     """Heartbeats in a thread of their own, from `with` to its end.
 
-    on_stop     : called from that thread when the work under way had better be interrupted; at every beat until the
-                  work asks, because an interrupt that falls between two of Spark's jobs stops neither
+    on_stop     : called from the watch's thread when the work under way had better be interrupted; at every beat until
+                  the work asks, because an interrupt that falls between two of Spark's jobs stops neither
     interrupted : set when this process was asked to stop
+    clock       : seconds, for this process alone
     """
 
     def __init__(
@@ -35,22 +48,32 @@ class Lease:
         lease_ms: int,
         on_stop: Callable[[], None],
         interrupted: threading.Event | None = None,
+        clock: Callable[[], float] = elapsed_s,
     ) -> None:
         self.own = own
         self._store = store
-        self._lease_ms = lease_ms
+        self._lease_s = lease_ms / 1000
         self._on_stop = on_stop
         self._interrupted = interrupted or threading.Event()
+        self._clock = clock
+        self._until_s = clock() + self._lease_s
         self._done = threading.Event()
-        self._lock = threading.Lock()
+        self._beaten = threading.Event()
+        self._lock = threading.Lock()  # never held while somebody is asked
         self._is_lost = False
+        self._has_run_out = False
         self._is_cancelled = False
         self._is_cancellable = True
         self._heard = self._news
-        self._thread = threading.Thread(target=self._beat, name=f"lease-{own.refresh_id[:8]}", daemon=True)
+        name = own.refresh_id[:8]
+        self._threads = (
+            threading.Thread(target=self._beat, name=f"lease-{name}", daemon=True),
+            threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True),
+        )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -61,7 +84,9 @@ class Lease:
     def stop(self) -> None:
         """End the heartbeats; what the row says of the lease from now on is its owner's word."""
         self._done.set()
-        self._thread.join()
+        self._beaten.set()
+        for thread in self._threads:
+            thread.join()
 
     def check(self, *, is_cancellable: bool = True) -> None:
         """Ask the database now, before a step is begun or a commit made.
@@ -72,12 +97,17 @@ class Lease:
         self._renew()
         self._is_cancellable = is_cancellable
         self._heard = self._news
+        where = f"refresh {self.own.refresh_id}"
+        if self._has_run_out:
+            problem = f"epoch {self.own.epoch} could not renew its lease for {self._lease_s:g} s."
+            hint = "Refresh again: it goes on from what is durable. Was the database away, or this machine suspended?"
+            raise LeaseLostError(where, problem, hint=hint)
         if self._is_lost:
-            raise LeaseLostError(f"refresh {self.own.refresh_id}", f"epoch {self.own.epoch} no longer owns the table.")
+            raise LeaseLostError(where, f"epoch {self.own.epoch} no longer owns the table.")
         if self._is_cancelled and is_cancellable:
-            raise RefreshCancelledError(f"refresh {self.own.refresh_id}", "it was cancelled on request.")
+            raise RefreshCancelledError(where, "it was cancelled on request.")
         if self._interrupted.is_set():
-            raise InterruptedRefreshError(f"refresh {self.own.refresh_id}", "it was interrupted.")
+            raise InterruptedRefreshError(where, "it was interrupted.")
 
     def ignore_cancel(self) -> None:
         """Let no cancel interrupt the work up to the next check: it would come too late, and cost a commit."""
@@ -85,19 +115,46 @@ class Lease:
 
     @property
     def _news(self) -> tuple[bool, bool, bool]:
-        return self._is_lost, self._is_cancelled and self._is_cancellable, self._interrupted.is_set()
+        is_lost = self._is_lost or self._has_run_out
+        return is_lost, self._is_cancelled and self._is_cancellable, self._interrupted.is_set()
+
+    @property
+    def _beat_s(self) -> float:
+        return self._lease_s / _BEATS_PER_LEASE
 
     def _beat(self) -> None:
-        while not self._done.wait(self._lease_ms / _BEATS_PER_LEASE / 1000):
+        while not self._done.wait(self._beat_s):
             try:
                 self._renew()
-                if self._news != self._heard:
-                    self._on_stop()
             except Exception as error:  # whatever it is, the next beat may succeed; a dead thread would lose the lease
                 log.warning("Heartbeat failed, trying again: %s", error)
+            self._beaten.set()
+
+    def _watch(self) -> None:
+        while not self._done.is_set():
+            left_s = self._until_s - self._clock()
+            self._beaten.wait(min(self._beat_s, left_s) if left_s > 0 else self._beat_s)
+            self._beaten.clear()
+            self._look_at_the_clock()
+            if self._done.is_set() or self._news == self._heard:
+                continue
+            try:
+                self._on_stop()
+            except Exception as error:  # the next one may succeed
+                log.warning("Spark could not be told to stop, trying again: %s", error)
 
     def _renew(self) -> None:
+        asked_s = self._clock()
+        if self._look_at_the_clock():
+            return  # what the database would say now comes too late
+        renewal = self._store.renew(self.own, lease_ms=round(self._lease_s * 1000))
         with self._lock:
-            renewal = self._store.renew(self.own, lease_ms=self._lease_ms)
+            if renewal.is_owner:
+                self._until_s = max(self._until_s, asked_s + self._lease_s)
             self._is_lost = self._is_lost or not renewal.is_owner
             self._is_cancelled = self._is_cancelled or renewal.is_cancel_requested
+
+    def _look_at_the_clock(self) -> bool:
+        with self._lock:
+            self._has_run_out = self._has_run_out or self._clock() >= self._until_s
+            return self._has_run_out

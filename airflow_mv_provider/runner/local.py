@@ -6,6 +6,7 @@ import getpass
 import os
 import socket
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Engine, make_url
@@ -18,6 +19,7 @@ from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.settings import Settings
 
+_MIGRATION_MS = 3_600_000
 MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -41,9 +43,14 @@ def open_store(settings: Settings) -> Store:
     return Store(engine)
 
 
+def migrate_database(settings: Settings) -> str:
+    """Bring the database to this package's version, however long one statement takes there; return the version."""
+    return migrations.migrate(open_database(replace(settings, answer_ms=max(settings.answer_ms, _MIGRATION_MS))))
+
+
 def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     """Return the engine of the metadata database; a SQLite file's directory is made."""
-    engine = open_engine(settings.database_url, reads_only=reads_only)
+    engine = open_engine(settings.database_url, reads_only=reads_only, answer_s=settings.answer_ms / 1000)
     file = make_url(settings.database_url).database
     if engine.dialect.name == "sqlite" and file:
         _check_own_disk(file)

@@ -25,6 +25,7 @@ class Settings:
 
     lease_ms    : an owner that does not renew for this long may be taken over
     handover_ms : how long a table waits for the next task of its run
+    answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as away
     spark_remote : address of a Spark Connect server; None for Spark in this process
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's own log store is enough
     """
@@ -34,6 +35,7 @@ class Settings:
     source_roots: tuple[str, ...] = ()
     lease_ms: int = 60_000
     handover_ms: int = 3_600_000
+    answer_ms: int = 30_000
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
 
@@ -76,6 +78,7 @@ def from_environment(
         warehouse=_absolute(place) if place else None,
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
+        answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import time
 import traceback
 
 import pytest
@@ -13,11 +15,12 @@ from airflow_mv_provider.core.outcome import EXIT_RETRY, RefreshReport, exit_cod
 from airflow_mv_provider.core.source import Query
 from airflow_mv_provider.exceptions import DatabaseVersionError, DefinitionError, MetadataUnavailableError
 from airflow_mv_provider.metadata import migrations
-from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.database import open_engine, transaction
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import local
 from airflow_mv_provider.runner.settings import Settings
-from tests.metadata.rows import acquired, registered
+from tests.metadata.rows import LEASE_MS, acquired, registered
+from tests.proxy import proxied
 
 SECRET = "s3cret"
 NOBODY_LISTENS = "127.0.0.1:1"
@@ -167,3 +170,97 @@ def test_file_on_a_network_s_file_system_is_refused(tmp_path, monkeypatch):
 
     assert "PostgreSQL" in caught.value.advice
     assert not (tmp_path / "mv.db").exists()
+
+
+def test_lock_of_a_sqlite_file_that_another_process_holds_is_named(tmp_path):
+    file = tmp_path / "mv.db"
+    other = sqlite3.connect(file)
+    other.execute("BEGIN EXCLUSIVE")
+    engine = open_engine(f"sqlite:///{file}", answer_s=0.1)
+
+    with pytest.raises(MetadataUnavailableError, match="another process holds the lock of this SQLite file") as caught:
+        Store(engine).tables()
+
+    other.close()
+    engine.dispose()
+    assert f"fuser -v {file}" in caught.value.advice
+    assert str(file) in caught.value.where
+
+
+ANSWER_S = 1.0
+
+
+@pytest.fixture
+def swallowing(postgres):
+    """A store behind a proxy, and the table that it has taken."""
+    url = make_url(postgres.new_database())
+    with proxied(url.port) as proxy:
+        engine = open_engine(url.set(port=proxy.port).render_as_string(hide_password=False), answer_s=ANSWER_S)
+        migrations.migrate(engine)
+        store = Store(engine)
+        yield proxy, store, acquired(store, registered(store))
+        proxy.close()
+        engine.dispose()
+
+
+@pytest.mark.slow
+def test_network_that_swallows_packets_ends_every_call_in_time(swallowing):
+    """Of a connection that is open, in the middle of a transaction, and of one that is being opened."""
+    proxy, store, own = swallowing
+
+    for work in (lambda: store.renew(own, lease_ms=LEASE_MS), lambda: _in_the_middle(store, proxy)):
+        proxy.forward()
+        assert store.renew(own, lease_ms=LEASE_MS).is_owner
+        proxy.swallow()
+        began = time.monotonic()
+        with pytest.raises(MetadataUnavailableError, match="does not answer as expected") as caught:
+            work()
+        # Twice: the connection that is asked first whether it lives, and the one that takes its place.
+        assert time.monotonic() - began < 10 * ANSWER_S
+        assert caught.value.is_transient
+
+    proxy.forward()
+    assert store.renew(own, lease_ms=LEASE_MS).is_owner
+
+
+def _in_the_middle(store, proxy):
+    proxy.forward()
+    with transaction(store.engine) as db:
+        db.execute(text("SELECT 1"))
+        proxy.swallow()
+        db.execute(text("SELECT 2"))
+
+
+@pytest.mark.slow
+def test_lock_that_somebody_keeps_in_postgresql_ends_every_call_in_time(postgres):
+    address = postgres.new_database()
+    engine, other = open_engine(address, answer_s=ANSWER_S), open_engine(address)
+    migrations.migrate(engine)
+    store = Store(engine)
+    own = acquired(store, registered(store))
+
+    with other.begin() as db:
+        db.execute(text("SELECT * FROM refresh_state FOR UPDATE"))
+        with pytest.raises(MetadataUnavailableError):
+            store.renew(own, lease_ms=LEASE_MS)
+
+    assert store.renew(own, lease_ms=LEASE_MS).is_owner
+    for each in (engine, other):
+        each.dispose()
+
+
+@pytest.mark.slow
+def test_transaction_that_somebody_leaves_open_holds_its_lock_for_a_while_only(postgres):
+    """Of a process that was stopped in the middle of a transaction: the others need not wait for it to go on."""
+    address = postgres.new_database()
+    engine, stopped = open_engine(address), open_engine(address, answer_s=ANSWER_S)
+    migrations.migrate(engine)
+    store = Store(engine)
+    own = acquired(store, registered(store))
+
+    with pytest.raises(MetadataUnavailableError), transaction(stopped) as db:
+        db.execute(text("SELECT * FROM refresh_state FOR UPDATE"))
+        assert store.renew(own, lease_ms=LEASE_MS).is_owner  # it waits until the server has ended the other one
+
+    for each in (engine, stopped):
+        each.dispose()

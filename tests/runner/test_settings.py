@@ -87,12 +87,12 @@ def test_relative_source_root_is_refused():
 
 
 def test_patience_is_given_in_seconds():
-    settings = from_environment(environ={"AMV_LEASE_S": "1.5", "AMV_HANDOVER_S": "20"})
+    settings = from_environment(environ={"AMV_LEASE_S": "1.5", "AMV_HANDOVER_S": "20", "AMV_ANSWER_S": "7"})
 
-    assert (settings.lease_ms, settings.handover_ms) == (1500, 20_000)
+    assert (settings.lease_ms, settings.handover_ms, settings.answer_ms) == (1500, 20_000, 7000)
 
 
-@pytest.mark.parametrize("name", ["AMV_LEASE_S", "AMV_HANDOVER_S"])
+@pytest.mark.parametrize("name", ["AMV_LEASE_S", "AMV_HANDOVER_S", "AMV_ANSWER_S"])
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-inf", "-1", "0", "1m", "1e999"])
 def test_patience_that_is_no_time_is_named(name, value):
     with pytest.raises(DefinitionError, match=f"{name}: '{value}' is not a number of seconds"):
