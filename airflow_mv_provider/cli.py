@@ -214,7 +214,7 @@ def status(settings: Settings, name: str | None) -> Answer:
 
 @main.command()
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="How many refreshes.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000), help="How many refreshes.")
 @_answering
 def history(settings: Settings, name: str, limit: int) -> Answer:
     """List a table's refreshes, newest first."""

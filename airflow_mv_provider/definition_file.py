@@ -1,16 +1,30 @@
-"""Read table definitions from YAML: `{"tables": [...]}`, several a file, and how their DAGs are to be: `dags`."""
+"""Read table definitions from YAML: `{"tables": [...]}`, several a file, and how their DAGs are to be: `dags`.
+
+What is wrong is told with its line. What only a library knows is asked here, in the place of `core`: YAML, and cron.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from airflow_mv_provider.core.dag_options import DagOptions, options_of
+from airflow_mv_provider.core.problems import Problem, kind_of, nearest, sentence
 from airflow_mv_provider.core.table import RefreshableTable, parse_table
 from airflow_mv_provider.exceptions import DefinitionError
+
+_TOP = ("tables", "dags")
+_QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # Airflow's own; all others are croniter's too
+_WITHOUT_TIMES = ("@once", "@continuous")
+_MAX_SHOWN = 60
+_MAX_BYTES = 16_000_000  # /dev/zero has no end
+
+Place = tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +46,15 @@ def load(path: str | Path) -> tuple[RefreshableTable, ...]:
 def load_file(path: str | Path) -> DefinitionFile:
     """Return everything in a file; raises what `load` does."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        text = data.decode("utf-8")
     except OSError as error:
         raise DefinitionError(str(path), f"it cannot be read: {error.strerror}.", hint="Check the path.") from error
     except UnicodeDecodeError as error:
         raise DefinitionError(str(path), "it is not UTF-8 text.") from error
+    if len(data) > _MAX_BYTES:
+        raise DefinitionError(str(path), f"it is longer than {_MAX_BYTES:,} bytes.", hint="Cut it into several files.")
     return parse_file(text, where=str(path))
 
 
@@ -50,8 +68,70 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
 
     raises : DefinitionError
     """
+    root, document = _read(text, where)
+    if not isinstance(document, dict) or not isinstance(document.get("tables"), list):
+        raise DefinitionError(where, "expected one key, `tables`, with a list.")
+    if unknown := [str(key) for key in document if key not in _TOP]:
+        at = _at(root, (unknown[0],))
+        problem = f"{at}unknown key {unknown[0][:_MAX_SHOWN]!r} beside `tables`{nearest(unknown[0], _TOP)}."
+        raise DefinitionError(where, problem)
+    tables = tuple(_table(each, where, root, ("tables", n)) for n, each in enumerate(document["tables"]))
+    names = [table.name for table in tables]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DefinitionError(where, f"table {twice[0]!r} is defined twice.")
+    dags = document.get("dags")
     try:
-        document = yaml.load(text, Loader=_UniqueKeys)  # nosec B506  # it is a SafeLoader
+        found = options_of(dags, tables)
+        for name, options in found.items():
+            check_schedule(name, options)
+    except DefinitionError as error:
+        raise _in(where, error, root, ("dags",)) from error
+    return DefinitionFile(tables, found)
+
+
+def check_schedule(table: str, options: DagOptions) -> None:
+    """Refuse a schedule that Airflow would not take when it makes the DAG.
+
+    raises : DefinitionError
+    """
+    schedule = options.schedule
+    if schedule in (None, "source"):
+        return
+    problem = _schedule_problem(schedule, options)
+    if problem is not None:
+        found = Problem(("schedule",), problem)
+        hint = "Give a cron expression (`0 6 * * *`), a preset (`@daily`), `source`, or null."
+        raise DefinitionError(f"dags of {table!r}", sentence([found]), hint=hint, table=table, problems=(found,))
+
+
+def _schedule_problem(schedule: str, options: DagOptions) -> str | None:
+    from croniter import CroniterError, croniter  # costs a third of a second, and few files have a schedule
+
+    shown = repr(schedule[:_MAX_SHOWN])
+    if schedule in _WITHOUT_TIMES:
+        if options.interval is not None:
+            return f"{shown} has no intervals, and interval asks for them"
+        return "@continuous needs max_active_runs: 1" if _is_crowded(schedule, options) else None
+    try:
+        croniter(_QUARTERLY.get(schedule, schedule), datetime(2026, 1, 1, tzinfo=UTC)).get_next(datetime)
+    except (CroniterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        return f"{shown} is no schedule: {str(error).rstrip('. ')[:200]}"
+    return None
+
+
+def _is_crowded(schedule: str, options: DagOptions) -> bool:
+    return schedule == "@continuous" and options.max_active_runs != 1
+
+
+def _read(text: str, where: str) -> tuple[yaml.Node | None, object]:
+    """Return the text's nodes, which know their lines, and its values."""
+    try:
+        loader = _UniqueKeys(text)
+        try:
+            root = loader.get_single_node()
+            return root, None if root is None else loader.construct_document(root)
+        finally:
+            loader.dispose()
     except RecursionError as error:
         raise DefinitionError(where, "it is nested too deeply.") from error
     except yaml.YAMLError as error:
@@ -60,33 +140,77 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
         raise DefinitionError(
             where, f"it is not YAML{at}: {getattr(error, 'problem', None) or 'see the file'}."
         ) from error
-    if not isinstance(document, dict) or not isinstance(document.get("tables"), list):
-        raise DefinitionError(where, "expected one key, `tables`, with a list.")
-    if unknown := [str(key) for key in document if key not in ("tables", "dags")]:
-        raise DefinitionError(where, f"unknown key {unknown[0]!r} beside `tables`.")
-    tables = tuple(_table(each, where) for each in document["tables"])
-    names = [table.name for table in tables]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DefinitionError(where, f"table {twice[0]!r} is defined twice.")
-    try:
-        return DefinitionFile(tables, options_of(document.get("dags"), tables))
-    except DefinitionError as error:
-        raise _in(where, error) from error
 
 
-def _table(document: object, where: str) -> RefreshableTable:
+def _table(document: object, where: str, root: yaml.Node | None, place: Place) -> RefreshableTable:
     try:
         return parse_table(document)
     except DefinitionError as error:
-        raise _in(where, error) from error
+        raise _in(where, error, root, place) from error
 
 
-def _in(where: str, error: DefinitionError) -> DefinitionError:
-    return type(error)(f"{where}, {error.where}", error.problem, hint=error.advice)
+def _in(where: str, error: DefinitionError, root: yaml.Node | None, place: Place) -> DefinitionError:
+    """Return the error with its file, and the line of each problem."""
+    problems: tuple[Problem, ...] = error.facts.get("problems", ())
+    if not problems:
+        return type(error)(f"{where}, {error.where}", f"{_at(root, place)}{error.problem}", hint=error.advice)
+    told = sentence(f"{_at(root, *_places(place, error, problem))}{problem}" for problem in problems)
+    return type(error)(f"{where}, {error.where}", told, hint=error.advice, problems=problems)
+
+
+def _places(place: Place, error: DefinitionError, problem: Problem) -> Iterator[Place]:
+    """Return where a problem may stand: of a DAG's options in its table's own, or in the defaults."""
+    if place == ("dags",) and problem.place[:1] != ("tables",):
+        yield (*place, "tables", error.facts.get("table", ""), *problem.place)
+        yield (*place, "defaults", *problem.place)
+    else:
+        yield (*place, *problem.place)
+
+
+def _at(root: yaml.Node | None, *places: Place) -> str:
+    """Return in words the line of the place that is followed furthest."""
+    depth, line = max((_line(root, place) for place in places), key=lambda found: found[0])
+    return f"line {line + 1}, " if depth else ""
+
+
+def _line(node: yaml.Node | None, place: Place) -> tuple[int, int]:
+    """Return how many names of a place are there, and the line of the last of them."""
+    line = 0
+    for depth, name in enumerate(place):
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == str(name)), None)
+            if found is None:
+                return depth, line
+            line, node = found[0].start_mark.line, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(name, int) and name < len(node.value):
+            node = node.value[name]
+            line = node.start_mark.line
+        else:
+            return depth, line
+    return len(place), line
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Safe YAML, in which a key that is written twice is a mistake and not an overwrite."""
+    """Safe YAML, in which a key that is written twice is a mistake and not an overwrite.
+
+    A date is a text: 2024-02-30 is one that a column may hold, and what a value means depends on where it stands.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # as the base class has it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            # What a tag promises and the text is not (!!int abc), or a number of more digits than Python reads.
+            text = node.value[:_MAX_SHOWN] if isinstance(node, yaml.ScalarNode) else kind_of(node.value)
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                problem=f"{text!r} is no {kind}", problem_mark=node.start_mark
+            ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()

@@ -47,7 +47,7 @@ LIBRARIES = {
     "get_provider_info": set(),
     "exceptions": set(),
     "core": {"pydantic"},
-    "definition_file": {"yaml"},
+    "definition_file": {"yaml", "croniter"},
     "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
     "sources": {"pyspark", "delta", "py4j"},

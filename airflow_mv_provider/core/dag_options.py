@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from airflow_mv_provider.core.interval import Grain
+from airflow_mv_provider.core.problems import Problem, kind_of, nearest, problems_of, sentence
 from airflow_mv_provider.core.source import DeltaSource, Part
 from airflow_mv_provider.exceptions import DefinitionError
 
 if TYPE_CHECKING:
     from airflow_mv_provider.core.table import RefreshableTable
+
+
+_YEAR_S = 31_622_400.0
 
 
 class DagOptions(Part):
@@ -49,15 +54,26 @@ class DagOptions(Part):
         default="phases", description="A task for each phase, one task, or one that submits a Spark driver."
     )
     spark_conn_id: str = Field(default="spark_default", description="For `tasks: submit`.")
-    max_active_runs: int | None = Field(default=None, ge=1, strict=True, description="Of scheduled and manual runs.")
-    retries: int = Field(default=2, ge=0, strict=True)
-    retry_delay_s: float = Field(default=60.0, ge=0.0)
+    max_active_runs: int | None = Field(
+        default=None, ge=1, le=10_000, strict=True, description="Of scheduled and manual runs."
+    )
+    retries: int = Field(default=2, ge=0, le=1_000_000, strict=True)
+    retry_delay_s: float = Field(default=60.0, ge=0.0, le=_YEAR_S)
     queue_timeout_s: float | None = Field(
-        default=None, ge=0.0, description="How long a task waits for a table that another owner refreshes."
+        default=None, ge=0.0, le=_YEAR_S, description="How long a task waits for a table that another owner refreshes."
     )
     pool: str | None = Field(default=None, min_length=1)
     tags: tuple[str, ...] = ()
     description: str | None = None
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{name[:60]!r} is no time zone{nearest(name, available_timezones())}") from error
+        return name
 
     @field_validator("tags")
     @classmethod
@@ -90,21 +106,21 @@ def options_of(document: object, tables: tuple[RefreshableTable, ...]) -> dict[s
     if not isinstance(defaults, Mapping) or not isinstance(own, Mapping):
         raise DefinitionError("dags", "`defaults` and `tables` are mappings.")
     if unknown := sorted(set(map(str, own)) - {table.name for table in tables}):
-        raise DefinitionError("dags", f"{unknown[0][:60]!r} is no table of this file.")
+        known = nearest(unknown[0], (table.name for table in tables))
+        problem = Problem(("tables", unknown[0]), f"{unknown[0][:60]!r} is no table of this file{known}")
+        raise DefinitionError("dags", f"{problem.text}.", problems=(problem,))
     return {table.name: _options(table, defaults, own.get(table.name) or {}) for table in tables}
 
 
 def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) -> DagOptions:
     where = f"dags of {table.name!r}"
     if not isinstance(own, Mapping):
-        raise DefinitionError(where, f"expected a mapping, found {type(own).__name__}.")
+        raise DefinitionError(where, f"expected a mapping, found {kind_of(own)}.")
     try:
         found = DagOptions.model_validate({**defaults, **own})
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'options'}: {e['msg']}" for e in error.errors(include_url=False)
-        )
-        raise DefinitionError(where, f"{problems}.") from error
+        problems = problems_of(error, DagOptions)
+        raise DefinitionError(where, sentence(problems), table=table.name, problems=problems) from error
     if found.interval is not None and not table.partition_by:
         raise DefinitionError(where, "interval needs a table with partition_by.")
     if found.schedule == "source" and not isinstance(table.source, DeltaSource):

@@ -20,6 +20,19 @@ from airflow_mv_provider.core.identifier import RESERVED_PREFIX, quoted
 
 _PINNED = f"{RESERVED_PREFIX}pinned_"
 _OF_ROWS = re.compile(r"(?:\s*\+- )?(?:Project \[.*\]|SubqueryAlias .*|Relation(?:V2)?\b.*|OneRowRelation)")
+# Spark calls these deterministic, since they have one value within a query: another query has another one. And
+# aes_encrypt draws an initialization vector where it is given none. tests/engine/test_determinism.py tries all others.
+_CHANGING = re.compile(
+    r"\b(aes_encrypt|current_catalog|current_database|current_date|current_path|current_schema|current_time"
+    r"|current_timestamp|current_user|localtimestamp|now|session_user|user)\("
+)
+_SAMPLE = re.compile(r"^[ :]*(?:\+- |:- )?Sample\b", re.MULTILINE)  # its seed is drawn while it is parsed
+# A constant text that becomes a date; behind a column's name stands a #.
+_DAY = re.compile(
+    r"\b(?:cast|(?:try_)?to_(?:date|timestamp\w*))\(\s*(now|today|tomorrow|yesterday)\b(?=[^()#]*(?: as |,|\)))",
+    re.IGNORECASE,
+)
+_TIME_OF_DAY = re.compile(r"\bcast\(\s*(T?\d{1,2}:[\d:.]*)[^()#]* as timestamp", re.IGNORECASE)
 _ANALYZED = re.compile(
     r"(?:^|\n)== Analyzed Logical Plan ==\n(.*?)(?:\n\n== Optimized Logical Plan ==\n|\Z)", re.DOTALL
 )
@@ -28,6 +41,11 @@ _ROOT = "WithCTE"
 # Nodes without children that read nothing: rows spelled out in the query, and references inside it.
 _HARMLESS = frozenset({"OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"})
 _MAX_SHOWN = 80
+# Of a literal with its type in front the plan shows the value only. A day without a year is one that is not fixed.
+_LITERAL = re.compile(
+    r"\b(?:date|timestamp(?:_ltz|_ntz)?)(?>\s+|--[^\n]*\n|/\*.*?\*/)*+r?(['\"])(?!\s*(?:[-+]?\d{4}|epoch\b))(.*?)\1",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,27 @@ def is_row_by_row(explained: str) -> bool:
     found = _ANALYZED.search(explained)
     lines = found.group(1).split("\n")[1:] if found else []  # the first tells the columns
     return len(lines) > 1 and all(_OF_ROWS.fullmatch(line) for line in lines)
+
+
+def changing_value(explained: str) -> str | None:
+    """Return what in a plan has another value in another query though Spark calls it deterministic; None if nothing."""
+    found = _ANALYZED.search(explained)
+    tree = found.group(1) if found else explained
+    if matched := _CHANGING.search(tree) or _DAY.search(tree) or _TIME_OF_DAY.search(tree):
+        return matched.group(1).lower()
+    return "tablesample" if _SAMPLE.search(tree) else None
+
+
+def changing_literal(sql: str) -> str | None:
+    """Return a literal that stands for another time each day, such as DATE 'today'; None if there is none."""
+    found = _LITERAL.search(sql)
+    return found.group(2).strip()[:_MAX_SHOWN] if found else None
+
+
+def reads_more(explained: str) -> bool:
+    """True if the plan of a projection has another one inside it, or is none that is understood."""
+    found = _ANALYZED.search(explained)
+    return found is None or any(line.lstrip().startswith(":") for line in found.group(1).split("\n"))
 
 
 def _nodes(tree: str) -> Iterator[_Node]:

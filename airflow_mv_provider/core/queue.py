@@ -73,14 +73,15 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
         and set(running.overrides) == set(request.overrides)
         and running.scope == request.scope
         and not (request.force or request.is_stale_only)
-        and wanted.source.doubt is None
     )
 
 
-def may_join(running: RefreshRecord, source_now: Frontier) -> bool:
+def may_join(running: RefreshRecord, source_now: Frontier, doubt: str | None) -> bool:
     """True if a joinable refresh reads what the caller's own would read.
+
+    doubt : why its rows may be others though the source is where it was; None if they are not
 
     A refresh pins its source as it begins, so the caller always comes after the pin. The pin is as good as one of its
     own only if the source, asked after the caller came, is still just there.
     """
-    return running.frontier == source_now
+    return running.frontier == source_now and doubt is None

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.config import JsonDict
 
 from airflow_mv_provider.core.identifier import RESERVED_PREFIX, check_column_name
+from airflow_mv_provider.core.problems import kind_of, nearest
 
 # What Spark's readers may be told. None of these can make a bad record pass, or read another file.
 OPTIONS: Mapping[str, frozenset[str]] = {
@@ -30,21 +32,37 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "orc": frozenset(),
     "parquet": frozenset(),
 }
-_NEEDS_SCHEMA = ("csv", "json", "orc")
-# Spark evaluates these anew each time it runs, so neither the pin nor an unchanged token says anything.
-_CHANGING = (
-    r"rand|randn|random|randstr|uuid|uuid4|shuffle|now|curdate|current_date|current_timestamp|current_time"
-    r"|localtimestamp|unix_timestamp(?=\s*\(\s*\))|monotonically_increasing_id|spark_partition_id|current_user|user"
-    r"|session_user|input_file_name|input_file_block_start|input_file_block_length"
-    r"|uniform|reflect|try_reflect|java_method"
+FLAGS = frozenset(
+    {
+        *("header", "multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "allowComments"),
+        *("allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros", "allowUnquotedControlChars"),
+        *("allowBackslashEscapingAnyCharacter", "allowNonNumericNumbers"),
+    }
 )
-# A subquery of a projection reads something that is not pinned; a whole query is held to its inputs.
-_IN_PROJECTION = re.compile(rf"\b({_CHANGING}|select)\b", re.IGNORECASE)
-_IN_QUERY = re.compile(rf"\b({_CHANGING}|tablesample)\b|'\s*(today|tomorrow|yesterday)\s*'", re.IGNORECASE)
+NUMBERS = frozenset({"maxCharsPerColumn", "maxColumns"})
+_FLAG: JsonDict = {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
+_NUMBER: JsonDict = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]{1,9}$"}]}
+_NEEDS_SCHEMA = ("csv", "json", "orc")
 _COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 _CALLABLE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+
+
+def _option(name: object, value: object) -> object:
+    if name in FLAGS:
+        text = str(value).lower() if isinstance(value, bool) else value
+        if text not in ("true", "false"):
+            raise ValueError(f"{name}: expected true or false")
+        return text
+    if name in NUMBERS:
+        text = str(value) if type(value) is int and abs(value) < 10**9 else value
+        if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]{1,9}", text):
+            raise ValueError(f"{name}: expected a whole number")
+        return text
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
+    return value
 
 
 class Part(BaseModel):
@@ -94,13 +112,6 @@ class _Source(Part):
     def _is_column(cls, column: str | None) -> str | None:
         return None if column is None else check_column_name(column)
 
-    @property
-    def doubt(self) -> str | None:
-        """Say why two reads of one pin may return different rows, or None if they never do."""
-        if any(_IN_PROJECTION.search(expression) for expression in self.select or ()):
-            return "the projection is not deterministic"
-        return None
-
 
 class _PathSource(_Source):
     first = "path"
@@ -133,7 +144,19 @@ class Files(_PathSource):
         alias="schema",
         description="Spark DDL that names every column there is. Required, except for parquet.",
     )
-    options: dict[str, str] = Field(default_factory=dict, description="Spark's reader options; csv and json only.")
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark's reader options; csv and json only.",
+        json_schema_extra={"properties": {**dict.fromkeys(sorted(FLAGS), _FLAG), **dict.fromkeys(NUMBERS, _NUMBER)}},
+    )
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _are_texts(cls, options: object) -> object:
+        """Take true, false and numbers where an option is one; elsewhere YAML has read a text as something else."""
+        if not isinstance(options, dict):
+            return options
+        return {name: _option(name, value) for name, value in options.items()}
 
     @model_validator(mode="after")
     def _is_told_what_its_format_takes(self) -> Self:
@@ -144,7 +167,7 @@ class Files(_PathSource):
         if self.options and not known:
             raise ValueError(f"{article} {self.format} source takes no options")
         if unknown := sorted(name for name in self.options if name not in known):
-            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}")
+            raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}{nearest(unknown[0], known)}")
         return self
 
 
@@ -188,13 +211,6 @@ class Query(_Source):
         """What it reads, as the definition spells it."""
         return tuple(self.inputs.values())
 
-    @property
-    def doubt(self) -> str | None:
-        """See `_Source.doubt`; a word of the query that is only a column's name costs a comparison, no more."""
-        if found := _IN_QUERY.search(self.sql):
-            return f"the query is not deterministic ({found.group().lower()})"
-        return super().doubt
-
 
 class Function(_Source):
     """A Python function that takes the Spark session and returns a DataFrame."""
@@ -215,11 +231,6 @@ class Function(_Source):
     def paths(self) -> tuple[str, ...]:
         """Nothing that a definition could say."""
         return ()
-
-    @property
-    def doubt(self) -> str | None:
-        """See `_Source.doubt`."""
-        return "nothing says whether the function's rows are the same"
 
 
 Source = Annotated[DeltaSource | Files | Query | Function, Field(discriminator="type")]

@@ -77,6 +77,18 @@ class SourceChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Determinism:
+    """Whether a source has the same rows whenever it is read at one pin.
+
+    doubt     : why its values may be others; None if they never are
+    is_by_row : each of its rows is made of one row that is pinned, whatever order those come in
+    """
+
+    doubt: str | None = None
+    is_by_row: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """What is known of a table before a refresh reads anything.
 
@@ -209,16 +221,17 @@ def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
     return None if situation.has_digests else "main's digests of the last publish are not kept"
 
 
-def is_copied(table: RefreshableTable) -> bool:
+def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
 
     Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
     the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its pinned
-    inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same.
+    inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same:
+    nor need those of a projection that looks at more than one row at a time.
     Where main's rows stay for keys that are there twice, what was staged depends on main, which will change.
     """
-    is_pinned = isinstance(table.source, DeltaSource) and table.source.doubt is None
-    return not is_pinned or table.on_conflict == "ignore"
+    is_repeatable = determinism.doubt is None and determinism.is_by_row
+    return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict == "ignore"
 
 
 def _judged(way: Way, table: RefreshableTable, situation: Situation) -> Estimate:

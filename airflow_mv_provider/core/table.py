@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from airflow_mv_provider.core.dag_options import dags_schema
 from airflow_mv_provider.core.evolution import Policy
 from airflow_mv_provider.core.identifier import check_column_name, check_table_name
+from airflow_mv_provider.core.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
 
@@ -29,7 +30,7 @@ class Guards(Part):
 class ErrorTable(Part):
     """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
 
-    max_rows: int = Field(default=1000, ge=1, strict=True, description="Fail when there are more of them.")
+    max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail when there are more of them.")
 
 
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
@@ -107,7 +108,7 @@ class RefreshableTable(Part):
     )
     guards: Guards = Guards()
     chunk_rows: int = Field(
-        default=5_000_000, ge=1, strict=True, description="Rows of the source compared in one step."
+        default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
     adopt: bool = Field(
         default=False, strict=True, description="Take over a Delta table that already lies at main's place."
@@ -146,8 +147,8 @@ class RefreshableTable(Part):
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
-        if self.errors is not None and self.source.doubt is not None:
-            raise ValueError(f"errors needs a source whose rows are the same when read twice: {self.source.doubt}")
+        if self.errors is not None and self.source.type == "function":
+            raise ValueError("errors needs a source whose rows are the same when read twice: a function's may not be")
         return self
 
     @property
@@ -191,17 +192,17 @@ def changed_fields(old: RefreshableTable, new: RefreshableTable) -> tuple[str, .
 def parse_table(document: object) -> RefreshableTable:
     """Return the definition in `document`, one mapping.
 
-    raises : DefinitionError, naming every wrong key in one message
+    raises : DefinitionError, naming every wrong key in one message; `problems` among its facts
     """
     if not isinstance(document, dict):
-        raise DefinitionError("definition", f"expected a mapping, found {type(document).__name__}.")
+        raise DefinitionError("definition", f"expected a mapping, found {kind_of(document)}.")
     name = document.get("name")
     where = f"definition of {name[:60]!r}" if isinstance(name, str) else "definition"
     try:
         return RefreshableTable.model_validate(document)
     except ValidationError as error:
-        problems = "; ".join(f"{_path(e['loc'])}: {e['msg']}" for e in error.errors(include_url=False))
-        raise DefinitionError(where, f"{problems}.") from error
+        problems = problems_of(error, RefreshableTable)
+        raise DefinitionError(where, sentence(problems), problems=problems) from error
 
 
 def json_schema() -> dict[str, Any]:
@@ -220,7 +221,3 @@ def json_schema() -> dict[str, Any]:
         },
         "$defs": {**definitions, "RefreshableTable": table},
     }
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "definition"

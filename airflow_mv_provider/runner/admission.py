@@ -181,7 +181,9 @@ def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request
     running = runner.store.refresh(state.refresh_id) if state.refresh_id else None
     if running is None or not joinable(state, running, table.definition, request):
         return None
-    return running.id if may_join(running, runner.source_of(table, table.definition).probe()) else None
+    source = runner.source_of(table, table.definition)
+    now = source.probe()
+    return running.id if may_join(running, now, source.determinism(now).doubt) else None
 
 
 def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:

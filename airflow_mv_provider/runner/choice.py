@@ -25,6 +25,7 @@ from airflow_mv_provider.core.strategy import (
     has_failed,
     past_of,
 )
+from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.delta import Main
 
 if TYPE_CHECKING:
@@ -51,29 +52,32 @@ def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Re
     """Look at the source and main as they are now.
 
     exists : main is there: this is not its first refresh
-    raises : SourceNotFoundError, StrategyError
+    raises : SourceNotFoundError, StrategyError, DefinitionError
     """
     source = runner.source_of(table, table.definition)
     frontier = source.probe()
+    doubt = source.determinism(frontier).doubt
     main = Main(runner.spark, table.location, table.uuid)
     commits = main.log(state.published_version) if exists else []
     definition = table.definition
+    if doubt is not None and definition.errors is not None:
+        raise DefinitionError(table.name, f"errors needs a source whose rows are the same when read twice: {doubt}.")
     is_trusted = is_main_as_published(state, commits)
     scope = request.scope
-    if request.is_stale_only and is_trusted and definition.source.doubt is None:
+    if request.is_stale_only and is_trusted and doubt is None:
         scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
     must_compare = compare_reason(
         is_first=state.published_version is None,
         is_forced=request.force,
         same_definition=state.published_hash == definition.content_hash,
         is_trusted=is_trusted,
-        doubt=definition.source.doubt,
+        doubt=doubt,
         is_partial=bool(state.covered),
     )
     reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
     changes: SourceChanges | None = None
     published = runner.store.binding(table.id, state.published_upper)
-    if published is not None and published.frontier == frontier and definition.source.doubt is None:
+    if published is not None and published.frontier == frontier and doubt is None:
         changes = SourceChanges(0, None)  # whatever there is to do lies in main
     elif published is not None and must_compare is None:
         changes = source.changes(published.frontier, frontier)

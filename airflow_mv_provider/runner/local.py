@@ -54,7 +54,12 @@ def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     file = make_url(settings.database_url).database
     if engine.dialect.name == "sqlite" and file:
         _check_own_disk(file)
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"the directory of {file} cannot be made: {error.strerror}."
+            hint = "Set AIRFLOW_HOME, or AMV_DATABASE_URL, to a place that can be written."
+            raise DefinitionError("metadata database", problem, hint=hint) from error
     return engine
 
 

@@ -86,7 +86,7 @@ def _differences(
         fixed = (*definition.key, *definition.partition_by)
         columns = evolved(table.name, columns, existing, definition.schema_policy, fixed).columns
     layout = Layout(definition, columns, refresh.scope)
-    copy = workspace.staging(0) if is_copied(table.definition) else None
+    copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(runner.spark, layout)
     held = in_scope(delta.read(runner.spark, table.location, main.log()[0].version), layout) if exists else None
     rows = layout.shaped(staging.resolved(in_scope(rows, layout), layout, held))

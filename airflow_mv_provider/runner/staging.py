@@ -107,7 +107,8 @@ def _unreadable(work: Work, error: MvError) -> str:
 def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | None) -> Staged:
     layout, published = work.layout, ground.published_digests()
     place, epoch = work.workspace, work.own.epoch
-    copy = place.staging(epoch) if strategy.is_copied(work.definition) else None
+    determinism = work.source.determinism(work.refresh.frontier)
+    copy = place.staging(epoch) if strategy.is_copied(work.definition, determinism) else None
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
     rows = work.source_rows(ground.base)

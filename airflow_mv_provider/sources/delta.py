@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
 from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.source_log import FEED_PROPERTY, Entry, changes_in
-from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import SchemaMismatchError, SourceChangedError, SourceNotFoundError
 from airflow_mv_provider.sources.place import confined
-from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_with, takes_single_rows
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.spark import delta, diff
 from airflow_mv_provider.spark.errors import translated
 
@@ -30,6 +30,7 @@ class DeltaReader:
         self._source = source
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
+        self._judged: tuple[Frontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], bool] | None = None  # by the probe: newest commits, and whether it has a feed
 
     def probe(self) -> DeltaFrontier:
@@ -65,9 +66,7 @@ class DeltaReader:
             for row in commits
         ]
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
-        if found.feed_obstacle is None and not takes_single_rows(
-            self._spark, self._source.select, delta.at_path(self._location)
-        ):
+        if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
@@ -89,6 +88,14 @@ class DeltaReader:
         is_gone = F.col("_change_type").isin("delete", "update_preimage")
         signed = rows.withColumn(diff.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, diff.SIGN)
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the projection; see `SourceReader`."""
+        assert isinstance(frontier, DeltaFrontier)
+        if self._judged is None or self._judged[0] != frontier:
+            pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
+            self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
+        return self._judged[1]
 
     def num_bytes(self, frontier: Frontier) -> int | None:
         """Return the size of its newest version, which is about that of any; see `SourceReader`."""

@@ -23,8 +23,9 @@ from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files, listing
 from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.source import Files
-from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import (
+    DefinitionError,
     InterruptedRefreshError,
     MvError,
     SchemaMismatchError,
@@ -34,7 +35,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources import json_lines
 from airflow_mv_provider.sources.place import check_link, confined
-from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_with, takes_single_rows
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.spark import diff, rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
 from airflow_mv_provider.spark.layout import sql_type
@@ -78,22 +79,15 @@ class FilesReader:
         return projected(rows, self._source.select)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say whether files were only added; see `SourceReader`. What was in a file that changed nobody knows any more.
-
-        cost : opens one file, of parquet without a schema
-        """
+        """Say whether files were only added; see `SourceReader`. What was in a changed file nobody knows any more."""
         assert isinstance(until, FilesFrontier)
         if not isinstance(since, FilesFrontier):
             return SourceChanges(None, "the source is not the one that it was", is_another=True)
         added = added_files(since, until)
         if added is None:
             return SourceChanges(None, "files were changed or removed, not only added")
-        if self._source.select:
-            with _gone_if_missing(), translated("source"):
-                columns = schema.columns_of(self._rows([_literal_path(until.files[0].path)]).schema.jsonValue())
-            nothing = ", ".join(f"CAST(NULL AS {sql_type(c)}) AS {quoted(c.name)}" for c in columns)
-            if not takes_single_rows(self._spark, self._source.select, f"(SELECT {nothing})"):
-                return SourceChanges(None, MORE_THAN_ROWS)
+        if not self.determinism(until).is_by_row:
+            return SourceChanges(None, MORE_THAN_ROWS)
         return SourceChanges(None if added else 0, None)
 
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
@@ -107,6 +101,23 @@ class FilesReader:
             if rows.schema != all_rows.schema:
                 raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
         return projected_with(rows.withColumn(diff.SIGN, F.lit(1)), self._source.select, diff.SIGN)
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the projection; see `SourceReader`.
+
+        cost : opens one file, of parquet without a schema
+        """
+        assert isinstance(frontier, FilesFrontier)
+        if self._source.select is None:
+            return Determinism()
+        with _gone_if_missing(), translated("source"):
+            columns = schema.columns_of(self._rows([_literal_path(frontier.files[0].path)]).schema.jsonValue())
+        nothing = ", ".join(f"CAST(NULL AS {sql_type(c)}) AS {quoted(c.name)}" for c in columns)
+        try:
+            return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
+        except DefinitionError:
+            # What only files have (_metadata) is not there; and of what is nowhere reading tells.
+            return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
 
     def marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, those that cannot be decoded included; see `rejected`.

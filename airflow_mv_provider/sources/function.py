@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.frontier import Frontier, NoFrontier
 from airflow_mv_provider.core.source import Function
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import MvError, SourceFunctionError
 from airflow_mv_provider.sources.projection import projected
 from airflow_mv_provider.spark.errors import is_of_spark, understood
@@ -41,6 +42,10 @@ class FunctionReader:
 
     def changes(self, since: Frontier, until: Frontier) -> None:
         """Nothing is known; see `SourceReader`."""
+
+    def determinism(self, _frontier: Frontier) -> Determinism:
+        """Nothing was promised; see `SourceReader`."""
+        return Determinism("nothing says whether the function's rows are the same")
 
     def num_bytes(self, _frontier: Frontier) -> None:
         """Only its code knows; see `SourceReader`."""

@@ -1,15 +1,25 @@
-"""The definition's own projection, on top of whatever a source returns."""
+"""The definition's own projection, on top of whatever a source returns; and whether its rows are the same read again.
+
+Spark itself is asked, by analysis alone, which every way of reaching it has: each expression says whether it is
+deterministic, and an aggregate function takes none that is not. `core.query_plan` knows what Spark calls deterministic
+only within one query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core.query_plan import is_row_by_row
-from airflow_mv_provider.spark.errors import understood
+from airflow_mv_provider.core.query_plan import changing_literal, changing_value, is_row_by_row, reads_more
+from airflow_mv_provider.core.strategy import Determinism
+from airflow_mv_provider.spark.errors import condition_of, understood
 
 MORE_THAN_ROWS = "the projection does more than one row at a time"
+_NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+_MAX_FIELDS = "spark.sql.debug.maxToStringFields"  # of an operator with more columns a plan shows the first 25
 
 
 def projected_with(rows: DataFrame, select: Sequence[str] | None, column: str) -> DataFrame:
@@ -27,11 +37,54 @@ def projected(rows: DataFrame, select: Sequence[str] | None) -> DataFrame:
         return rows.selectExpr(*select) if select else rows
 
 
-def takes_single_rows(spark: SparkSession, select: Sequence[str] | None, relation: str) -> bool:
-    """True if every row of `relation` (SQL) gives one row, whatever the others are, as Spark's plan says."""
+def projected_determinism(spark: SparkSession, select: Sequence[str] | None, relation: str) -> Determinism:
+    """Say whether the projection of a `relation` (SQL) that is pinned is the same each time.
+
+    raises : DefinitionError, when Spark does not understand it
+    """
     if not select:
-        return True
-    with understood("select"):
-        wanted = ", ".join(select)
-        sql = f"EXPLAIN EXTENDED SELECT {wanted} FROM {relation}"  # nosec B608  # the author's projection, which is trusted
-        return is_row_by_row(spark.sql(sql).collect()[0][0])
+        return Determinism()
+    wanted = "\n, ".join(select)  # an expression may end in a comment
+    return determinism(spark, f"SELECT {wanted}\nFROM {relation}", wanted, "projection")  # nosec B608  # the author's
+
+
+def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> Determinism:
+    """Say whether `sql`, a query over relations that are pinned, returns the same rows each time.
+
+    author_sql : what of it the definition says
+    what       : "projection" or "query"; only a query may have queries in it, since its inputs are pinned
+    """
+    with understood("select" if what == "projection" else what), _whole_plans(spark):
+        explained = spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
+        spark.sql(sql).schema  # noqa: B018  # EXPLAIN answers also where there is no plan
+        is_constant = _is_deterministic(spark, sql)
+    changing = changing_literal(author_sql) or changing_value(explained)
+    doubt: str | None = None
+    if changing is not None:
+        doubt = f"the {what} is not deterministic ({changing})"
+    elif not is_constant:
+        doubt = f"the {what} is not deterministic"
+    elif what == "projection" and reads_more(explained):
+        doubt = "the projection has a query in it, which reads what is not pinned"
+    return Determinism(doubt, is_row_by_row(explained))
+
+
+def _is_deterministic(spark: SparkSession, sql: str) -> bool:
+    """Return the word of all expressions in a query, also of those inside functions that are queries."""
+    try:
+        spark.sql(f"SELECT any_value(EXISTS(\n{sql}\n))").schema  # noqa: B018  # nosec B608  # the author's
+    except AnalysisException as error:
+        if condition_of(error) != _NOT_DETERMINISTIC:
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def _whole_plans(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get(_MAX_FIELDS)
+    spark.conf.set(_MAX_FIELDS, "1000000")
+    try:
+        yield
+    finally:
+        spark.conf.set(_MAX_FIELDS, before or "25")

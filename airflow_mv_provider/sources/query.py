@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier, QueryFrontier
 from airflow_mv_provider.core.query_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.core.source import DeltaSource, Query
-from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import UnpinnedTableError
 from airflow_mv_provider.sources.delta import DeltaReader
-from airflow_mv_provider.sources.projection import projected
+from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.errors import understood
 
@@ -38,8 +38,7 @@ class QueryReader:
 
         raises : UnpinnedTableError, when the query reads something that is no input
         """
-        pinned = {name: self._pinned(name, at) for name, at in self._pins(frontier).items()}
-        sql = pinned_sql(self._source.sql, pinned)
+        sql = self._sql(frontier)
         with understood("query"):
             rows = self._spark.sql(sql)
             _ = rows.schema  # over Spark Connect nothing is looked at before
@@ -58,6 +57,14 @@ class QueryReader:
         is_none = all(each is not None and each.is_none for each in found)
         return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
 
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the query and its projection; see `SourceReader`."""
+        sql = self._sql(frontier)
+        found = determinism(self._spark, sql, self._source.sql, "query")
+        if self._source.select and found.doubt is None:
+            return projected_determinism(self._spark, self._source.select, f"({sql})")
+        return found
+
     def num_bytes(self, _frontier: Frontier) -> None:
         """Nobody knows what a query makes of its inputs; see `SourceReader`."""
 
@@ -65,6 +72,10 @@ class QueryReader:
         """Confirm that no input was replaced by another table; see `SourceReader`."""
         for name, at in self._pins(frontier).items():
             self._inputs[name].verify(at)
+
+    def _sql(self, frontier: Frontier) -> str:
+        pinned = {name: self._pinned(name, at) for name, at in self._pins(frontier).items()}
+        return pinned_sql(self._source.sql, pinned)
 
     def _pins(self, frontier: Frontier) -> dict[str, DeltaFrontier]:
         assert isinstance(frontier, QueryFrontier)

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
-from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.files import FilesReader
@@ -50,6 +50,12 @@ class SourceReader(Protocol):
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Say what it tells of the time between two of its frontiers, without reading a row; None, if nothing."""
 
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Say whether reading it again at `frontier` gives the same rows; reads none.
+
+        raises : DefinitionError, when Spark does not understand the projection or query
+        """
+
     def num_bytes(self, frontier: Frontier) -> int | None:
         """Return about how many bytes there are to read; None where nobody knows, or it is gone."""
 
@@ -75,6 +81,10 @@ class TableSource:
     def probe(self) -> Frontier:
         """See `SourceReader`."""
         return self.reader.probe()
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """See `SourceReader`."""
+        return self.reader.determinism(frontier)
 
     def num_bytes(self, frontier: Frontier) -> int | None:
         """See `SourceReader`."""

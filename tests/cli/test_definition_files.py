@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from airflow_mv_provider.core.table import json_schema
-from airflow_mv_provider.definition_file import parse
+from airflow_mv_provider.definition_file import parse, parse_file
 from airflow_mv_provider.exceptions import DefinitionError
 
 # The example of the design document, its `…` in the schema completed.
@@ -74,6 +74,15 @@ def test_example_of_the_design_parses_as_it_stands():
         ("", "tables"),
         ("tables: [oops", "line 1"),
         ("tables: [!!python/object/apply:os.system ['true']]", "line 1"),
+        ("tables:\n- {name: t, chunk_rows: !!int abc}", "it is not YAML in line 2: 'abc' is no int."),
+        ("tables:\n- {name: t, chunk_rows: !!timestamp now}", "it is not YAML in line 2: 'now' is no timestamp."),
+        *(
+            (f"tables: [!!{tag} {text}]", f"is no {tag}")
+            for tag, text in (("bool", "x"), ("int", "''"), ("float", "x"))
+        ),
+        ("tables: [" + "9" * 5000 + "]", "is no int"),
+        ("tables: [{name: t, chunk_rows: " + "9" * 3000 + "}]", "found a number of hundreds of digits"),
+        ("tabels: []\ntables: []", "line 1, unknown key 'tabels' beside `tables` (did you mean tables?)."),
     ],
 )
 def test_a_mistake_is_named_with_its_file(text, named):
@@ -82,6 +91,79 @@ def test_a_mistake_is_named_with_its_file(text, named):
 
     assert named in caught.value.message
     assert "here.yaml" in caught.value.message
+
+
+TABLE = "tables:\n- name: orders\n  source: {type: delta, path: raw/orders}\n  key: [id]\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("colour: red", "line 5, colour: no such name is known; known are name, source, key,"),
+        (
+            "guards:\n    allow_emty: true",
+            "line 6, guards.allow_emty: no such name is known (did you mean allow_empty?);",
+        ),
+        (
+            "schema_policy: evolv",
+            "line 5, schema_policy: expected 'fail', 'ignore' or 'evolve', found 'evolv' (did you",
+        ),
+        ("partition_by: day", "line 5, partition_by: expected a list, found 'day': write [day]."),
+        ("chunk_rows: 1.5", "line 5, chunk_rows: expected a whole number, found 1.5."),
+        ("adopt: please", "line 5, adopt: expected true or false, found 'please'."),
+        ("frozen_before: 5", "line 5, frozen_before: expected a text, found 5: put it in quotes."),
+        ("errors: 5", "line 5, errors: expected a mapping, found 5."),
+        ("order_by: [n]", "line 2, order_by needs on_conflict"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_with_its_line(more, told):
+    with pytest.raises(DefinitionError) as caught:
+        parse(f"{TABLE}  {more}\n", where="here.yaml")
+
+    assert f"here.yaml, definition of 'orders': {told}" in caught.value.message
+
+
+def test_date_in_a_definition_is_a_text_whatever_the_calendar_says():
+    (table,) = parse(f"{TABLE}  partition_by: [day]\n  frozen_before: 2024-02-30\n")
+
+    assert table.frozen_before == "2024-02-30"
+
+
+def test_flag_of_a_reader_may_be_yamls_own():
+    (table,) = parse(json.dumps({"tables": [ORDERS | {"source": CSV | {"options": {"header": False}}}]}))
+
+    assert table.source.options == {"header": "false"}
+
+
+@pytest.mark.parametrize(
+    ("dags", "told"),
+    [
+        ("defaults: {schedule: abcdef}", "dags of 'orders': line 6, schedule: 'abcdef' is no schedule"),
+        ("tables: {orders: {schedule: 0 0 30 2 *}}", "line 6, schedule: '0 0 30 2 *' is no schedule"),
+        ("defaults: {schedule: 61 * * * *}", "'61 * * * *' is no schedule"),
+        ("defaults: {schedule: '@continuous'}", "@continuous needs max_active_runs: 1"),
+        ("defaults: {timezone: Europe/Berlim}", "'Europe/Berlim' is no time zone (did you mean Europe/Berlin?)"),
+        ("defaults: {start_date: 2024-02-30}", "start_date: expected a date such as 2026-01-31, found '2024-02-30'."),
+        ("defaults: {retry_delay_s: .inf}", "retry_delay_s: expected at most"),
+        ("defaults: {retries: " + "9" * 30 + "}", "retries: expected at most"),
+        ("tables: {order: {}}", "line 6, tables.order: 'order' is no table of this file (did you mean orders?)"),
+        ("defaults: {shedule: null}", "line 6, shedule: no such name is known (did you mean schedule?)"),
+    ],
+)
+def test_dag_that_airflow_would_not_make_is_refused(dags, told):
+    with pytest.raises(DefinitionError) as caught:
+        parse_file(f"{TABLE}dags:\n  {dags}\n")
+
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "schedule", ["@daily", "@quarterly", "@once", "0 6 * * 1-5", "*/5 0 6 * * *", "@annually", "source", None]
+)
+def test_schedule_that_airflow_takes_is_accepted(schedule):
+    text = f"{TABLE}dags: {{defaults: {{schedule: {json.dumps(schedule)}}}}}"
+
+    assert parse_file(text).dags["orders"].schedule == schedule
 
 
 def test_one_table_defined_twice_is_named():
@@ -123,7 +205,10 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(frozen_before="a"), _changed(frozen_before="a", partition_by=["p"]), _changed(frozen_before=1)),
         *(_changed(source={"path": "p"}), _changed(source={"type": "jdbc", "path": "p"})),
         *(_changed(source=CSV | {"schema": None}), _changed(source={k: CSV[k] for k in ("type", "path", "format")})),
-        _changed(source=CSV | {"options": {"header": True}}),
+        *(_changed(source=CSV | {"options": {"header": value}}) for value in (True, "false", "yes", 1)),
+        *(_changed(source=CSV | {"options": {"maxColumns": value}}) for value in (5, "5", "five", True)),
+        *(_changed(source=CSV | {"options": {"nullValue": value}}) for value in (False, 0, "NO")),
+        *(_changed(chunk_rows=10**13), _changed(errors={"max_rows": 10**10}, source=CSV)),
         _changed(source=CSV | {"options": {"mode": "DROPMALFORMED"}}),
         _changed(source=PARQUET | {"options": {"header": "true"}}),
     ],

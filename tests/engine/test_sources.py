@@ -255,7 +255,7 @@ def test_query_that_is_not_deterministic_is_compared_each_time_and_says_so(shop)
 
     report = shop.refresh("sales")
 
-    assert report.reason == "the query is not deterministic (uuid)"
+    assert report.reason == "the query is not deterministic"
     assert report.rows_updated == 6
     assert Counter(before) != Counter(shop.rows("sales"))
 

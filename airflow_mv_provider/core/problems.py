@@ -1,0 +1,161 @@
+"""What is wrong with a definition, in words: where it stands, what was expected and found, the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+_MAX_SHOWN = 60
+_KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "a mapping"}
+_KINDS |= {list: "a list", tuple: "a list", type(None): "nothing", bytes: "binary data", set: "a set"}
+_EXPECTED = {
+    "tuple_type": "a list",
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a number that ends",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "date_type": "a date such as 2026-01-31",
+    "date_parsing": "a date such as 2026-01-31",
+    "date_from_datetime_parsing": "a date such as 2026-01-31",
+    "date_from_datetime_inexact": "a date such as 2026-01-31",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    place : names and numbers that lead to it from the definition's top; () is all of it
+    """
+
+    place: tuple[int | str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.place))}: {self.text}" if self.place else self.text
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
+    """Return what pydantic found wrong with a document for `model`."""
+    return tuple(_problem(dict(each), model) for each in error.errors(include_url=False))
+
+
+def sentence(problems: Iterable[object]) -> str:
+    """Return several problems as the middle part of an error's message."""
+    return f"{'; '.join(map(str, problems))}."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question for the known name that is most like `name`; "" where none is."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, 1)
+    return f" (did you mean {by_lower[found[0]]}?)" if found else ""
+
+
+def kind_of(value: object) -> str:
+    """Return what a document's value is, as people who write YAML call it."""
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
+    where, place = _walked(model, error["loc"])
+    return Problem(place, _text(error, where))
+
+
+def _text(error: Mapping[str, Any], where: type[BaseModel] | None) -> str:
+    kind, found, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _names(where)
+        return f"no such name is known{nearest(str(error['loc'][-1]), known)}; known are {', '.join(known)}"
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}, found {_shown(found)}{_how(kind, found)}"
+    match kind:
+        case "missing":
+            return "it is missing"
+        case "literal_error":
+            expected = str(context["expected"])
+            return f"expected {expected}, found {_shown(found)}{nearest(str(found), expected.split(chr(39))[1::2])}"
+        case "union_tag_invalid":
+            return f"{context['tag']!r:.60} is no type; known are {context['expected_tags']}"
+        case "union_tag_not_found":
+            return "its type is missing"
+        case "too_short" | "string_too_short":
+            return "it is empty"
+        case "string_too_long":
+            return f"it has more than {context['max_length']} characters"
+        case "string_pattern_mismatch":
+            return f"{_shown(found)} is not of the form {context['pattern']}"
+        case "greater_than_equal":
+            return f"expected at least {context['ge']}, found {_shown(found)}"
+        case "less_than_equal":
+            return f"expected at most {context['le']}, found {_shown(found)}"
+        case "value_error":
+            return str(context["error"])
+    message = str(error["msg"])
+    return message[:1].lower() + message[1:]
+
+
+def _how(kind: str, found: object) -> str:
+    if kind == "tuple_type" and isinstance(found, str):
+        return f": write [{found[:_MAX_SHOWN]}]"
+    if kind == "string_type" and isinstance(found, bool | int | float):
+        return ": put it in quotes"
+    return ""
+
+
+def _shown(found: object) -> str:
+    """Show a value that says by itself what is wrong with it, and of others the kind: a text may be long, or secret."""
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, int | float | str):
+        text = _digits(found) if isinstance(found, int) else repr(found)
+        return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    return kind_of(found)
+
+
+def _digits(number: int) -> str:
+    return str(number) if number.bit_length() < 1000 else "a number of hundreds of digits"
+
+
+def _names(model: type[BaseModel] | None) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+
+
+def _walked(
+    model: type[BaseModel], location: Sequence[int | str]
+) -> tuple[type[BaseModel] | None, tuple[int | str, ...]]:
+    """Return the model that the last name of a location is looked for in, and the location as the document has it.
+
+    Pydantic puts the tag of a source into it, which is no name of the document.
+    """
+    candidates, within, place = [model], model, list[int | str]()
+    for part in location:
+        if len(candidates) > 1:
+            candidates = [each for each in candidates if part in get_args(each.model_fields["type"].annotation)]
+            continue
+        within = candidates[0] if candidates else within
+        place.append(part)
+        fields = within.model_fields.items() if candidates else ()
+        candidates = [
+            each for name, field in fields if part in (name, field.alias) for each in _models(field.annotation)
+        ]
+    return within, tuple(place)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) is Literal:
+        return []
+    return [each for argument in get_args(annotation) for each in _models(argument)]
