@@ -48,13 +48,13 @@ def load_file(path: str | Path) -> DefinitionFile:
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise DefinitionError(str(path), f"it is longer than {_MAX_BYTES:,} bytes.", hint="Check the path.")
         text = data.decode("utf-8")
     except OSError as error:
         raise DefinitionError(str(path), f"it cannot be read: {error.strerror}.", hint="Check the path.") from error
     except UnicodeDecodeError as error:
         raise DefinitionError(str(path), "it is not UTF-8 text.") from error
-    if len(data) > _MAX_BYTES:
-        raise DefinitionError(str(path), f"it is longer than {_MAX_BYTES:,} bytes.", hint="Cut it into several files.")
     return parse_file(text, where=str(path))
 
 

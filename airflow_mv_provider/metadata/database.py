@@ -29,6 +29,15 @@ Now = Callable[[str], ColumnElement[int]]
 """Given a dialect's name, the SQL for the current time in milliseconds."""
 
 _ANSWER_S = 30.0
+# What SQLite says of a file that no other try will find mended.
+_UNUSABLE = {
+    "SQLITE_NOTADB": ("this file is no SQLite database.", "Name another file."),
+    "SQLITE_CORRUPT": (
+        "this SQLite database is damaged.",
+        "Restore it from a backup, or move it away and register its tables again.",
+    ),
+    "SQLITE_READONLY": ("this file cannot be written.", "Let this user write to it and to its directory."),
+}
 
 
 def database_now(dialect: str) -> ColumnElement[int]:
@@ -66,6 +75,9 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             f"the driver of {parsed.drivername} is not installed.",
             hint="Install airflow-mv-provider[postgres] and use postgresql://...",
         ) from error
+    except ValueError:  # it quotes the value
+        problem = "an option of the address (behind its ?) has a value that the driver does not take."
+        raise DefinitionError("metadata database", problem, hint="Correct the option, or leave it out.") from None
 
 
 def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
@@ -119,10 +131,15 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     if _is_locked(error):
         hint = f"Find it with `fuser -v {url.database}` and let it end, then try again."
         return MetadataUnavailableError(where, "another process holds the lock of this SQLite file.", hint=hint)
+    of_sqlite = getattr(error.orig, "sqlite_errorname", "")
+    for name, (problem, hint) in _UNUSABLE.items():
+        if of_sqlite.startswith(name):
+            return DefinitionError(where, problem, hint=hint)
+    if of_sqlite.startswith("SQLITE_CANTOPEN"):
+        hint = "See that its directory is there and that this user may write to it."
+        return MetadataUnavailableError(where, "its file cannot be opened.", hint=hint)
     if isinstance(error, exc.OperationalError | exc.InterfaceError) or _was_left_idle(error):
         return MetadataUnavailableError(where, "it does not answer as expected.")
-    if "not a database" in str(error.orig):
-        return DefinitionError(where, "this file is no SQLite database.", hint="Name another file.")
     return None
 
 

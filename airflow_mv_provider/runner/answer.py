@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, failed
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, failed
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
+from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S, in_turn
@@ -64,6 +64,8 @@ def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
     """Report an exception that nobody foresaw: one line, and the trace on stderr only for those who ask for it."""
     if os.environ.get(DEBUG_VARIABLE):
         print(without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
+    if isinstance(error, UnicodeEncodeError):  # bytes that Python keeps as halves of surrogate pairs
+        return error_report(DefinitionError("amv", "an argument is not UTF-8 text.", hint="Write it in UTF-8."))
     first_line = (str(error).strip().splitlines() or [""])[0][:200]
     message = without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
     return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")

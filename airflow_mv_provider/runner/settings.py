@@ -17,6 +17,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
+_YEAR_S = 31_622_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ def _milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise DefinitionError(name, f"{value!r} is not a number of seconds.", hint="Set it to a number above 0.")
+    if not 0 < seconds <= _YEAR_S:
+        hint = f"Set it to a number above 0 and up to {_YEAR_S:,}."
+        raise DefinitionError(name, f"{value!r:.80} is not a number of seconds.", hint=hint)
     return max(1, round(seconds * 1000))

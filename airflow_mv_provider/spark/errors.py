@@ -127,7 +127,9 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if condition.startswith("PATH_NOT_FOUND"):
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
     if "does not conform to the schema" in text or "CSV header" in text:
-        return SchemaMismatchError(where, f"the header of {_file_in(text)} is not the schema: {_header(text)}.")
+        hint = 'Change the schema or the file; if its first line is a record, say `options: {header: "false"}`.'
+        problem = f"the header of {_file_in(text)} is not the schema: {_header(text)}."
+        return SchemaMismatchError(where, problem, hint=hint)
     if "CANNOT_MERGE_SCHEMAS" in text:
         return SchemaMismatchError(where, f"its files do not have the same columns: {_cause(text)}.")
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:

@@ -470,6 +470,27 @@ def test_a_name_cannot_command_the_terminal(amv):
     assert "\x1b" not in said.out + said.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["history", "orders", "--limit", limit] for limit in ("9" * 20, "9" * 5000, "0", "-1", "1e5", "many")),
+        *([command, "\udcff"] for command in ("status", "history", "ledger", "cancel", "pause", "resume")),
+        *(["apply", path] for path in ("", "/", "/dev/null", "/dev/zero", "x" * 5000, "/nowhere/\udcff")),
+        *(["status", "--database", url] for url in ("sqlite:////proc/no/mv.db", "sqlite:///x?timeout=x", "x", "://")),
+        *(["status", "--warehouse", place] for place in ("http://x", "::")),
+    ],
+    ids=lambda command: " ".join(command)[:40].encode("ascii", "replace").decode(),
+)
+def test_a_mistake_is_never_called_a_bug(amv, command):
+    amv("apply", amv.file(ORDERS))
+
+    said = amv(*command)
+
+    assert said.code in (1, 2)
+    assert "MV-UNEXPECTED" not in said.err
+    assert "Traceback" not in said.err
+
+
 _WITHOUT_SPARK = """
 import sys
 from airflow_mv_provider.cli import main

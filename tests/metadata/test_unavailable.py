@@ -87,7 +87,7 @@ def test_unknown_database_on_a_server_is_named_without_the_password(postgres):
 
 
 def test_missing_directory_of_a_file_is_named(tmp_path):
-    with pytest.raises(MetadataUnavailableError, match=f"sqlite:///{tmp_path}/no/mv.db"):
+    with pytest.raises(MetadataUnavailableError, match=f"sqlite:///{tmp_path}/no/mv.db: its file cannot be opened"):
         ask(f"sqlite:///{tmp_path}/no/mv.db")
 
 
@@ -97,6 +97,51 @@ def test_file_that_is_no_database_is_named(tmp_path):
 
     with pytest.raises(DefinitionError, match="this file is no SQLite database"):
         ask(f"sqlite:///{file}")
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:5000]
+
+
+def _overwritten(data: bytes) -> bytes:
+    return data[:100] + b"\0" * (len(data) - 100)
+
+
+def _misspelt(data: bytes) -> bytes:
+    return data.replace(b"CREATE TABLE", b"CREATF TABLE")
+
+
+@pytest.mark.parametrize("damage", [_cut, _overwritten, _misspelt])
+def test_damaged_file_is_named_as_what_no_retry_mends(tmp_path, damage):
+    file = tmp_path / "mv.db"
+    local.open_store(Settings(f"sqlite:///{file}")).engine.dispose()
+    file.write_bytes(damage(file.read_bytes()))
+
+    with pytest.raises(DefinitionError, match=r"mv\.db: this SQLite database is damaged"):
+        ask(f"sqlite:///{file}")
+
+
+def test_file_that_may_not_be_written_is_named(tmp_path):
+    file = tmp_path / "mv.db"
+    local.open_store(Settings(f"sqlite:///{file}")).engine.dispose()
+
+    with pytest.raises(DefinitionError, match="this file cannot be written"):
+        registered(Store(open_engine(f"sqlite:///file:{file}?mode=ro&uri=true")))
+
+
+@pytest.mark.parametrize("place", ["a_file/deeper", "a_file/deeper/still"])
+def test_home_that_cannot_be_written_is_named(tmp_path, place):
+    (tmp_path / "a_file").write_text("x")
+
+    with pytest.raises(DefinitionError, match=r"the directory of .*mv\.db cannot be made: Not a directory"):
+        local.open_store(Settings(f"sqlite:///{tmp_path / place}/mv.db"))
+
+
+def test_option_that_the_driver_does_not_take_is_refused(tmp_path):
+    with pytest.raises(DefinitionError, match="an option of the address") as caught:
+        open_engine(f"sqlite:///{tmp_path}/mv.db?timeout={SECRET}")
+
+    assert SECRET not in printed(caught.value)
 
 
 def test_database_without_tables_says_what_to_do(empty_engine):

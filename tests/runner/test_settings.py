@@ -93,7 +93,7 @@ def test_patience_is_given_in_seconds():
 
 
 @pytest.mark.parametrize("name", ["AMV_LEASE_S", "AMV_HANDOVER_S", "AMV_ANSWER_S"])
-@pytest.mark.parametrize("value", ["soon", "nan", "inf", "-inf", "-1", "0", "1m", "1e999"])
+@pytest.mark.parametrize("value", ["soon", "nan", "inf", "-inf", "-1", "0", "1m", "1e999", "1e300"])
 def test_patience_that_is_no_time_is_named(name, value):
     with pytest.raises(DefinitionError, match=f"{name}: '{value}' is not a number of seconds"):
         from_environment(environ={name: value})
