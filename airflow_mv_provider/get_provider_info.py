@@ -107,6 +107,12 @@ _OPTIONS: dict[str, Any] = {
         type="float",
         example="30",
     ),
+    "history_days": _option(
+        "How many days the history of a refresh is kept after its end; 90 unless set. The hourly maintenance removes"
+        " what is older, but never a table's last publish.",
+        type="float",
+        example="90",
+    ),
     "spark_remote": _option(
         "Address of a Spark Connect server; Spark runs in the task's process without it.",
         example="sc://spark.example.com:15002",

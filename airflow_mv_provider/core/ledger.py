@@ -62,7 +62,7 @@ class LedgerEntry:
     done_at: str | None = None
 
 
-_DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
+DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
 
 
 def ledger(history: Sequence[Covering], *, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
@@ -92,7 +92,7 @@ def _entry(
     if not covering:
         return LedgerEntry(start, end, IntervalState.MISSING, partition)
     newest = covering[0]
-    done_at = next((found.at for found in covering if found.outcome in _DONE), None)
+    done_at = next((found.at for found in covering if found.outcome in DONE), None)
     return LedgerEntry(
         start, end, _state(newest.outcome), partition, newest.refresh_id, newest.outcome, newest.at, done_at
     )
@@ -101,7 +101,7 @@ def _entry(
 def _state(outcome: Outcome) -> IntervalState:
     if outcome is Outcome.RUNNING:
         return IntervalState.RUNNING
-    return IntervalState.DONE if outcome in _DONE else IntervalState.FAILED
+    return IntervalState.DONE if outcome in DONE else IntervalState.FAILED
 
 
 def _named(history: Sequence[Covering], start: str | None, end: str | None) -> Iterable[LedgerEntry]:

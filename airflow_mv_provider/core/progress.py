@@ -159,6 +159,20 @@ class RecordedChunk:
         return self.path is None or self.committed_version is not None
 
 
+@dataclass(frozen=True, slots=True)
+class DoneChunks:
+    """What is durable of a refresh's chunks, by their numbers.
+
+    recorded   : their corrections are
+    committed  : main has them, or they need no correction
+    has_commit : a commit of some of them was recorded
+    """
+
+    recorded: frozenset[int]
+    committed: frozenset[int]
+    has_commit: bool
+
+
 def partition_name(values: Sequence[str | None]) -> str:
     """Return the name of the partition with these values, each cast to a string."""
     return json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))

@@ -36,6 +36,11 @@ class Scope:
     def is_everything(self) -> bool:
         return self == Scope()
 
+    @property
+    def is_whole(self) -> bool:
+        """True if main has one state of the source after it: all was refreshed, or all that was stale."""
+        return self.is_everything or bool(self.without)
+
     def describe(self) -> str:
         """For people."""
         if self.without:

@@ -132,13 +132,17 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRecord:
-    """What a refresh set out to do; written before anything is read, and never changed by a later definition."""
+    """What a refresh set out to do; written before anything is read, and never changed by a later definition.
+
+    batch    : None in the history of a refresh that minted nothing
+    frontier : of one that has ended it may be forgotten, and is `NoFrontier` then
+    """
 
     id: str
     table_id: int
     definition: RefreshableTable
     overrides: tuple[str, ...]
-    batch: BatchDescription | None  # None in the history of a refresh that minted nothing
+    batch: BatchDescription | None
     frontier: Frontier
     choice: Choice
     scope: Scope = EVERYTHING

@@ -183,6 +183,11 @@ class RefreshableTable(Part):
         """Return what `parse_table` takes."""
         return self.model_dump(mode="json", by_alias=True)
 
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits over all of it."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+
 
 def changed_fields(old: RefreshableTable, new: RefreshableTable) -> tuple[str, ...]:
     """Return the names of the fields in which two definitions differ, in the order of the definition."""

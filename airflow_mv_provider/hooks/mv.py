@@ -40,6 +40,7 @@ _VARIABLE_OF_OPTION = {
     "lease_s": "AMV_LEASE_S",
     "handover_s": "AMV_HANDOVER_S",
     "answer_s": "AMV_ANSWER_S",
+    "history_days": "AMV_HISTORY_DAYS",
     "spark_remote": "AMV_SPARK_REMOTE",
     "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
 }
@@ -101,6 +102,8 @@ class MvHook(BaseHook):
 
     def environment(self) -> dict[str, str]:
         """Return the AMV_* variables that tell another program what this hook's settings say; one may be secret."""
+        from airflow_mv_provider.runner.settings import DAY_MS
+
         settings = self.settings()
         return _present(
             {
@@ -110,6 +113,7 @@ class MvHook(BaseHook):
                 "AMV_LEASE_S": settings.lease_ms / 1000,
                 "AMV_HANDOVER_S": settings.handover_ms / 1000,
                 "AMV_ANSWER_S": settings.answer_ms / 1000,
+                "AMV_HISTORY_DAYS": settings.history_ms / DAY_MS,
                 "AMV_SPARK_REMOTE": settings.spark_remote,
                 "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
             }

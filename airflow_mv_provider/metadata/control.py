@@ -12,10 +12,12 @@ from airflow_mv_provider.metadata.models import (
     RefreshableTableRow,
     RefreshAttemptRow,
     RefreshChunkRow,
+    RefreshDefinitionRow,
     RefreshProgressRow,
     RefreshRow,
     RefreshTicketRow,
     SourceBindingRow,
+    SourceFrontierRow,
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
@@ -68,7 +70,7 @@ class Control(Reader):
                     return False
                 for part in (RefreshProgressRow, RefreshChunkRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
-                for own in (RefreshTicketRow, SourceBindingRow, RefreshRow):
+                for own in (RefreshTicketRow, SourceBindingRow, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(RefreshableTableRow).where(RefreshableTableRow.id == table_id))
         except exc.IntegrityError:

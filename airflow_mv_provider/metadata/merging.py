@@ -11,7 +11,6 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.claim import Claim
-from airflow_mv_provider.core.frontier import fingerprint, from_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PublishedDigests, RecordedChunk, Seal
@@ -23,6 +22,7 @@ from airflow_mv_provider.exceptions import LeaseLostError
 from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
+from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definition
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
@@ -36,6 +36,7 @@ from airflow_mv_provider.metadata.rows import (
     is_owned,
     partition_report,
 )
+from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
 _MAX_COVERED = 500  # scopes remembered; what is forgotten is refreshed once more than needed
 
@@ -108,7 +109,6 @@ class MergingStore(Reader):
             is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
             db.execute(update(ChunkRow).where(*is_this).values(**written))
             is_sliced, num_pending = self._slices_left(db, own, chunk.number)
-            known = set(db.scalars(select(Progress.partition).where(Progress.refresh_id == own.refresh_id)))
             for part in chunk.partitions:
                 counts = {
                     "main_rows": part.counts.main,
@@ -122,15 +122,13 @@ class MergingStore(Reader):
                     "checkpoint_version": chunk.base_version,
                 }
                 key = {"refresh_id": own.refresh_id, "partition": part.partition}
+                found: dict[str, Any] = counts
                 if is_sliced:
-                    more = {name: getattr(Progress, name) + count for name, count in counts.items()}
-                    done["position"] = func.coalesce(part.position, Progress.position)
-                    db.execute(update(Progress).filter_by(**key).values(**done, **more))
-                elif part.partition in known:
-                    db.execute(update(Progress).filter_by(**key).values(**done, **counts))
-                else:
-                    sealed = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
-                    db.execute(insert(Progress).values(**key, **sealed, **done, **counts))
+                    found = {name: getattr(Progress, name) + count for name, count in counts.items()}
+                    found["position"] = func.coalesce(part.position, Progress.position)
+                if not db.execute(update(Progress).filter_by(**key).values(**(done | found))).rowcount:
+                    only_in_main = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
+                    db.execute(insert(Progress).values(**key, **only_in_main, **done, **counts))
             is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
             db.execute(update(Attempt).where(*is_mine).values(chunks=Attempt.chunks + 1))
             staged = Refresh.bytes_staging + chunk.num_bytes
@@ -206,15 +204,14 @@ class MergingStore(Reader):
         is_counted : its changes are in the refresh's figures already, commit by commit
         """
         with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
-            facts = (Refresh.upper, Refresh.definition, Refresh.scope, Refresh.frontier)
-            refresh = db.execute(select(*facts).where(Refresh.id == own.refresh_id)).one()
+            facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint)
+            query = select(*facts).join(Definition, began_with()).where(Refresh.id == own.refresh_id)
+            refresh = db.execute(query).one()
             outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
             definition_hash = RefreshableTable.model_validate(refresh.definition).content_hash
             scope = scope_from_json(refresh.scope)
-            # Once everything else was covered too, main has one state of the source again.
-            is_whole = scope.is_everything or scope.without
             stored = asdict(digests) if digests else None
-            done = Covered(scope, fingerprint(from_json(refresh.frontier)), definition_hash)
+            done = Covered(scope, refresh.source_fingerprint, definition_hash)
             db.execute(
                 update(State)
                 .where(*is_owned(own))
@@ -223,11 +220,12 @@ class MergingStore(Reader):
                     published_version=main_version,
                     published_commit=commit,
                     published_hash=definition_hash,
-                    covered=[] if is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
+                    covered=[] if scope.is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
                     published_digests=stored,
                     is_main_trusted=True,
                 )
             )
+            forget_bindings(db, own.table_id)
             figures = (added(counts, bytes_main) if not is_counted else {}) | {
                 "rows_unchanged": counts.unchanged,
                 "main_version": main_version,

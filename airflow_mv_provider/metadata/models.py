@@ -75,22 +75,46 @@ class RefreshTicketRow(Base):
     expires_ms: Mapped[int]
 
 
+class SourceFrontierRow(Base):
+    """What a source says of its state, stored once: a listing of files is large. Gone when no binding names it."""
+
+    __tablename__ = "source_frontier"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(16), primary_key=True)
+    frontier: Mapped[dict[str, Any]]
+
+
 class SourceBindingRow(Base):
-    """Our version `upper` of a table's source stands for `frontier`."""
+    """Our version `upper` of a table's source stands for a frontier. Of the last publish and the newest; no others."""
 
     __tablename__ = "source_binding"
 
     table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
     upper: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    frontier: Mapped[dict[str, Any]]
+    fingerprint: Mapped[str] = mapped_column(String(16))
     bound_ms: Mapped[int]
+
+
+class RefreshDefinitionRow(Base):
+    """A definition that refreshes of a table began with, stored once. Gone when the history names it no more."""
+
+    __tablename__ = "refresh_definition"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(16), primary_key=True)
+    definition: Mapped[dict[str, Any]]
 
 
 class RefreshRow(Base):
     """One refresh: what it set out to do, and how it ended."""
 
     __tablename__ = "refresh"
-    __table_args__ = (Index("refresh_by_table", "table_id", "started_ms"),)
+    __table_args__ = (
+        # With what newest ones are looked for by, so that no row is read that is not shown.
+        Index("refresh_by_table", "table_id", "started_ms", "outcome", "is_whole"),
+        Index("refresh_by_owner", "owner_key", "started_ms"),
+    )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
@@ -101,15 +125,17 @@ class RefreshRow(Base):
     trigger: Mapped[str] = mapped_column(String(32))
     user_name: Mapped[str | None]
     note: Mapped[str | None]  # why it was asked for, in the asker's words
-    definition: Mapped[dict[str, Any]]
+    definition_fingerprint: Mapped[str] = mapped_column(String(16))
     overrides: Mapped[list[Any]]
     scope: Mapped[dict[str, Any] | None]
+    is_whole: Mapped[bool]  # its scope is the whole table, or all of it that was stale
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]
     lower: Mapped[int | None]
     upper: Mapped[int | None]
-    frontier: Mapped[dict[str, Any] | None]
+    source: Mapped[str | None]  # its frontier, in words
+    source_fingerprint: Mapped[str | None] = mapped_column(String(16))
     strategy: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None]
     estimates: Mapped[list[Any]]
@@ -137,6 +163,7 @@ class RefreshAttemptRow(Base):
     """One epoch of a refresh: the process that worked under it."""
 
     __tablename__ = "refresh_attempt"
+    __table_args__ = (Index("refresh_attempt_by_owner", "owner_key", "started_ms"),)
 
     refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
     epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
@@ -154,6 +181,7 @@ class RefreshProgressRow(Base):
     __tablename__ = "refresh_progress"
     __table_args__ = (
         UniqueConstraint("refresh_id", "partition"),
+        Index("refresh_progress_chunk", "refresh_id", "chunk"),
         Index("refresh_progress_completed", "refresh_id", "is_completed"),  # for the list of all tables, by itself
     )
 

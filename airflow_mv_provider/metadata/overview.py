@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, Text, and_, cast, func, select, true
+from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, cast, func, select, true
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -86,7 +86,10 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
     cost : two steps down an index of `refresh` a table, more where failures follow its last good refresh; and an index
            with an entry for each partition that is under way
     """
-    newest, good = _newest(Refresh.outcome != Outcome.RUNNING), _newest(Refresh.outcome.in_(_GOOD), _is_whole())
+    newest, good = (
+        _newest(Refresh.outcome != Outcome.RUNNING),
+        _newest(Refresh.outcome.in_(_GOOD), Refresh.is_whole.is_(True)),
+    )
     fresh = select(func.max(Refresh.started_ms)).where(Refresh.id == good).correlate(Table).scalar_subquery()
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
     under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
@@ -153,8 +156,3 @@ def _newest(*conditions: ColumnElement[bool]) -> ScalarSelect[str]:
     """Return the id of a table's newest refresh for which the conditions hold."""
     inner = select(Refresh.id).where(Refresh.table_id == Table.id, *conditions)
     return inner.order_by(Refresh.started_ms.desc(), Refresh.id).limit(1).correlate(Table).scalar_subquery()
-
-
-def _is_whole() -> ColumnElement[bool]:
-    """Return the condition that a refresh covered the whole table; its scope is then JSON's null."""
-    return func.coalesce(cast(Refresh.scope, Text), "null") == "null"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,21 +11,19 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.frontier import Binding, from_json
-from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.frontier import Binding, NoFrontier, from_json
 from airflow_mv_provider.core.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
     Chunk,
-    PartitionCounts,
+    DoneChunks,
     PublishedDigests,
     RecordedChunk,
     Rejected,
     Seal,
     SealedPartition,
-    Slice,
 )
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.schema import Column
@@ -36,20 +34,23 @@ from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.core.table import RefreshableTable, changed_fields
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata import queue
+from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.models import (
     RefreshableTableRow,
     RefreshAttemptRow,
-    RefreshChunkRow,
+    RefreshDefinitionRow,
     RefreshProgressRow,
     RefreshRow,
     RefreshStateRow,
     SourceBindingRow,
+    SourceFrontierRow,
 )
 from airflow_mv_provider.metadata.overview import Overview, overview
-from airflow_mv_provider.metadata.reports import reports
+from airflow_mv_provider.metadata.reports import costs, reports
 from airflow_mv_provider.metadata.rows import maybe_iso
+from airflow_mv_provider.metadata.stored_once import began_with, stands_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +161,18 @@ class Reader:
             return queue.waiters(db, table_id, self._now())
 
     def binding(self, table_id: int, upper: int) -> Binding | None:
-        """Return what one of our versions of a table's source stands for; None if it was never bound."""
-        query = select(SourceBindingRow.frontier).where(
-            SourceBindingRow.table_id == table_id, SourceBindingRow.upper == upper
-        )
-        with transaction(self.engine) as db:
-            found = db.scalar(query)
-        return None if found is None else Binding(upper, from_json(found))
+        """Return what one of our versions of a table's source stands for; None if that is not kept."""
+        return self._binding(SourceBindingRow.table_id == table_id, SourceBindingRow.upper == upper)
 
     def newest_binding(self, table_id: int) -> Binding | None:
         """Return the table's binding with the greatest upper, published or not."""
+        return self._binding(SourceBindingRow.table_id == table_id)
+
+    def _binding(self, *conditions: ColumnElement[bool]) -> Binding | None:
         query = (
-            select(SourceBindingRow.__table__)
-            .where(SourceBindingRow.table_id == table_id)
+            select(SourceBindingRow.upper, SourceFrontierRow.frontier)
+            .join(SourceFrontierRow, stands_for())
+            .where(*conditions)
             .order_by(SourceBindingRow.upper.desc())
             .limit(1)
         )
@@ -182,8 +182,16 @@ class Reader:
 
     def refresh(self, refresh_id: str) -> RefreshRecord | None:
         """Return what a refresh set out to do, with its seal; None if there is no such refresh."""
+        is_bound = (SourceBindingRow.table_id == RefreshRow.table_id) & (SourceBindingRow.upper == RefreshRow.upper)
+        query = (
+            select(RefreshRow.__table__, RefreshDefinitionRow.definition, SourceFrontierRow.frontier)
+            .join(RefreshDefinitionRow, began_with())
+            .outerjoin(SourceBindingRow, is_bound)
+            .outerjoin(SourceFrontierRow, stands_for())
+            .where(RefreshRow.id == refresh_id)
+        )
         with transaction(self.engine) as db:
-            row = db.execute(select(RefreshRow.__table__).where(RefreshRow.id == refresh_id)).one_or_none()
+            row = db.execute(query).one_or_none()
             parts = db.execute(
                 select(
                     RefreshProgressRow.partition,
@@ -200,7 +208,7 @@ class Reader:
             overrides=tuple(row.overrides),
             scope=scope_from_json(row.scope),
             batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
-            frontier=from_json(row.frontier),
+            frontier=NoFrontier() if row.frontier is None else from_json(row.frontier),
             choice=Choice(
                 row.strategy, row.reason, tuple(Estimate(**each) for each in row.estimates), row.wanted_strategy
             ),
@@ -218,25 +226,29 @@ class Reader:
         rejected = Rejected(**row.seal["rejected"])
         return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))
 
-    def chunks(self, refresh_id: str) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
-        """Return a refresh's chunks as planned, and those whose corrections are recorded."""
+    def as_now(self, refresh: RefreshRecord) -> RefreshRecord:
+        """Return a refresh with what changes while it is worked on; cheap, and asked at every step."""
+        columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of)
         with transaction(self.engine) as db:
-            chunk_rows = db.execute(
-                select(RefreshChunkRow.__table__)
-                .where(RefreshChunkRow.refresh_id == refresh_id)
-                .order_by(RefreshChunkRow.number < 0, RefreshChunkRow.number)
-            ).all()
-            rows = db.execute(
-                select(RefreshProgressRow.__table__).where(RefreshProgressRow.refresh_id == refresh_id)
-            ).all()
-        members: dict[int, list[Row[Any]]] = {}
-        for row in rows:
-            members.setdefault(row.chunk, []).append(row)
-        chunks = tuple(_chunk(row, members.get(row.number - (row.slice_index or 0), [])) for row in chunk_rows)
-        recorded = tuple(
-            _recorded(row, members.get(row.number, [])) for row in chunk_rows if row.base_version is not None
+            row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
+        return replace(
+            refresh,
+            merge_round=row.merge_round,
+            has_committed=row.has_committed,
+            outdated_digests_of=row.outdated_digests_of,
         )
-        return chunks, recorded
+
+    def chunks(
+        self, refresh_id: str, numbers: Collection[int] | None = None
+    ) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
+        """Return a refresh's chunks as planned, and those whose corrections are recorded; see `chunks.chunks`."""
+        with transaction(self.engine) as db:
+            return chunks(db, refresh_id, numbers)
+
+    def done(self, refresh_id: str) -> DoneChunks:
+        """Return which chunks of a refresh are recorded, and which of them main has; cheap, asked at every step."""
+        with transaction(self.engine) as db:
+            return done(db, refresh_id)
 
     def merging_attempts(self, refresh_id: str) -> int:
         """Return how many epochs have worked on a refresh while it was MERGING."""
@@ -271,6 +283,11 @@ class Reader:
         """Return a table's refreshes, newest first."""
         return self._reports(RefreshRow.table_id == table_id, limit)
 
+    def costs(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
+        """Return what a table's history tells of the costs of refreshing it, newest first; see `reports.costs`."""
+        with transaction(self.engine) as db:
+            return costs(db, table_id, limit)
+
     def ledger(self, table_id: int, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return which intervals of a table its refreshes have done, failed or missed; see `core.ledger`."""
         with transaction(self.engine) as db:
@@ -299,7 +316,7 @@ class Reader:
         names = PartitionStatus.__slots__
         parts = tuple(PartitionStatus(**{name: getattr(row, name) for name in names}) for row in rows)
         ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
-        running = self.refresh(state.refresh_id) if state.refresh_id else None
+        running = self._began_with(state.refresh_id) if state.refresh_id else None
         return TableStatus(
             table=table.name,
             phase=state.phase,
@@ -318,7 +335,7 @@ class Reader:
             paused_since=maybe_iso(state.paused_since_ms),
             paused_by=state.paused_by,
             is_dropping=state.is_dropping,
-            pending_definition=changed_fields(running.definition, table.definition) if running else (),
+            pending_definition=changed_fields(running, table.definition) if running else (),
             queue=queue.statuses(self.waiters(table.id), state.owner_process),
         )
 
@@ -326,6 +343,12 @@ class Reader:
         """Return where every table stands, by name, or the one of this name; one query, however many there are."""
         with transaction(self.engine) as db:
             return overview(db, self._now(), name)
+
+    def _began_with(self, refresh_id: str) -> RefreshableTable | None:
+        query = select(RefreshDefinitionRow.definition).join(RefreshRow, began_with())
+        with transaction(self.engine) as db:
+            found = db.scalar(query.where(RefreshRow.id == refresh_id))
+        return None if found is None else RefreshableTable.model_validate(found)
 
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
         with transaction(self.engine) as db:
@@ -340,32 +363,3 @@ def _is_sealed() -> ColumnElement[bool]:
 def _table(row: Row[Any]) -> TableRecord:
     definition = RefreshableTable.model_validate(row.definition)
     return TableRecord(row.id, row.name, row.uuid, row.warehouse, row.location, definition)
-
-
-def _chunk(row: Row[Any], members: Sequence[Row[Any]]) -> Chunk:
-    sealed = sorted(m.partition for m in members if m.sealed_rows or row.number >= 0)
-    part = None if row.slice_index is None else Slice(row.slice_index, row.slice_count)
-    return Chunk(row.number, None if row.is_whole_table else tuple(sealed), part)
-
-
-def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
-    parts = tuple(
-        PartitionCounts(
-            m.partition,
-            Counts(m.sealed_rows, m.main_rows, m.rows_inserted, m.rows_updated, m.rows_deleted),
-            m.position,
-        )
-        for m in members
-    )
-    return RecordedChunk(
-        number=row.number,
-        epoch=row.epoch,
-        merge_round=row.merge_round,
-        base_version=row.base_version,
-        path=row.path,
-        num_rows=row.num_rows,
-        digest=row.digest,
-        num_bytes=row.num_bytes,
-        partitions=parts,
-        committed_version=row.committed_version,
-    )

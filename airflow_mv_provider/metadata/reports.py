@@ -8,18 +8,28 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.frontier import from_json
 from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope import from_json as scope_from_json
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
+# Large, and in no report.
+_NOT_SHOWN = ("seal", "owner_key", "definition_fingerprint", "source_fingerprint", "merge_round", "has_committed")
+_SHOWN: tuple[Any, ...] = tuple(column for column in RefreshRow.__table__.c if column.name not in _NOT_SHOWN)
+_COST = tuple(
+    RefreshRow.__table__.c[name]
+    for name in (
+        *("strategy", "phase_seconds", "main_version"),
+        *("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
+    )
+)
+
 
 def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
     """Return the reports of the newest refreshes for which `condition` holds, newest first; two queries."""
     query = (
-        select(RefreshRow.__table__, RefreshableTableRow.name)
+        select(*_SHOWN, RefreshableTableRow.name)
         .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
         .where(condition)
         .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
@@ -33,7 +43,31 @@ def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple
     return tuple(_report(row, attempts[row.id]) for row in rows)
 
 
-def _report(row: Row[Any], attempts: Sequence[Row[Any]]) -> RefreshReport:
+def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...]:
+    """Return what estimates are made from: a table's newest refreshes that came to their end, without their parts.
+
+    They are asked for at every refresh. Those with nothing to do, which may be thousands, tell nothing of costs.
+    """
+    query = (
+        select(*_COST, RefreshRow.id, RefreshRow.outcome, RefreshRow.scope, RefreshRow.error)
+        .where(RefreshRow.table_id == table_id, RefreshRow.outcome.in_((Outcome.PUBLISHED, Outcome.FAILED)))
+        .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
+        .limit(limit)
+    )
+    return tuple(
+        RefreshReport(
+            table="",
+            refresh_id=row.id,
+            outcome=Outcome(row.outcome),
+            scope=None if row.scope is None else scope_from_json(row.scope).describe(),
+            error=None if row.error is None else ErrorReport(**row.error),
+            **{column.name: getattr(row, column.name) for column in _COST},
+        )
+        for row in db.execute(query)
+    )
+
+
+def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
     return RefreshReport(
         table=row.name,
         refresh_id=row.id,
@@ -49,7 +83,7 @@ def _report(row: Row[Any], attempts: Sequence[Row[Any]]) -> RefreshReport:
         overrides=tuple(row.overrides),
         lower=row.lower,
         upper=row.upper,
-        source=None if row.frontier is None else from_json(row.frontier).describe(),
+        source=row.source,
         scope=None if row.scope is None else scope_from_json(row.scope).describe(),
         frozen=tuple(row.frozen),
         schema_changes=tuple(row.schema_changes),

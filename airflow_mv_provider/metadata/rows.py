@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, literal
 
 from airflow_mv_provider.core.claim import Claim
-from airflow_mv_provider.core.frontier import to_json
+from airflow_mv_provider.core.frontier import fingerprint
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -125,15 +125,17 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "trigger": caller.trigger,
         "user_name": caller.user,
         "note": refresh.note,
-        "definition": refresh.definition.to_json(),
+        "definition_fingerprint": refresh.definition.fingerprint,
         "overrides": list(refresh.overrides),
         "scope": None if refresh.scope.is_everything else refresh.scope.to_json(),
+        "is_whole": refresh.scope.is_whole,
         "frozen": [],
         "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
         "lower": refresh.batch.lower if refresh.batch else None,
         "upper": refresh.batch.upper if refresh.batch else None,
-        "frontier": to_json(refresh.frontier),
+        "source": refresh.frontier.describe(),
+        "source_fingerprint": fingerprint(refresh.frontier),
         "has_committed": False,
         "strategy": refresh.choice.strategy,
         "reason": refresh.choice.reason,

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, exc, insert, select, update
 
 from airflow_mv_provider.core import claim
-from airflow_mv_provider.core.frontier import to_json
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -40,8 +39,8 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
-from airflow_mv_provider.metadata.models import SourceBindingRow as Binding
 from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
+from airflow_mv_provider.metadata.retention import forget
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
     NEVER_REFRESHED,
@@ -53,6 +52,7 @@ from airflow_mv_provider.metadata.rows import (
     new_refresh,
     partition_report,
 )
+from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
 
 
 class Store(MergingStore, Control):
@@ -133,9 +133,8 @@ class Store(MergingStore, Control):
             if taken.rowcount != 1:
                 return None
             db.execute(delete(Ticket).where(Ticket.table_id == seen.table_id, Ticket.caller_key == caller.key))
-            key = {"table_id": seen.table_id, "upper": refresh.batch.upper}
-            if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
-                db.execute(insert(Binding).values(**key, frontier=to_json(refresh.frontier), bound_ms=self._now()))
+            bind(db, seen.table_id, refresh.batch.upper, refresh.frontier, self._now())
+            define(db, seen.table_id, refresh.definition)
             row = new_refresh(refresh, caller, Outcome.RUNNING, self._now())
             db.execute(insert(Refresh).values(**row, phase=Phase.REFRESHING, epoch=epoch))
             self._attempt(db, refresh.id, epoch, Phase.REFRESHING, caller)
@@ -190,6 +189,8 @@ class Store(MergingStore, Control):
         finished = None if outcome is Outcome.RUNNING else self._now()
         row = new_refresh(refresh, caller, outcome, self._now()) | values
         with transaction(self.engine) as db:
+            lock_state(db, refresh.table_id)
+            define(db, refresh.table_id, refresh.definition)
             db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=finished))
 
     def end_preview(
@@ -224,6 +225,16 @@ class Store(MergingStore, Control):
         ended = {"outcome": Outcome.ABANDONED, "finished_ms": self._now()}
         with transaction(self.engine) as db:
             db.execute(update(Refresh).where(*running, *is_stale).values(**ended))
+
+    def forget_history(self, table_id: int, *, older_than_ms: int) -> int:
+        """Remove from a table's history what `retention` does; return how many refreshes they were."""
+        num_forgotten = 0
+        while True:
+            with transaction(self.engine) as db:
+                found = forget(db, table_id, self._now() - older_than_ms)
+            num_forgotten += found
+            if not found:
+                return num_forgotten
 
     def _attempt(self, db: Connection, refresh_id: str, epoch: int, phase: Phase, caller: Caller) -> None:
         who = {"owner_key": caller.key, "owner_process": caller.process, "started_ms": self._now()}

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase, is_cancellable
-from airflow_mv_provider.core.progress import Chunk, RecordedChunk
+from airflow_mv_provider.core.progress import Chunk, DoneChunks
 from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, one_line
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
@@ -44,6 +44,7 @@ class Attempt:
         self._ground = Ground(work)
         self._errors = ErrorTable(work)
         self._merging = Merging(work, self._ground, self._errors, self._clock)
+        self._planned: tuple[Chunk, ...] = ()
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
         """Do what is left up to phase `until`.
@@ -51,13 +52,13 @@ class Attempt:
         raises : LeaseLostError, RefreshCancelledError, and whatever a step raises
         """
         while (phase := self._phase()) is not until:
-            chunks, recorded = self.work.store.chunks(self.work.own.refresh_id)
+            done, chunks = self.work.store.done(self.work.own.refresh_id), self._chunks()
             steps = plan.remaining(
                 phase,
                 is_fenced=self._ground.is_fenced,
                 chunks=chunks,
-                recorded={chunk.number for chunk in recorded},
-                committed={chunk.number for chunk in recorded if chunk.is_committed},
+                recorded=done.recorded,
+                committed=done.committed,
                 is_progressive=self.work.is_progressive,
             )
             if not steps:
@@ -66,7 +67,7 @@ class Attempt:
             self._clock.start(phase)
             try:
                 with translated(self.work.table.name):  # a server that died may be noticed between two of Spark's calls
-                    self._run_step(steps[0], phase, recorded, len(chunks))
+                    self._run_step(steps[0], phase, done, len(chunks))
             except MvError:
                 # Interrupted for a cancel, or overtaken and its files gone: say that, not what Spark made of it.
                 with suppress(MetadataUnavailableError):
@@ -110,13 +111,19 @@ class Attempt:
             has_tried=self._merging.has_tried_publish,
         )
 
-    def _run_step(self, step: plan.Step, phase: Phase, recorded: tuple[RecordedChunk, ...], num_chunks: int) -> None:
-        table, own = self.work.table.name, self.work.own
+    def _chunks(self) -> tuple[Chunk, ...]:
+        """Return the chunks as they were planned at the seal; none before it. What never changes is read once."""
+        if not self._planned:
+            self._planned, _ = self.work.store.chunks(self.work.own.refresh_id)
+        return self._planned
+
+    def _run_step(self, step: plan.Step, phase: Phase, done: DoneChunks, num_chunks: int) -> None:
+        table, own, store = self.work.table.name, self.work.own, self.work.store
 
         def say(message: str) -> None:
             message = one_line(message, _MAX_MESSAGE)  # a partition's name is whatever the source holds
             log.info("%s refresh %s epoch %d: %s", table, own.refresh_id, own.epoch, message)
-            self._watch(Progress(table, own.refresh_id, phase, message, len(recorded), num_chunks))
+            self._watch(Progress(table, own.refresh_id, phase, message, len(done.recorded), num_chunks))
 
         match step:
             case plan.Fence():
@@ -131,9 +138,11 @@ class Attempt:
                 self._merging.compare(chunk)
             case plan.PublishPart(chunks):
                 say(f"publishing {_named(chunks[0])}")
-                self._merging.publish_part(recorded, [chunk.number for chunk in chunks])
+                _, recorded = store.chunks(own.refresh_id, [chunk.number for chunk in chunks])
+                self._merging.publish_part(recorded, is_first=not done.has_commit)
             case plan.Publish():
                 say("publishing")
+                _, recorded = store.chunks(own.refresh_id)
                 self._merging.publish(recorded)
             case plan.Clean():
                 say("cleaning up")

@@ -76,19 +76,20 @@ def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Re
     )
     reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
     changes: SourceChanges | None = None
-    published = runner.store.binding(table.id, state.published_upper)
+    newest = runner.store.newest_binding(table.id)
+    is_published = newest is not None and newest.upper == state.published_upper
+    published = newest if is_published else runner.store.binding(table.id, state.published_upper)
     if published is not None and published.frontier == frontier and doubt is None:
         changes = SourceChanges(0, None)  # whatever there is to do lies in main
     elif published is not None and must_compare is None:
         changes = source.changes(published.frontier, frontier)
-    newest = runner.store.newest_binding(table.id)
     upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
     batch = mint(upper, state.published_upper, None)
     if batch is None:
         return Look(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
     if reason is None and changes is not None and changes.is_none:
         return Look(frontier, commits, scope, None, Choice("skip", f"{frontier.describe()} has the rows that main has"))
-    history = runner.store.history(table.id, _PAST)
+    history = runner.store.costs(table.id, _PAST)
     situation = Situation(
         scope=scope,
         num_rows=_num_rows(state, history),

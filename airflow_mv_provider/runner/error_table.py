@@ -73,7 +73,7 @@ class ErrorTable:
         raises : SealBrokenError
         """
         if self._work.definition.errors is not None:
-            rejected.check_collected(self._work.spark, self._work.definition, self._sealed())
+            rejected.check_collected(self._work.spark, self._work.definition, self._work.seal.rejected)
 
     def publish(self) -> None:
         """Bring this refresh's records into the table, in one commit; main has its rows already.
@@ -81,7 +81,7 @@ class ErrorTable:
         cost   : one look at the table's log, and a commit unless it is empty and stays so
         raises : FencedError, when a later epoch has written; EpochRegressionError; whatever Delta raises
         """
-        if self._work.definition.errors is None or self._is_published(collected := self._sealed()):
+        if self._work.definition.errors is None or self._is_published(collected := self._work.seal.rejected):
             return
         self.prepare()
         self.check()
@@ -100,11 +100,6 @@ class ErrorTable:
             return
         if not self._is_published(collected):
             raise EpochRegressionError(work.table.name, f"Delta dropped the errors of epoch {work.own.epoch}.")
-
-    def _sealed(self) -> Rejected:
-        seal = self._work.current().seal
-        assert seal is not None
-        return seal.rejected
 
     def _is_published(self, collected: Rejected) -> bool:
         own = self._work.own

@@ -131,16 +131,17 @@ class Merging:
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 if is_replaced:
-                    self._has_replaced_as_sealed = self._publisher.replace(self._sealed(), recorded, txn_version)
+                    self._has_replaced_as_sealed = self._publisher.replace(self._work.seal, recorded, txn_version)
                 else:
                     self._publisher.merge(self._work.layout, recorded, txn_version)
 
-    def publish_part(self, recorded: Sequence[RecordedChunk], numbers: Sequence[int]) -> None:
+    def publish_part(self, chunks: Sequence[RecordedChunk], *, is_first: bool) -> None:
         """Take one step towards the commit of some chunks, which hold whole partitions between them.
 
-        recorded : all chunks that are recorded
+        is_first : nothing of this refresh was committed yet
         """
-        chunks, part = [chunk for chunk in recorded if chunk.number in numbers], part_number(numbers)
+        numbers = [chunk.number for chunk in chunks]
+        part = part_number(numbers)
         commits, standing = self._publisher.look(chunks, part)
         counts = total(chunks)
         match next_part_move(standing):
@@ -151,7 +152,7 @@ class Merging:
             case Move.START_OVER:
                 self._start_over(standing, counts)
             case Move.MERGE:
-                if not self.has_committed and not any(chunk.committed_version is not None for chunk in recorded):
+                if is_first and not self.has_committed:
                     self._judge_by_keys()
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
@@ -182,7 +183,7 @@ class Merging:
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return what is known of a chunk without comparing its rows, in the first round; None if that takes it."""
-        work, seal, published = self._work, self._sealed(), self._ground.published_digests()
+        work, seal, published = self._work, self._work.seal, self._ground.published_digests()
         if published is not None and published.path == seal.digests:
             found = changes.nothing(seal, chunk)  # not a row was another, so not even its digests are read again
         elif seal.strategy == "replace":
@@ -196,23 +197,18 @@ class Merging:
 
     def _is_replaced(self) -> bool:
         """True if this round overwrites main; once others have written to it, corrections follow."""
-        return self._sealed().strategy == "replace" and self._work.current().merge_round == 0
+        return self._work.seal.strategy == "replace" and self._work.current().merge_round == 0
 
     def _is_short(self, standing: Standing) -> bool:
         """True if main was overwritten with another number of rows than were sealed."""
         if not standing.published or not self._is_replaced():
             return False
         written = standing.published[-1].metrics.get("numOutputRows")
-        return written is not None and int(written) != self._sealed().num_rows
-
-    def _sealed(self) -> Seal:
-        seal = self._work.current().seal
-        assert seal is not None
-        return seal
+        return written is not None and int(written) != self._work.seal.num_rows
 
     def _compared(self) -> Comparison:
         if self._comparison is None:
-            self._comparison = self._new_comparison(self._sealed())
+            self._comparison = self._new_comparison(self._work.seal)
         return self._comparison
 
     def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
@@ -233,7 +229,7 @@ class Merging:
     def _published(self, commits: Sequence[Commit], standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
-        kept = self._digests_to_keep(self._sealed(), is_written=bool(standing.published))
+        kept = self._digests_to_keep(self._work.seal, is_written=bool(standing.published))
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,

@@ -204,6 +204,9 @@ class Refresher:
                         tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
                     for refresh_id in self.recoverer.sweep(table):
                         tell(f"{table.name}: removed what refresh {refresh_id} had left.")
+                    # After the sweep: it knows files by the refreshes that the history holds.
+                    if num_old := self.store.forget_history(table.id, older_than_ms=self.settings.history_ms):
+                        tell(f"{table.name}: forgot {num_old} refreshes that ended long ago.")
             except MetadataUnavailableError:
                 raise
             except MvError as error:

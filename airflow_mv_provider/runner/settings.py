@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import exc, make_url
 
@@ -18,6 +19,8 @@ from airflow_mv_provider.exceptions import DefinitionError
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
 _YEAR_S = 31_622_400
+DAY_MS = 86_400_000
+_CENTURY_DAYS = 36_525
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Settings:
     lease_ms    : an owner that does not renew for this long may be taken over
     handover_ms : how long a table waits for the next task of its run
     answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as away
+    history_ms  : how long a refresh that has ended is remembered, unless something still asks for it
     spark_remote : address of a Spark Connect server; None for Spark in this process
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's own log store is enough
     """
@@ -37,6 +41,7 @@ class Settings:
     lease_ms: int = 60_000
     handover_ms: int = 3_600_000
     answer_ms: int = 30_000
+    history_ms: int = 90 * DAY_MS
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
 
@@ -80,6 +85,7 @@ def from_environment(
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
         answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms),
+        history_ms=_milliseconds(environ, "AMV_HISTORY_DAYS", settings.history_ms, "days", _CENTURY_DAYS),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
     )
@@ -117,15 +123,21 @@ def _flag(environ: Mapping[str, str], name: str) -> bool:
     return value in ("true", "1")
 
 
-def _milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:
+def _milliseconds(
+    environ: Mapping[str, str],
+    name: str,
+    default: int,
+    unit: Literal["seconds", "days"] = "seconds",
+    most: int = _YEAR_S,
+) -> int:
     value = environ.get(name)
     if not value:
         return default
     try:
-        seconds = float(value)
+        found = float(value)
     except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= _YEAR_S:
-        hint = f"Set it to a number above 0 and up to {_YEAR_S:,}."
-        raise DefinitionError(name, f"{value!r:.80} is not a number of seconds.", hint=hint)
-    return max(1, round(seconds * 1000))
+        found = math.nan
+    if not 0 < found <= most:
+        hint = f"Set it to a number above 0 and up to {most:,}."
+        raise DefinitionError(name, f"{value!r:.80} is not a number of {unit}.", hint=hint)
+    return max(1, round(found * (DAY_MS if unit == "days" else 1000)))

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_mv_provider.core import cost, schema
 from airflow_mv_provider.core.evolution import Evolution, evolved
 from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.progress import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import MvError
@@ -90,10 +91,16 @@ class Work:
             return False
 
     def current(self) -> RefreshRecord:
-        """Return the refresh as the database has it now."""
-        found = self.store.refresh(self.own.refresh_id)
+        """Return the refresh as the database has it now; its seal is `seal`, which never changes."""
+        return self.store.as_now(self.refresh)
+
+    @cached_property
+    def seal(self) -> Seal:
+        """What Merging brings into main; only asked once it is sealed."""
+        found = self.refresh if self.refresh.seal is not None else self.store.refresh(self.own.refresh_id)
         assert found is not None
-        return found
+        assert found.seal is not None
+        return found.seal
 
     def source_rows(self, base: int | None = None) -> DataFrame:
         """Return the source's rows at the refresh's pin that are in its scope, one for each key; lazy.

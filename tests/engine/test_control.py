@@ -205,3 +205,18 @@ def test_only_the_changed_rows_files_are_rewritten(table):
     assert commit.operation == "MERGE"
     assert commit.operationMetrics["numTargetRowsUpdated"] == "6"
     assert commit.operationMetrics["numTargetRowsCopied"] == "0"
+
+
+def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
+    lake.write("SELECT id, 'v' AS v FROM range(3)")
+    lake.apply()
+    lake.refresh()
+    last = lake.refresh(force=True)
+    clock.pass_ms(91 * 86_400_000)
+    told = []
+
+    lake.refresher().recover(lake.caller(), told.append)
+
+    assert [report.refresh_id for report in lake.store.history(lake.store.table("orders").id)] == [last.refresh_id]
+    assert told == ["orders: forgot 1 refreshes that ended long ago."]
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, KeyMovedError, RefreshCancelledError
@@ -112,3 +113,24 @@ def test_moved_key_is_refused_before_the_seal(lake):
     lake.apply(partition_by=["p"], publish="atomic", chunk_rows=10)
     lake.refresh()
     check_invariants(lake)
+
+
+def test_partitions_are_not_all_read_again_for_each_step(table):
+    def reads(desired, chunk_rows):
+        statements = []
+        listener = lambda *found: statements.append(found[2])  # noqa: E731
+        table.write(desired)
+        table.apply(partition_by=["p"], key=["id", "p"], publish="progressive", chunk_rows=chunk_rows)
+        event.listen(table.store.engine, "before_cursor_execute", listener)
+        report = table.refresh(overrides=ALLOWED)
+        event.remove(table.store.engine, "before_cursor_execute", listener)
+        assert report.rows_inserted
+        of_all = [s for s in statements if s.startswith("SELECT") and "refresh_progress" in s and "chunk IN" not in s]
+        return sum(attempt.chunks for attempt in report.attempts), len(of_all)
+
+    few_chunks, in_few = reads(LATER, 10)
+    many_chunks, in_many = reads(FIRST, 2)
+
+    assert many_chunks >= 2 * few_chunks
+    assert in_many == in_few
+    check_invariants(table)

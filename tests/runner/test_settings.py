@@ -92,10 +92,18 @@ def test_patience_is_given_in_seconds():
     assert (settings.lease_ms, settings.handover_ms, settings.answer_ms) == (1500, 20_000, 7000)
 
 
-@pytest.mark.parametrize("name", ["AMV_LEASE_S", "AMV_HANDOVER_S", "AMV_ANSWER_S"])
+def test_history_is_kept_for_days():
+    assert from_environment(environ={}).history_ms == 90 * 86_400_000
+    assert from_environment(environ={"AMV_HISTORY_DAYS": "0.5"}).history_ms == 43_200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [*((f"AMV_{what}_S", "seconds") for what in ("LEASE", "HANDOVER", "ANSWER")), ("AMV_HISTORY_DAYS", "days")],
+)
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-inf", "-1", "0", "1m", "1e999", "1e300"])
-def test_patience_that_is_no_time_is_named(name, value):
-    with pytest.raises(DefinitionError, match=f"{name}: '{value}' is not a number of seconds"):
+def test_patience_that_is_no_time_is_named(name, unit, value):
+    with pytest.raises(DefinitionError, match=f"{name}: '{value}' is not a number of {unit}"):
         from_environment(environ={name: value})
 
 
