@@ -32,12 +32,13 @@ _ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", 
 def write(feed: DataFrame, layout: Layout, path: str) -> None:
     """Write the corrections that a feed comes to at `path`.
 
-    feed   : (columns of the source after its projection, _mv_sign int)
+    feed   : (columns of the source after its projection, _mv_sign int); here they get main's types, as every row that
+             is compared does: a hash knows an INT from the BIGINT that it is in main
     cost   : one scan of the feed and one shuffle of it
     raises : EngineError and what else stands in the way of reading the feed
     """
     with translated(layout.table.name):
-        storage.write(diff.netted(feed, layout), path)
+        storage.write(diff.netted(layout.shaped(feed, diff.SIGN), layout), path)
 
 
 def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> DataFrame:

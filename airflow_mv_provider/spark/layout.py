@@ -58,9 +58,12 @@ class Layout:
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
 
-    def shaped(self, rows: DataFrame) -> DataFrame:
-        """Return rows of either side as `columns` has them: others left out, NULL where they have none, widened."""
-        have = {c.name: c.type for c in schema.columns_of(rows.schema.jsonValue())}
+    def shaped(self, rows: DataFrame, *more: str) -> DataFrame:
+        """Return rows of either side as `columns` has them: others left out, NULL where they have none, widened.
+
+        more : columns of ours that are kept beside them
+        """
+        have = {c.name: c.type for c in schema.columns_of(rows.schema.jsonValue()) if c.name not in more}
         if have == {c.name: c.type for c in self.columns}:
             return rows
         types = {f.name: f.dataType for f in struct_type(self.columns).fields}
@@ -68,7 +71,8 @@ class Layout:
             *(
                 (F.col(quoted(name)) if name in have else F.lit(None)).cast(types[name]).alias(name)
                 for name in self.names
-            )
+            ),
+            *more,
         )
 
     def column(self, name: str) -> schema.Column:
