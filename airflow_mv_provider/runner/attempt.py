@@ -18,6 +18,7 @@ from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase, is_cancellable
 from airflow_mv_provider.core.progress import Chunk, DoneChunks
 from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, one_line
+from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
@@ -168,7 +169,7 @@ class Attempt:
         """Remove what this refresh has outdated, then go back to NORMAL."""
         work = self.work
         outdated, kept = work.current().outdated_digests_of, work.store.state(work.table.id).published_digests
-        with durable(Write.STAGING_DELETE):
+        with durable(Write.STAGING_DELETE), as_far_as_possible(work.table.name):
             storage.remove(work.spark, work.workspace)
             if outdated is not None:
                 storage.remove_digests(work.spark, replace(work.workspace, refresh_id=outdated))

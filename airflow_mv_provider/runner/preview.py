@@ -23,6 +23,7 @@ from airflow_mv_provider.core.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.spark import delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
@@ -66,8 +67,9 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
         runner.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
         raise
     finally:
-        storage.remove(runner.spark, workspace)
-        storage.remove_digests(runner.spark, workspace)
+        with as_far_as_possible(table.name):
+            storage.remove(runner.spark, workspace)
+            storage.remove_digests(runner.spark, workspace)
     return runner.store.report(refresh.id)
 
 

@@ -7,6 +7,7 @@ or changed are seen. Everything goes through Spark, so that a Connect client tha
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 
@@ -17,9 +18,12 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
 from airflow_mv_provider.core.schema import Column
-from airflow_mv_provider.exceptions import SealBrokenError
-from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.exceptions import EngineError, SealBrokenError
+from airflow_mv_provider.spark.errors import condition_of, first_line, translated
 from airflow_mv_provider.spark.layout import struct_type
+from airflow_mv_provider.spark.session import is_remote
+
+log = logging.getLogger(__name__)
 
 
 def write(rows: DataFrame, path: str) -> None:
@@ -53,8 +57,7 @@ def num_bytes(spark: SparkSession, path: str) -> int:
 def remove(spark: SparkSession, workspace: Workspace) -> None:
     """Remove a refresh's workspace with everything in it; nothing happens if it is gone.
 
-    A database created at a location owns the directory, and dropping it removes the tree, on any file system that
-    Spark reaches. Only a `Workspace` can be removed: its path is computed and carries our marker.
+    Only a `Workspace` can be removed: its path is computed and carries our marker.
     """
     _remove(spark, workspace.root)
 
@@ -81,10 +84,35 @@ def remove_errors(spark: SparkSession, place: MainPlace) -> None:
 
 
 def _remove(spark: SparkSession, path: str) -> None:
-    name = quoted(f"mv_sweep_{uuid.uuid4().hex}")
+    """Remove a directory with all that is in it, hidden files too; of a link the link. It takes the right to write."""
     with translated(path):
-        spark.sql(f"CREATE DATABASE {name} LOCATION {literal(path)}")
-        spark.sql(f"DROP DATABASE {name} CASCADE")
+        if not is_remote(spark):
+            _delete(spark, path)
+            return
+        try:
+            # A Connect client has no file system, but a database owns its directory: dropping it removes the tree.
+            name = quoted(f"mv_sweep_{uuid.uuid4().hex}")
+            spark.sql(f"CREATE DATABASE {name} LOCATION {literal(path)}")
+            spark.sql(f"DROP DATABASE {name} CASCADE")
+        except PySparkException as error:
+            log.info("The catalog forbids to remove %s by a database: %s", path, first_line(str(error)))
+            _empty(spark, path)
+
+
+def _delete(spark: SparkSession, path: str) -> None:
+    """Let Hadoop delete a directory; it says no word of what it could not delete on a local disk."""
+    assert spark._jvm is not None
+    place = spark._jvm.org.apache.hadoop.fs.Path(path)
+    files = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.delete(place, True) and files.exists(place):
+        raise EngineError(path, "it cannot be removed.", hint="See who may write there.")
+
+
+def _empty(spark: SparkSession, path: str) -> None:
+    """Overwrite a directory with nothing: all that is left of it is its name, and of that no object store keeps any."""
+    nothing = spark.range(0).withColumn("p", F.col("id"))  # a partition without rows has no file, a table has one
+    writer = nothing.write.mode("overwrite").partitionBy("p").option("partitionOverwriteMode", "static")
+    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
 
 
 def has_files(spark: SparkSession, location: str) -> bool:
