@@ -22,6 +22,7 @@
         ├── TableNotFoundError         no such refreshable table
         ├── TableConflictError         the location belongs to another refreshable table
         ├── MainUnsupportedError       main is a view, not Delta, or forgets its transactions
+        ├── MainRefusedError           main itself refuses what is written: a constraint, a property, a right
         ├── MainNotOursError           main exists, and the definition does not say `adopt`
         ├── AdoptionError              main cannot be adopted as it is
         ├── EpochRegressionError       main's log knows a later epoch than the database
@@ -51,7 +52,7 @@ and values in it may be anybody's: it is one line, of a length that fits a log, 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 _MAX_WHERE, _MAX_PROBLEM = 300, 3000
 
@@ -72,6 +73,10 @@ class MvError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.where, self.problem, self.advice, self.facts)
+
+    def advising(self, hint: str) -> Self:
+        """Return the same error with another hint."""
+        return type(self)(self.where, self.problem, hint=hint, **self.facts)
 
     @property
     def message(self) -> str:
@@ -191,6 +196,11 @@ class TableConflictError(TerminalError):
 class MainUnsupportedError(TerminalError):
     code = "MV-MAIN-UNSUPPORTED"
     hint = "Choose another name, or move what lies there."
+
+
+class MainRefusedError(TerminalError):
+    code = "MV-MAIN-REFUSED"
+    hint = "Mend the source's rows, or what main asks of them (constraints, properties, rights), then refresh again."
 
 
 class MainNotOursError(TerminalError):

@@ -73,7 +73,7 @@ def is_cancellable(phase: Phase, *, is_progressive: bool, has_committed: bool, h
     return is_progressive or not (has_committed or has_tried)
 
 
-_USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED"})
+_USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED"})
 _MAX_MERGING_ATTEMPTS = 5
 
 

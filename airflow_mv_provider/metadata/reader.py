@@ -258,6 +258,14 @@ class Reader:
         with transaction(self.engine) as db:
             return db.scalars(query).one()
 
+    def last_error_code(self, table_id: int) -> str | None:
+        """Return the code with which the newest refresh of a table failed that has ended; None if it did not fail."""
+        ended = (RefreshRow.table_id == table_id, RefreshRow.finished_ms.is_not(None))
+        query = select(RefreshRow.error).where(*ended).order_by(RefreshRow.started_ms.desc(), RefreshRow.epoch.desc())
+        with transaction(self.engine) as db:
+            found = db.scalars(query.limit(1)).one_or_none()
+        return found["code"] if found else None
+
     def worked_on(self, owner_key: str) -> str | None:
         """Return the newest refresh that a caller began, or else the newest that it took over; None if neither."""
         began = (

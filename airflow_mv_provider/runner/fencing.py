@@ -20,7 +20,9 @@ from airflow_mv_provider.exceptions import (
     EpochRegressionError,
     FencedError,
     MainMovedError,
+    MainRefusedError,
     MainUnsupportedError,
+    MvError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.publish import note_of
@@ -36,15 +38,16 @@ _MAX_FENCES = 3
 class Ground:
     """Main as one epoch found it.
 
-    is_fenced : this epoch's fence is in main's log
-    base      : main's version that chunks are compared with; moved on when main was
-    is_gone   : main is no longer a table that could be fenced, and that a commit could reach
+    is_fenced       : this epoch's fence is in main's log
+    base            : main's version that chunks are compared with; moved on when main was
+    is_out_of_reach : main is no table any more, or refuses even the fence, and so any commit of an older epoch. What
+                      comes once main is mended is found in its log by the next refresh, which compares
     """
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
         self.base = 0
-        self.is_gone = False
+        self.is_out_of_reach = False
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
         self._num_fences = 0
@@ -59,19 +62,24 @@ class Ground:
         try:
             self._prepare_main(state)
         except (MainMovedError, MainUnsupportedError):
-            self.is_gone = True
+            self.is_out_of_reach = True
             raise
         since = state.published_version
         if since is None and work.refresh.seal is not None:
             since = 0  # whoever was here before may have published; others may have written a lot since
         epoch = work.own.epoch
+        failure: MvError | None = None
         try:
             with durable(Write.FENCE):
                 work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
+        except MainRefusedError:
+            self.is_out_of_reach = True
+            raise
         except (FencedError, EngineError, MainMovedError) as error:
             # Failed, or done with its answer lost: the log tells which.
             work.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", epoch, error)
+            failure = error
         commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
@@ -82,6 +90,8 @@ class Ground:
         self._commits = commits
         self._num_fences += 1
         if not self.is_fenced and self._num_fences == _MAX_FENCES:
+            if isinstance(failure, EngineError):
+                raise failure
             raise EpochRegressionError(
                 work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
             )
@@ -115,7 +125,7 @@ class Ground:
         properties = work.main.properties()
         if work.refresh.seal is not None:
             if properties is None:
-                raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
+                raise _gone(work.table.name)
             return
         rows = work.whole_source
         columns = schema.columns_of(rows.schema.jsonValue())
@@ -147,7 +157,7 @@ class Ground:
     def _check_partitions(self, found: Detail | None) -> None:
         work = self._work
         if found is None:
-            raise MainMovedError(work.table.name, "main was dropped while its refresh was under way.")
+            raise _gone(work.table.name)
         if found.partition_by != work.definition.partition_by:
             raise MainUnsupportedError(
                 work.table.name,
@@ -159,3 +169,8 @@ class Ground:
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
+
+
+def _gone(table: str) -> MainMovedError:
+    problem = "main was dropped or moved away while its refresh was under way."
+    return MainMovedError(table, problem, hint="Put it back, or refresh again: main is made anew.")

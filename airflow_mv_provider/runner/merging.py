@@ -67,7 +67,7 @@ class Merging:
     @property
     def has_tried_publish(self) -> bool:
         """True if a commit of this refresh may have reached main, or may yet reach it."""
-        is_unknown = self._is_unknown and not self._ground.is_gone
+        is_unknown = self._is_unknown and not self._ground.is_out_of_reach
         return is_unknown or self._is_in_main or self._has_tried_before or self._publisher.has_tried
 
     @property

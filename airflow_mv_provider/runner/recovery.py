@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -23,14 +23,29 @@ from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Recovery, on_failure, on_takeover
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshState, TableRecord, next_epoch
-from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, RefreshCancelledError
+from airflow_mv_provider.exceptions import (
+    LeaseLostError,
+    MainRefusedError,
+    MainUnsupportedError,
+    MetadataUnavailableError,
+    MvError,
+    RefreshCancelledError,
+    SealBrokenError,
+)
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.attempt import Attempt
+from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main
 
 log = logging.getLogger(__name__)
+
+_BROKEN_AGAIN = (
+    "It was the same in the last refresh, so another one will not help: look for what gives other rows each time it "
+    "is read (a random number, the time, a row number without an order) in the source, its query, function or "
+    "`select`, or for a program that removes files under _mv."
+)
 
 OpenAttempt = Callable[[TableRecord, Ownership], AbstractContextManager[Attempt]]
 
@@ -55,7 +70,10 @@ class Recoverer:
         returns : None when somebody else was faster
         """
         main = Main(self.spark, table.location, table.uuid)
-        log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
+        try:
+            log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
+        except MainUnsupportedError:
+            log_epoch = 0  # nobody can write to it either; what has to end can end
         epoch = next_epoch(state.epoch, log_epoch)
         with durable(Write.HAND_OVER):
             return self.store.hand_over(state, caller, epoch=epoch, lease_ms=self.lease_ms)
@@ -85,9 +103,10 @@ class Recoverer:
                 with self.open_attempt(table, own) as attempt:
                     try:
                         attempt.run()
-                    except MvError as error:
+                    except MvError as failure:
+                        error = self.explained(table, failure)
                         self.settle(attempt, error, caller)
-                        raise
+                        raise error from failure.__cause__
             case Recovery.NOTHING:
                 raise AssertionError("a table in NORMAL has nothing to take over")
         return self.store.report(own.refresh_id)
@@ -116,10 +135,17 @@ class Recoverer:
                 self._abandon(table, own, outcome_of(error), error_report(error))
             elif (fresh := self.hand_over(table, state, caller)) is not None:
                 # What was committed and cannot be brought to its end, or has not come to it, is given up all the same.
-                is_final = attempt.must_run_forward
+                is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
                 self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
             log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
+
+    def explained(self, table: TableRecord, error: MvError) -> MvError:
+        """Return what a refresh failed with, with another hint where the one before it failed in the same way."""
+        with suppress(MetadataUnavailableError):
+            if isinstance(error, SealBrokenError) and self.store.last_error_code(table.id) == error.code:
+                return error.advising(_BROKEN_AGAIN)
+        return error
 
     def sweep(self, table: TableRecord) -> tuple[str, ...]:
         """Remove the workspaces of this table's refreshes that have ended; return their refresh ids.
@@ -169,7 +195,9 @@ class Recoverer:
             except MvError as problem:
                 if caller is not None:  # else a refresh whose main is gone would be given up again and again
                     self.settle(attempt, problem, caller)
-                raise
+                if caller is not None or attempt.has_tried_publish:
+                    raise
+                is_published = False  # no commit can reach main: it is gone, or refuses even the fence
         if not is_published:
             self._abandon(table, own, outcome, error)
 
@@ -177,7 +205,7 @@ class Recoverer:
         """Back to NORMAL first; only then are the files garbage."""
         with durable(Write.NORMAL):
             self.store.abandon(own, outcome, error, {})
-        with durable(Write.STAGING_DELETE):
+        with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.spark, workspace)
             storage.remove_digests(self.spark, workspace)

@@ -336,9 +336,10 @@ class Refresher:
         with self._attempt(table, own) as attempt:
             try:
                 attempt.run(until)
-            except MvError as error:
+            except MvError as failure:
+                error = self.recoverer.explained(table, failure)
                 self.recoverer.settle(attempt, error, caller)
-                raise
+                raise error from failure.__cause__
 
 
 def _is_reached(until: Phase, phase: Phase) -> bool:

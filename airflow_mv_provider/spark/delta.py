@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
@@ -18,8 +19,9 @@ from pyspark.sql.types import StructType
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
-from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.spark.errors import condition_of, first_line, translate
 from airflow_mv_provider.spark.layout import sql_of
+from airflow_mv_provider.spark.refusal import writing_to
 
 UUID_PROPERTY = "mv.table_uuid"
 WIDENING_PROPERTY = "delta.enableTypeWidening"
@@ -33,6 +35,7 @@ _MISSING = (
     *("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"),
     *("DELTA_PATH_EXISTS", "DELTA_TABLE_ONLY_OPERATION", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_EMPTY_DIRECTORY"),
 )
+_TOO_NEW = ("DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_INVALID_PROTOCOL_VERSION")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,21 @@ class Detail:
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
     num_bytes: int
+
+
+@contextmanager
+def _understood(location: str) -> Iterator[None]:
+    """As `errors.translated`, for a look at a table that may have been written by a later Delta."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if condition_of(error) in _TOO_NEW:
+            raise MainUnsupportedError(
+                location,
+                f"this Delta cannot read it: {first_line(str(error))}.",
+                hint="Upgrade Delta, or drop the feature from the table.",
+            ) from error
+        raise translate(error, location) from error
 
 
 def at_path(location: str) -> str:
@@ -57,10 +75,10 @@ def detail(spark: SparkSession, location: str) -> Detail | None:
     """
     try:
         row = spark.sql(f"DESCRIBE DETAIL {at_path(location)}").collect()[0]
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         if condition_of(error).startswith(_MISSING):
             return None
-        with translated(location):
+        with _understood(location):
             raise
     if row.format != "delta" or row.id is None:
         raise MainUnsupportedError(location, f"what lies there is {row.format}, not Delta.")
@@ -70,19 +88,19 @@ def detail(spark: SparkSession, location: str) -> Detail | None:
 def history(spark: SparkSession, location: str, limit: int | None = None) -> list[Row]:
     """Return the rows of DESCRIBE HISTORY, newest first."""
     last = "" if limit is None else f" LIMIT {int(limit)}"
-    with translated(location):
+    with _understood(location):
         return spark.sql(f"DESCRIBE HISTORY {at_path(location)}{last}").collect()
 
 
 def properties(spark: SparkSession, location: str) -> dict[str, str]:
     """Return a table's properties; cheaper than `detail`, which counts its files."""
-    with translated(location):
+    with _understood(location):
         return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {at_path(location)}").collect()}
 
 
 def read(spark: SparkSession, location: str, version: int) -> DataFrame:
     """Return the table as it was at `version`."""
-    with translated(location):
+    with _understood(location):
         return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
@@ -162,7 +180,7 @@ class Main:
             yield
         except PySparkException as error:
             if detail(self.spark, self.location) is None:
-                with translated(self.location):
+                with writing_to(self.location):
                     raise error
 
     @property
@@ -178,7 +196,7 @@ class Main:
     def adopt(self) -> None:
         """Write our identity into a table that exists; done once, before the first fence."""
         properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}"
-        with translated(self.location):
+        with writing_to(self.location):
             self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({properties})")
 
     def log(self, since: int | None = None) -> list[Commit]:
@@ -199,13 +217,13 @@ class Main:
 
     def fence(self, note: CommitNote) -> None:
         """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
-        with translated(self.location):
+        with writing_to(self.location):
             schema = self.spark.read.format("delta").load(self.location).schema
             self._under(no_rows(self.spark, schema).write, note).mode("append").save(self.location)
 
     def overwrite(self, rows: DataFrame, note: CommitNote) -> None:
         """Replace all rows under the note's transaction; Delta drops it silently if the log knows a later one."""
-        with translated(self.location):
+        with writing_to(self.location):
             self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static").save(
                 self.location
             )
@@ -226,7 +244,7 @@ class Main:
         ):
             self.spark.conf.set(name, value)
         try:
-            with translated(self.location):
+            with writing_to(self.location):
                 yield
         finally:
             for name in _TXN_CONFS:

@@ -149,6 +149,12 @@ def test_value_that_delta_stores_as_null_is_refused(value):
     assert problem == f"column 'b' holds {value!r}, which Delta stores as NULL."
 
 
+def test_value_with_a_nul_is_refused():
+    problem = unstorable(partition_name(["a\0b"]), ["p"])
+
+    assert problem == "column 'p' holds 'a\\x00b': no file system has a name with a NUL character in it."
+
+
 @pytest.mark.parametrize(
     ("value", "is_storable"),
     [
