@@ -58,6 +58,11 @@ class ConnectServer:
     def url(self) -> str:
         return f"sc://127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        """The JVM's process: spark-submit's shell becomes it."""
+        return self._process.pid
+
     def wait(self) -> None:
         """Wait until it accepts connections."""
         until = time.monotonic() + _PATIENCE_S

@@ -1,13 +1,13 @@
-"""Refresh for hours while processes are killed at random and the source keeps changing; nothing may ever be wrong.
+"""Refresh for hours while something befalls the refreshes and their sources change; nothing may ever be wrong.
 
     make soak                                        100 refreshes
     make soak N=500 RECORD=tests/records/soak.json   and write down how it went
 
 Every refresh is a real process, a client of a Spark Connect server, with its state in a real PostgreSQL. A round
-changes a source, starts a refresh, and lets it be or lets something die: the process by SIGKILL, at a random moment or
-at a durable write; the server; PostgreSQL. Whoever comes next (`amv recover`, or just the next refresh) has to mend it,
-then everything is looked at. At the first violation it says what it found, and exits with code 1. A seed draws a run
-again, up to what a moment hits. Told to end (SIGTERM), it finishes its round and says what it has found so far.
+changes a source, starts a refresh, and lets it be or lets one of `tests/faults.py` befall it. Whoever comes next
+(`amv recover`, or just the next refresh) has to mend it, then everything is looked at. At the first violation it says
+what it found, and exits with code 1. A seed draws a run again, up to what a moment hits. Told to end (SIGTERM), it
+finishes its round and says what it has found so far.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import write_deltalake
+from pyarrow import csv
+from pyspark.errors import PySparkException
 from sqlalchemy import func, select
 
 from airflow_mv_provider.core.fence import app_id, parse_note
@@ -39,12 +43,12 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
-from tests import record
+from airflow_mv_provider.spark.session import connect_session
+from tests import faults, record
 from tests.conftest import read_independently
 from tests.connect import ConnectServer
 from tests.postgres import PostgresServer, running_server
 from tests.scenarios.owners import be_amv, context
-from tests.scenarios.points import POINTS
 
 TABLES = """
 tables:
@@ -61,12 +65,21 @@ tables:
     chunk_rows: 40
     publish: progressive
     guards: {max_deleted_fraction: 1.0}
+  - name: folder
+    source:
+      type: files
+      path: raw/folder/*.csv
+      format: csv
+      schema: "id BIGINT, p INT, v STRING"
+      options: {header: "true"}
+    key: [id]
+    chunk_rows: 40
+    guards: {max_deleted_fraction: 1.0}
 """
-FAULTS = {"none": 45, "killed at a moment": 20, "killed at a write": 25, "server killed": 3, "PostgreSQL killed": 7}
 # Rows that live only as long as a refresh; the others are history, a few a refresh.
 PASSING = ("refresh_progress", "refresh_chunk", "refresh_ticket")
-_LEASE_S = 2
-_PATIENCE_S = 300
+LEASE_S = 2
+PATIENCE_S = 300
 
 
 class ViolationError(AssertionError):
@@ -83,39 +96,48 @@ class Summary:
     outcomes: Counter[str] = field(default_factory=Counter)
     changed_rows: int = 0
     metadata_rows: list[tuple[int, int]] = field(default_factory=list)  # refreshes and rows, now and then
-    slowest_s: float = 0.0
+    slowest: dict[str, Any] = field(default_factory=dict)
 
 
 class Soak:
-    """One warehouse with two tables, one of them published progressively."""
+    """One warehouse with three tables: of a Delta source, atomic and progressive, and of a folder of files."""
 
-    def __init__(self, directory: Path, server: ConnectServer, postgres: PostgresServer, seed: int) -> None:
+    def __init__(
+        self, directory: Path, server: ConnectServer, postgres: PostgresServer, seed: int, only: Sequence[str] = ()
+    ) -> None:
+        self._faults = {name: each for name, each in faults.FAULTS.items() if name in only or not only}
         self.summary = Summary()
-        self._root = directory
-        self._warehouse = directory / "warehouse"
-        self._server = server
-        self._postgres = postgres
-        self._random = random.Random(seed)
-        self._url = postgres.new_database()
-        self._engine = open_engine(self._url)
-        self._store = Store(self._engine)
+        self.root = directory
+        self.warehouse = directory / "warehouse"
+        self.server = server
+        self.postgres = postgres
+        self.random = random.Random(seed)
+        self.usual_s = 5.0  # of a refresh that nothing happens to, so that moments fall into all of it
+        self.forgotten: set[str] = set()  # refreshes that only a database knew that was put back or left
         self._rows: dict[str, dict[int, tuple[int, str]]] = {}
         self._next_id = 0
         self._is_to_stop = False
-        self._usual_s = 5.0  # of a refresh that nothing happens to, so that moments fall into all of it
-        migrations.migrate(self._engine)
+        self.open(postgres.new_database())
+        migrations.migrate(self.engine)
         (directory / "tables.yaml").write_text(TABLES)
         for definition in parse(TABLES):
             self._rows[definition.name] = {}
-            self._change(definition.name, 60)
-        self._expect(0, "apply", str(directory / "tables.yaml"))
+            self.change(definition.name, 60)
+        self.expect(0, "apply", str(directory / "tables.yaml"))
+
+    def open(self, url: str) -> None:
+        """Go on with the metadata database at this address."""
+        self.url = url
+        self.engine = open_engine(url)
+        self.store = Store(self.engine)
 
     def run(self, refreshes: int) -> None:
         """Go on until so many refreshes have published, or `stop` is called: to the end of its round, then."""
         while self.summary.refreshes < refreshes and not self._is_to_stop:
             self.round()
             if self.summary.refreshes >= 10 * len(self.summary.metadata_rows):
-                self.summary.metadata_rows.append((self.summary.refreshes, sum(self._count().values())))
+                counted = self._count()
+                self.summary.metadata_rows.append((counted["refresh"], sum(counted.values())))
         self._check_growth()
 
     def stop(self) -> None:
@@ -124,112 +146,123 @@ class Soak:
 
     def round(self) -> None:
         """Change a source, refresh it under some fault, and see that it is mended."""
-        name = self._random.choice(list(self._rows))
-        if self._random.random() > 0.1:
-            self._change(name, self._random.randint(1, 8))
-        fault = self._random.choices(list(FAULTS), list(FAULTS.values()))[0]
+        name = self.random.choice(list(self._rows))
+        if self.random.random() > 0.1:
+            self.change(name, self.random.randint(1, 8))
+        fault = self.random.choices(list(self._faults), [weight for weight, _ in self._faults.values()])[0]
         self.summary.faults[fault] += 1
         begun = time.monotonic()
-        code = self._refresh_under(fault, name)
-        if code != 0:
-            self._wait_for_the_lease(name)
-            if self._random.random() < 0.5:
-                self._expect(0, "recover")
-                if self._store.state(self._store.table(name).id).phase is not Phase.NORMAL:
+        if not self._faults[fault][1](self, name):
+            self.wait_for_the_lease(name)
+            if self.random.random() < 0.5:
+                self.expect(0, "recover")
+                if self.store.state(self.store.table(name).id).phase is not Phase.NORMAL:
                     raise ViolationError(f"{name}: `amv recover` has left it unfinished after {fault}")
-        self._expect(0, "refresh", name)
-        self._expect(0, "recover")  # what a refresh that was reset has left
+        self.expect(0, "refresh", name)
+        self.expect(0, "recover")  # what a refresh that was reset has left
         self._check(name)
-        self.summary.slowest_s = max(self.summary.slowest_s, round(time.monotonic() - begun, 1))
+        took = {"seconds": round(time.monotonic() - begun, 1), "fault": fault}
+        self.summary.slowest = max(self.summary.slowest, took, key=lambda each: each.get("seconds", 0))
 
-    # -- faults ------------------------------------------------------------------------------------------------------
-
-    def _refresh_under(self, fault: str, name: str) -> int:
-        variables = {}
-        if fault == "killed at a write":
-            variables["AMV_CRASH_AT"] = self._random.choice(POINTS[name])
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Take what is inside for as long as a refresh usually takes; one with nothing to do says little."""
         begun = time.monotonic()
-        process = self._start("refresh", name, **variables)
-        if fault not in ("none", "killed at a write"):
-            process.join(self._random.uniform(0.05, 1.1) * self._usual_s)
-        match fault:
-            case "killed at a moment":
-                process.kill()
-            case "server killed":
-                self._server.kill()
-                self._server = self._server.again()  # at once: a client looks for its server for ten minutes
-            case "PostgreSQL killed":
-                self._postgres.kill()
-                process.join(_PATIENCE_S)
-                self._postgres.start()
-        code = self._ended(process, f"refresh {name} under {fault}", {0, 75, -signal.SIGKILL})
-        if fault == "none":
-            self._usual_s = max(2.0, time.monotonic() - begun)  # one with nothing to do says little
-        return code
+        yield
+        self.usual_s = max(2.0, time.monotonic() - begun)
 
-    def _wait_for_the_lease(self, name: str) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while self._store.state(self._store.table(name).id).is_lease_live:
+    def spark_sql(self, text: str) -> None:
+        """Run SQL as another user of the server; what the server says of it is nobody's violation."""
+        session = connect_session(self.server.url)
+        with contextlib.suppress(PySparkException):
+            session.sql(text).collect()
+
+    def fail(self, problem: str) -> None:
+        """End the soak: something was found that may not be."""
+        raise ViolationError(problem)
+
+    def wait_for_the_lease(self, name: str) -> None:
+        """Wait until nobody can be at work on a table any more."""
+        until = time.monotonic() + PATIENCE_S
+        while self.store.state(self.store.table(name).id).is_lease_live:
             if time.monotonic() > until:
                 raise ViolationError(f"{name}: a dead owner's lease does not end")
             time.sleep(0.1)
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
-    def _expect(self, code: int, *arguments: str) -> None:
-        process = self._start(*arguments)
-        process.join(_PATIENCE_S)
-        self._ended(process, " ".join(arguments), {code})
+    def expect(self, code: int, *arguments: str) -> None:
+        """Run `amv` to its end, which has to be this one."""
+        process = self.start(*arguments)
+        self.ended(process, " ".join(arguments), {code})
 
-    def _start(self, *arguments: str, **variables: str) -> Any:
-        surroundings = {"AMV_DATABASE_URL": self._url, "AMV_WAREHOUSE": str(self._warehouse)}
-        surroundings |= {"AMV_SPARK_REMOTE": self._server.url, "AMV_LEASE_S": str(_LEASE_S)}
+    def start(self, *arguments: str, url: str | None = None, **variables: str) -> Any:
+        """Start `amv`; url: another metadata database than the one in use."""
+        surroundings = {"AMV_DATABASE_URL": url or self.url, "AMV_WAREHOUSE": str(self.warehouse)}
+        surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)}
         self.summary.processes += 1
-        process = context.Process(target=be_amv, args=(arguments, surroundings | variables, str(self._root / "said")))
+        said = str(self.root / f"said-{self.summary.processes % 20}")
+        process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said), name=said)
         process.start()
         return process
 
-    def _ended(self, process: Any, what: str, expected: set[int]) -> int:
-        process.join(_PATIENCE_S)
+    def ended(self, process: Any, what: str, expected: set[int]) -> int:
+        """Wait for the end of a process; return its exit code, which has to be among those expected."""
+        process.join(PATIENCE_S)
         code = process.exitcode
         if code is None:
             process.kill()
         if code not in expected:
-            raise ViolationError(f"{what} ended with {code}:\n{(self._root / 'said').read_text()[-3000:]}")
+            raise ViolationError(f"{what} ended with {code}:\n{Path(process.name).read_text()[-3000:]}")
         return int(code)
 
     # -- the source --------------------------------------------------------------------------------------------------
 
-    def _change(self, name: str, num_rows: int) -> None:
+    def change(self, name: str, num_rows: int) -> None:
         rows = self._rows[name]
         for _ in range(num_rows):
             known = list(rows)
-            match self._random.choice(["insert", "update", "delete", "move"]) if len(known) > 30 else "insert":
+            match self.random.choice(["insert", "update", "delete", "move"]) if len(known) > 30 else "insert":
                 case "insert":
-                    rows[self._next_id] = (self._random.randrange(6), "new")
+                    rows[self._next_id] = (self.random.randrange(6), "new")
                     self._next_id += 1
                 case "update":
-                    one = self._random.choice(known)
-                    rows[one] = (rows[one][0], f"v{self._random.randrange(10**9)}")
+                    one = self.random.choice(known)
+                    rows[one] = (rows[one][0], f"v{self.random.randrange(10**9)}")
                 case "delete":
-                    del rows[self._random.choice(known)]
+                    del rows[self.random.choice(known)]
                 case "move":
-                    one = self._random.choice(known)
-                    rows[one] = (self._random.randrange(6), rows[one][1])
+                    one = self.random.choice(known)
+                    rows[one] = (self.random.randrange(6), rows[one][1])
         self.summary.changed_rows += num_rows
         columns = {
             "id": pa.array(list(rows), pa.int64()),
             "p": pa.array([p for p, _ in rows.values()], pa.int32()),
             "v": pa.array([v for _, v in rows.values()], pa.string()),
         }
-        write_deltalake(str(self._warehouse / "raw" / name), pa.table(columns), mode="overwrite")
+        if name == "folder":
+            self._write_files(pa.table(columns))
+        else:
+            write_deltalake(str(self.warehouse / "raw" / name), pa.table(columns), mode="overwrite")
+
+    def _write_files(self, rows: pa.Table) -> None:
+        """One file a partition; those whose rows are the same stay as they are."""
+        folder = self.warehouse / "raw/folder"
+        folder.mkdir(parents=True, exist_ok=True)
+        for partition in range(6):
+            sink = pa.BufferOutputStream()
+            csv.write_csv(rows.filter(pc.equal(rows["p"], partition)), sink)
+            file, content = folder / f"{partition}.csv", sink.getvalue().to_pybytes()
+            if not file.exists() or file.read_bytes() != content:
+                (folder / "new").write_bytes(content)
+                (folder / "new").replace(file)
 
     # -- what must be true -------------------------------------------------------------------------------------------
 
     def _check(self, name: str) -> None:
-        table = self._store.table(name)
-        state = self._store.state(table.id)
-        main = self._warehouse / name
+        table = self.store.table(name)
+        state = self.store.state(table.id)
+        main = self.warehouse / name
         wanted = sorted(((each, p, v) for each, (p, v) in self._rows[name].items()), key=repr)
         self._hold(state.phase is Phase.NORMAL, f"{name} is in {state.phase}")
         self._hold(read_independently(main) == wanted, f"{name} is not what its source is")
@@ -246,40 +279,40 @@ class Soak:
         self._hold(epochs == sorted(epochs), "a commit of an older epoch follows a later one's")
         counted = self._count()
         self._hold(not any(counted[each] for each in PASSING), f"rows are left of refreshes that have ended: {counted}")
-        history = self._store.history(table.id, 100_000)
+        history = self.store.history(table.id, 100_000)
         self._hold(all(report.finished_at for report in history), "a refresh that is over has not ended")
-        every = [report for each in self._store.tables() for report in self._store.history(each.id, 100_000)]
-        self.summary.outcomes = Counter(str(report.outcome) for report in every)
-        self.summary.refreshes = self.summary.outcomes["published"]
+        self.summary.outcomes[str(history[0].outcome)] += 1
+        self.summary.refreshes += 1
 
     def _check_growth(self) -> None:
         """The rows that a finished refresh leaves do not become more as time goes on."""
         points = self.summary.metadata_rows
-        if len(points) < 5:
-            return
-        (first, few), (middle, some), (last, many) = points[0], points[len(points) // 2], points[-1]
-        early, late = (some - few) / (middle - first), (many - some) / (last - middle)
-        self._hold(late <= 1.5 * early, f"a refresh left {early:.1f} rows at first, and {late:.1f} later")
+        if len(points) >= 5:
+            early, late = (rows / refreshes for refreshes, rows in (points[1], points[-1]))
+            self._hold(late <= 1.5 * early, f"a refresh left {early:.1f} rows at first, and {late:.1f} later")
 
     def _hold(self, claim: bool, otherwise: str) -> None:
         if not claim:
             raise ViolationError(f"after {self.summary.refreshes} refreshes ({dict(self.summary.faults)}): {otherwise}")
 
     def _left_in_staging(self) -> list[str]:
-        states = [self._store.state(table.id) for table in self._store.tables()]
+        """Return the files of refreshes that have ended, less what only a database knew that is not used any more."""
+        states = [self.store.state(table.id) for table in self.store.tables()]
         kept = [Path(state.published_digests.path) for state in states if state.published_digests]
-        area = self._warehouse / "_mv"
+        area = self.warehouse / "_mv"
         files = (file for file in area.rglob("*") if file.is_file() and not any(each in file.parents for each in kept))
-        return sorted(str(file.relative_to(area)) for file in files)
+        return sorted(
+            str(file.relative_to(area)) for file in files if not self.forgotten & set(file.relative_to(area).parts)
+        )
 
     def _count(self) -> dict[str, int]:
-        with self._engine.connect() as db:
+        with self.engine.connect() as db:
             tables = Base.metadata.sorted_tables
             return {each.name: db.scalar(select(func.count()).select_from(each)) or 0 for each in tables}
 
     def close(self) -> None:
-        self._engine.dispose()
-        self._server.kill()
+        self.engine.dispose()
+        self.server.kill()
 
 
 def _log_files(main: Path) -> list[Path]:
@@ -287,9 +320,11 @@ def _log_files(main: Path) -> list[Path]:
     return sorted((main / "_delta_log").glob("*.json"))[-60:]
 
 
-@contextlib.contextmanager
-def soaking(directory: Path, server: ConnectServer, postgres: PostgresServer, seed: int) -> Iterator[Soak]:
-    soak = Soak(directory, server, postgres, seed)
+@contextmanager
+def soaking(
+    directory: Path, server: ConnectServer, postgres: PostgresServer, seed: int, only: Sequence[str] = ()
+) -> Iterator[Soak]:
+    soak = Soak(directory, server, postgres, seed, only)
     try:
         yield soak
     finally:
@@ -300,6 +335,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--refreshes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--fault", action="append", default=[], choices=list(faults.FAULTS), help="only this one")
     parser.add_argument("--record", type=Path, help="write the summary to this file, as JSON")
     asked = parser.parse_args()
     begun, directory = time.monotonic(), Path(tempfile.mkdtemp(prefix="mv-soak-"))
@@ -308,7 +344,7 @@ def main() -> int:
     with running_server() as postgres:
         server = ConnectServer(directory, **{"spark.connect.session.manager.defaultSessionTimeout": "120s"})
         server.wait()
-        with soaking(directory, server, postgres, asked.seed) as soak:
+        with soaking(directory, server, postgres, asked.seed, asked.fault) as soak:
             signal.signal(signal.SIGTERM, lambda *_: soak.stop())
             try:
                 soak.run(asked.refreshes)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import EngineError, InterruptedRefreshError, TransientError
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash
+from tests.full_disk import full_disk
 from tests.scenarios.conftest import MODES, NUM_CHANGES, change_source, changes_since_the_first, check_invariants
 from tests.scenarios.points import POINTS
 
@@ -26,19 +24,6 @@ DISK_WRITES = [
     for point in POINTS[mode]
     if point.endswith(".before") and not point.startswith("staging_delete")
 ]
-
-
-@contextmanager
-def full_disk(*pids: int) -> Iterator[None]:
-    """Let every write to a file fail in these processes, as on a full disk: a file's size is limited to nothing."""
-    was = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
-    for pid, (_, hard) in zip(pids, was, strict=True):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        for pid, limits in zip(pids, was, strict=True):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.in_process
@@ -63,6 +48,23 @@ def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in,
     if mode == "atomic":
         assert table.rows() in (before, table.rows("raw/orders"))
     mend(table, mode)
+
+
+@pytest.mark.in_process
+def test_fence_that_the_disk_has_no_room_for_is_told_as_that(table, at_point):
+    """The database has room: it is on another disk."""
+    change_source(table)
+    full = full_disk(table.spark._jvm.java.lang.ProcessHandle.current().pid())
+    at_point("fence.before", full.__enter__)
+
+    try:
+        with pytest.raises(EngineError):
+            table.refresh()
+    finally:
+        crash_points.arm(None)
+        full.__exit__(None, None, None)
+
+    mend(table, "atomic")
 
 
 def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
