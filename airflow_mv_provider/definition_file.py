@@ -214,7 +214,8 @@ class _UniqueKeys(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
-        for key_node, _ in node.value:
+        pairs = node.value if node.id == "mapping" else ()  # the base class names what is none
+        for key_node, _ in pairs:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 continue  # the base class names it

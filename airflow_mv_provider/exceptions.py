@@ -245,7 +245,7 @@ class SchemaMismatchError(TerminalError):
 
 class NotComparableError(SchemaMismatchError):
     code = "MV-NOT-COMPARABLE"
-    hint = "Leave the column out, or turn it into something comparable in `select` (to_json, map_entries)."
+    hint = "Leave the column out, or turn it into something comparable in `select` (to_json, map_entries, a cast)."
 
 
 class KeyColumnError(TerminalError):

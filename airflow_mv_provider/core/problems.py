@@ -15,6 +15,7 @@ _KINDS |= {list: "a list", tuple: "a list", type(None): "nothing", bytes: "binar
 _EXPECTED = {
     "tuple_type": "a list",
     "string_type": "a text",
+    "string_unicode": "a text that UTF-8 can hold",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",

@@ -36,7 +36,7 @@ class Column:
 
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns of a Spark schema's JSON value; nullability and comments are left out."""
-    return tuple(Column(f["name"], _bare(f["type"])) for f in schema["fields"])
+    return tuple(Column(f["name"], _of_field(f)) for f in schema["fields"])
 
 
 def check_source(
@@ -135,6 +135,12 @@ def is_comparable(kind: Type) -> bool:
             return False
 
 
+def _of_field(field: Mapping[str, Any]) -> Type:
+    """Return a column's or field's type. A collation stands beside it: equal texts are not the same texts there."""
+    collations = field.get("metadata", {}).get("__COLLATIONS", {})
+    return f"string collate {next(iter(collations.values()))}" if collations else _bare(field["type"])
+
+
 def _bare(kind: Type) -> Type:
     """Drop nullability and metadata, which say nothing about values."""
     if isinstance(kind, str):
@@ -143,7 +149,7 @@ def _bare(kind: Type) -> Type:
         case "array":
             return {"type": "array", "elementType": _bare(kind["elementType"])}
         case "struct":
-            fields = [{"name": f["name"], "type": _bare(f["type"])} for f in kind["fields"]]
+            fields = [{"name": f["name"], "type": _of_field(f)} for f in kind["fields"]]
             return {"type": "struct", "fields": fields}
         case _:
             return kind

@@ -38,7 +38,7 @@ from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.spark import diff, rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
-from airflow_mv_provider.spark.layout import sql_type
+from airflow_mv_provider.spark.layout import sql_of
 
 _STRICT_CSV = {
     "mode": "FAILFAST",
@@ -111,8 +111,8 @@ class FilesReader:
         if self._source.select is None:
             return Determinism()
         with _gone_if_missing(), translated("source"):
-            columns = schema.columns_of(self._rows([_literal_path(frontier.files[0].path)]).schema.jsonValue())
-        nothing = ", ".join(f"CAST(NULL AS {sql_type(c)}) AS {quoted(c.name)}" for c in columns)
+            fields = self._rows([_literal_path(frontier.files[0].path)]).schema.fields
+        nothing = ", ".join(f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in fields)
         try:
             return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
         except DefinitionError:

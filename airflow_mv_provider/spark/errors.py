@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
 from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
@@ -54,6 +54,12 @@ _ANALYSIS = (
 )
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in a JVM of ours, and on a Connect server
 _FULL = ("No space left on device", "Disk quota exceeded")  # as Linux says it, and HDFS of a quota
+_NO_TYPE = (
+    *("UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING", "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE"),
+    *("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT_SUPPORTED", "PARQUET_TYPE_NOT_RECOGNIZED"),
+)
+_ILLEGAL_PARQUET = "Illegal Parquet type"
+_OTHER_TYPE = "Write the column with another type (STRING for texts, microseconds for times), or leave it out."
 _MAX_TEXT = 300
 
 
@@ -130,6 +136,10 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         hint = 'Change the schema or the file; if its first line is a record, say `options: {header: "false"}`.'
         problem = f"the header of {_file_in(text)} is not the schema: {_header(text)}."
         return SchemaMismatchError(where, problem, hint=hint)
+    if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
+        return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
+    if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
+        return SchemaMismatchError(where, f"it has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
         return SchemaMismatchError(where, f"its files do not have the same columns: {_cause(text)}.")
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
@@ -140,11 +150,17 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         return SourceFileError(where, f"{_file_in(text)} cannot be read: {_cause(text)}.")
     if "Permission denied" in text:
         return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.")
-    if condition.startswith(_ANALYSIS):
+    if condition.startswith(_ANALYSIS) or (where == "source" and _is_refused(error, condition)):
         return DefinitionError(where, f"Spark does not understand it: {first_line(text)}.")
     if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
     return None
+
+
+def _is_refused(error: BaseException, condition: str) -> bool:
+    """True if Spark does not take what was asked for, so that it will not take it the next time either."""
+    refusal = AnalysisException | IllegalArgumentException | ParseException
+    return isinstance(error, refusal) and not condition.startswith("DELTA_")
 
 
 def first_line(text: str) -> str:
@@ -184,6 +200,14 @@ def _file_in(text: str) -> str:
     """Return the file that an error is about; what was being written to is not it."""
     found = (uri.rstrip(".") for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri)
     return re.sub(r"^file:/+", "/", next(found, "the source"))
+
+
+def _folders(text: str) -> str:
+    """Say which folders name what partition columns, from Spark's list of both."""
+    folders = sorted({re.sub(r"^file:/+", "/", uri) for uri in _FILE_URI.findall(text)})
+    columns = re.findall(r"Partition column name list #\d+: (.*)", text)
+    named = " and ".join(repr(each.strip()) for each in columns[:3])
+    return f"its folders have different partition columns, {named}: {', '.join(folders[:4])}."
 
 
 def _header(text: str) -> str:

@@ -81,6 +81,8 @@ def test_example_of_the_design_parses_as_it_stands():
             for tag, text in (("bool", "x"), ("int", "''"), ("float", "x"))
         ),
         ("tables: [" + "9" * 5000 + "]", "is no int"),
+        ("tables: [!!set [a]]", "expected a mapping node"),
+        ('tables: [{name: t, frozen_before: "\\ud800"}]', "frozen_before: expected a text that UTF-8 can hold"),
         ("tables: [{name: t, chunk_rows: " + "9" * 3000 + "}]", "found a number of hundreds of digits"),
         ("tabels: []\ntables: []", "line 1, unknown key 'tabels' beside `tables` (did you mean tables?)."),
     ],

@@ -53,6 +53,29 @@ def test_type_with_equality_is_comparable(kind):
     check({"id": "long", "v": kind})
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": "v", "type": "string", "metadata": {"__COLLATIONS": {"v": "icu.UNICODE_CI"}}},
+        {"name": "v", "type": array("string"), "metadata": {"__COLLATIONS": {"v.element": "icu.UNICODE_CI"}}},
+        {
+            "name": "v",
+            "type": {
+                "type": "struct",
+                "fields": [{"name": "a", "type": "string", "metadata": {"__COLLATIONS": {"a": "icu.UNICODE_CI"}}}],
+            },
+        },
+    ],
+    ids=["column", "element", "field"],
+)
+def test_text_with_a_collation_is_refused_by_its_columns_name(field):
+    """As PySpark writes it into a schema: the type is a string's, and what makes texts equal stands beside it."""
+    found = columns_of({"fields": [{"name": "id", "type": "long"}, field]})
+
+    with pytest.raises(NotComparableError, match=r"orders: column 'v' is a (string collate icu.UNICODE_CI|struct)"):
+        check_source("orders", found, ["id"], [])
+
+
 @pytest.mark.parametrize("kind", NOT_COMPARABLE, ids=str)
 def test_type_without_equality_is_refused_by_name(kind):
     with pytest.raises(NotComparableError) as caught:

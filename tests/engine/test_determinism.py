@@ -148,7 +148,7 @@ def test_no_function_of_spark_is_unknown(spark):
     assert sorted(names) == KNOWN
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", KNOWN)
 def test_no_function_changes_unnoticed(spark, name):
     """Without arguments it is a constant or told, and its own examples come out twice the same or are told."""
