@@ -45,6 +45,11 @@ _NUMBER: JsonDict = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern"
 _NEEDS_SCHEMA = ("csv", "json", "orc")
 _COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
+# Spark parses these where it reads no file with them, and its error names no column.
+_NO_COLUMN_TYPE = re.compile(
+    r"[\s:<](char(?:acter)?\s*\(|varchar\s*\(|time(?=\s*(?:$|[(,>]|not\b|comment\b|default\b))|string\s+collate\b)",
+    re.IGNORECASE,
+)
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 _CALLABLE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
@@ -63,6 +68,18 @@ def _option(name: object, value: object) -> object:
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
     return value
+
+
+def _columns_in(ddl: str) -> list[str]:
+    """Return the columns of a schema's DDL, as far as commas tell; without what stands in quotes."""
+    columns, depth = [""], 0
+    for char in re.sub(r"'[^']*'|\"[^\"]*\"", "''", ddl):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth <= 0:
+            columns.append("")
+        else:
+            columns[-1] += char
+    return columns
 
 
 class Part(BaseModel):
@@ -149,6 +166,17 @@ class Files(_PathSource):
         description="Spark's reader options; csv and json only.",
         json_schema_extra={"properties": {**dict.fromkeys(sorted(FLAGS), _FLAG), **dict.fromkeys(NUMBERS, _NUMBER)}},
     )
+
+    @field_validator("schema_")
+    @classmethod
+    def _has_types_of_columns(cls, ddl: str | None) -> str | None:
+        for column in _columns_in(ddl or ""):
+            if found := _NO_COLUMN_TYPE.search(column):
+                problem = (
+                    f"no file is read with the type {found.group(1).upper().rstrip(' (')} (in {column.strip()[:60]!r})"
+                )
+                raise ValueError(f"{problem}: declare a STRING, and cast it in select")
+        return ddl
 
     @field_validator("options", mode="before")
     @classmethod

@@ -83,6 +83,17 @@ def test_defaults_are_careful():
         ({"source": CSV | {"options": {"allowComments": "true"}}}, "forbidden options: allowComments"),
         ({"source": CSV | {"format": "orc", "options": {"mergeSchema": "true"}}}, "an orc source takes no options"),
         ({"source": CSV | {"format": "parquet", "options": {"header": "true"}}}, "a parquet source takes no options"),
+        *(
+            ({"source": CSV | {"schema": f"id INT, {column}"}}, f"the type {kind} (in '{shown}')")
+            for column, kind, shown in (
+                ("s VARCHAR(10)", "VARCHAR", "s VARCHAR(10)"),
+                ("`a b` char (3) NOT NULL, x INT", "CHAR", "`a b` char (3) NOT NULL"),
+                ("t TIME", "TIME", "t TIME"),
+                ("t time(3) NOT NULL", "TIME", "t time(3) NOT NULL"),
+                ("v STRUCT<a: INT, b: ARRAY<VARCHAR(2)>>", "VARCHAR", "v STRUCT<a: INT, b: ARRAY<VARCHAR(2)>>"),
+                ("s STRING COLLATE UNICODE_CI", "STRING COLLATE", "s STRING COLLATE UNICODE_CI"),
+            )
+        ),
         ({"source": {"type": "delta"}}, "source.path: it is missing"),
         *(({"source": {k: v for k, v in QUERY.items() if k != name}}, name) for name in ("sql", "inputs")),
         ({"source": QUERY | {"path": "raw/orders"}}, "source.path: no such name"),
@@ -170,6 +181,17 @@ def test_what_is_wrong_is_named(change, named):
 
     assert named in message
     assert message.startswith("definition")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "time TIMESTAMP, collate STRING, `char` INT",
+        "a STRUCT<time: INT, varchar: STRING>, b DECIMAL(10,2) COMMENT 'was CHAR(3), TIME'",
+    ],
+)
+def test_names_of_columns_are_no_types(schema):
+    assert parse_table(ORDERS | {"source": CSV | {"schema": schema}}).source.schema_ == schema
 
 
 @pytest.mark.parametrize(
