@@ -1,11 +1,16 @@
 """What becomes of a source whose columns are not main's: decided change by change, by the table's schema policy.
 
-    the source has                       fail       ignore             evolve
-    a column that main has not           refused    left out           added to main, nullable
-    not a column that main has           refused    left as it is      refused
-    a type that holds more               refused    refused            main's type is widened
-    a type that holds less               refused    read as main's     read as main's
-    any other type                       refused    refused            refused
+    the source has                       fail       ignore             add                     evolve
+    a column that main has not           refused    left out           added to main           added to main
+    not a column that main has           refused    left as it is      as `on_lost_column`     as `on_lost_column`
+    a type that holds more               refused    refused            refused                 main's type is widened
+    a type that holds less               refused    read as main's     read as main's          read as main's
+    any other type                       refused    refused            refused                 refused
+
+    on_lost_column
+    fail    refused
+    keep    left as it is: a row keeps the value that it has, a row that is inserted gets NULL
+    drop    taken out of main, which is written anew for it
 
 No type ever narrows. Columns of the key and of the partitions never change their type: rows are found by them.
 """
@@ -20,7 +25,8 @@ from typing import Literal
 from airflow_mv_provider.core.schema import Column, Type, check_same, shown
 from airflow_mv_provider.exceptions import SchemaMismatchError
 
-Policy = Literal["fail", "ignore", "evolve"]
+Policy = Literal["fail", "ignore", "add", "evolve"]
+LostColumn = Literal["fail", "keep", "drop"]
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
@@ -31,39 +37,49 @@ class Evolution:
     """How a source's columns are brought into main.
 
     columns : those that are compared and written, as main will have them: in main's order, added ones last
-    widened : names of those whose type main has to widen
     notes   : what is not as it was, for people
     """
 
     columns: tuple[Column, ...]
-    widened: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def evolved(
-    where: str, source: Sequence[Column], main: Sequence[Column], policy: Policy, fixed: Collection[str]
+    where: str,
+    source: Sequence[Column],
+    main: Sequence[Column],
+    policy: Policy,
+    fixed: Collection[str],
+    on_lost: LostColumn = "fail",
 ) -> Evolution:
     """Decide what becomes of each column.
 
-    fixed  : columns of the key and of the partitions
-    raises : SchemaMismatchError, naming the first column that the policy refuses
+    fixed   : columns of the key and of the partitions
+    on_lost : what the policies that add columns do about one that the source has not any more
+    raises  : SchemaMismatchError, naming the first column that the policy refuses
     """
     if policy == "fail":
         check_same(where, source, main)
         return Evolution(tuple(main))
     have, want = {column.name: column for column in main}, {column.name: column for column in source}
-    columns, widened, notes = [], [], []
+    columns, notes = [], []
+    is_adding = policy in ("add", "evolve")
     for column in main:
         found = want.get(column.name)
         if found is None:
-            if policy == "evolve":
-                check_same(where, [c for c in source if c.name in have], main)
-            notes.append(f"column {column.name!r} is not in the source: left as it is")
+            if is_adding and on_lost == "fail":
+                raise SchemaMismatchError(
+                    where,
+                    f"main has column {column.name!r}, the source has not.",
+                    column=column.name,
+                    hint="Bring it back in `select`, or set `on_lost_column`: keep or drop.",
+                )
+            verb = "dropped" if is_adding and on_lost == "drop" else "left as it is"
+            notes.append(f"column {column.name!r} is not in the source: {verb}")
         elif found.type == column.type or _holds(column.type, found.type):
             columns.append(column)
         elif policy == "evolve" and column.name not in fixed and _holds(found.type, column.type):
             columns.append(found)
-            widened.append(column.name)
             notes.append(f"column {column.name!r} widened from {shown(column.type)} to {shown(found.type)}")
         else:
             check_same(where, [found], [column])
@@ -73,11 +89,11 @@ def evolved(
             if same is not None:
                 problem = f"the source has column {column.name!r}, main {same!r}."
                 raise SchemaMismatchError(where, problem, column=column.name, hint="Rename it in `select`.")
-            if policy == "evolve":
+            if is_adding:
                 columns.append(column)
-            verb = "added" if policy == "evolve" else "left out"
+            verb = "added" if is_adding else "left out"
             notes.append(f"column {column.name!r}, {shown(column.type)}, {verb}")
-    return Evolution(tuple(columns), tuple(widened), tuple(notes))
+    return Evolution(tuple(columns), tuple(notes))
 
 
 def _holds(wide: Type, narrow: Type) -> bool:

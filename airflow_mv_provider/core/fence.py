@@ -130,6 +130,11 @@ class Standing:
     stragglers: tuple[Commit, ...] = ()
 
     @property
+    def is_overwritten(self) -> bool:
+        """True if the last of this refresh's commits replaced all of main's rows, and corrected none of them."""
+        return bool(self.published) and self.published[-1].operation == "WRITE"
+
+    @property
     def bytes_added(self) -> int:
         """Bytes of data files that this refresh's commits added."""
         names = ("numTargetBytesAdded", "numOutputBytes")  # of a MERGE, of an overwrite

@@ -8,8 +8,9 @@ from airflow_mv_provider.exceptions import InvalidIdentifierError
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MAX_COLUMN_CHARS = 255
-# What Parquet and Delta refuse in a column name without column mapping, and the back-tick, which would end a quote.
-_BAD_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=`\x00-\x1f\x7f]")
+# Control characters, and the back-tick, which would end a quote. Line feed and tab are what Delta can map.
+_BAD_IN_COLUMN = re.compile(r"[`\x00-\x08\x0b-\x1f\x7f]")
+_MAPPED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 RESERVED_PREFIX = "_mv_"
 ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name with this behind it
 
@@ -34,7 +35,7 @@ def check_column_name(name: str) -> str:
 
     raises : InvalidIdentifierError
     """
-    if not name or len(name) > _MAX_COLUMN_CHARS or _BAD_IN_COLUMN.search(name):
+    if not name.strip() or len(name) > _MAX_COLUMN_CHARS or _BAD_IN_COLUMN.search(name):
         raise InvalidIdentifierError(
             "column name",
             f"{_shown(name)} is empty, too long, or has a character that Delta refuses.",
@@ -47,6 +48,11 @@ def check_column_name(name: str) -> str:
             hint="Rename it in `select`.",
         )
     return name
+
+
+def needs_mapping(name: str) -> bool:
+    """True if Delta stores a column of this name only under another: with its column mapping."""
+    return _MAPPED_IN_COLUMN.search(name) is not None
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from operator import xor
 
 from airflow_mv_provider.core.cost import Way
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.schema import Column
+from airflow_mv_provider.core.schema import Column, fingerprint
 
 WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
@@ -116,6 +116,7 @@ class PublishedDigests:
 
     refresh_id       : the refresh that published; its workspace holds them
     num_rows, digest : what they must sum up to, or they are not believed
+    columns          : the fingerprint of the columns whose values are in them; of others they say nothing
     """
 
     refresh_id: str
@@ -123,6 +124,7 @@ class PublishedDigests:
     num_buckets: int
     num_rows: int
     digest: int
+    columns: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,8 @@ def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
     ideal = bucket_count(max((p.num_rows for p in seal.partitions), default=0))
     if not ideal // 4 <= seal.num_buckets <= ideal * 4:
         return None
-    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, seal.num_rows, seal.digest)
+    columns = fingerprint(seal.columns)
+    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, seal.num_rows, seal.digest, columns)
 
 
 def total(recorded: Iterable[RecordedChunk]) -> Counts:

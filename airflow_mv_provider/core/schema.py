@@ -5,11 +5,13 @@ A type is Spark's own JSON for it: a name ("long", "decimal(12,2)") or a mapping
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_mv_provider.core.identifier import check_column_name
+from airflow_mv_provider.core.identifier import check_column_name, needs_mapping
 from airflow_mv_provider.exceptions import KeyColumnError, NotComparableError, SchemaMismatchError
 
 Type = str | Mapping[str, Any]
@@ -37,6 +39,17 @@ class Column:
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns of a Spark schema's JSON value; nullability and comments are left out."""
     return tuple(Column(f["name"], _of_field(f)) for f in schema["fields"])
+
+
+def fingerprint(columns: Sequence[Column]) -> str:
+    """Return sixteen hex digits that tell these columns and their types from others: hashes of rows are of one list."""
+    content = json.dumps([[column.name, column.type] for column in columns], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def are_mapped(columns: Iterable[Column]) -> bool:
+    """True if Delta needs its column mapping for one of these columns, or for a field in one."""
+    return any(needs_mapping(name) for column in columns for name in (column.name, *_fields(column.type)))
 
 
 def check_source(
@@ -120,6 +133,14 @@ def _check_fields(where: str, path: str, kind: Type) -> None:
             )
         names.add(field["name"].lower())
         _check_fields(where, f"{path}.{field['name']}", field["type"])
+
+
+def _fields(kind: Type) -> list[str]:
+    """Return the names of the fields in a type, all the way down."""
+    if isinstance(kind, str):
+        return []
+    inside = _fields(kind["elementType"]) if kind["type"] == "array" else []
+    return inside + [name for f in kind.get("fields", ()) for name in (f["name"], *_fields(f["type"]))]
 
 
 def is_comparable(kind: Type) -> bool:

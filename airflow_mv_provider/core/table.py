@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from airflow_mv_provider.core.dag_options import dags_schema
-from airflow_mv_provider.core.evolution import Policy
+from airflow_mv_provider.core.evolution import LostColumn, Policy
 from airflow_mv_provider.core.identifier import check_column_name, check_table_name
 from airflow_mv_provider.core.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.source import Part, Source
@@ -47,6 +47,11 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
     chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore"]}}}
     schema["allOf"] += [{"if": last_wins, "then": ordered}, {"if": ordered, "then": chooses}]
+    loses = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"enum": ["keep", "drop"]}}}
+    adds = {"required": ["schema_policy"], "properties": {"schema_policy": {"enum": ["add", "evolve"]}}}
+    drops = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"const": "drop"}}}
+    rewritable = {"properties": {"publish": {"const": "atomic"}, "frozen_before": {"type": "null"}}}
+    schema["allOf"] += [{"if": loses, "then": adds}, {"if": drops, "then": rewritable}]
     collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
     readable = {"properties": {"source": {"properties": {"type": {"not": {"const": "function"}}}}}}
     schema["allOf"].append({"if": collects, "then": readable})
@@ -86,7 +91,13 @@ class RefreshableTable(Part):
     )
     schema_policy: Policy = Field(
         default="fail",
-        description="Columns of the source that are not main's: an error, passed over, or main is widened.",
+        description="Columns of the source that are not main's: an error, passed over, added to main, or added and its"
+        " types widened.",
+    )
+    on_lost_column: LostColumn = Field(
+        default="fail",
+        description="A column of main that the source has not any more, where schema_policy adds columns: an error,"
+        " kept as it is, or dropped, for which main is written anew.",
     )
     frozen_before: str | None = Field(
         default=None,
@@ -147,6 +158,12 @@ class RefreshableTable(Part):
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
+        if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
+            raise ValueError("on_lost_column needs schema_policy: add or evolve")
+        if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
+            raise ValueError(
+                "on_lost_column: drop writes all of main anew: not with publish: progressive or frozen_before"
+            )
         if self.errors is not None and self.source.type == "function":
             raise ValueError("errors needs a source whose rows are the same when read twice: a function's may not be")
         return self
@@ -175,6 +192,8 @@ class RefreshableTable(Part):
             content["frozen_before"] = self.frozen_before
         if self.on_conflict != "fail":
             content["on_conflict"] = [self.on_conflict, *self.order_by]
+        if self.schema_policy != "fail":
+            content["schema_policy"] = [self.schema_policy, self.on_lost_column]
         if self.errors is not None:
             content["errors"] = True
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

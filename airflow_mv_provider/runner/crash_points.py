@@ -33,6 +33,7 @@ class Write(StrEnum):
     CHANGES = "changes"
     PROGRESS = "progress"
     DISCARD = "discard"
+    FEATURES = "features"  # what main's commit needs that some readers do not know: only where it does
     PUBLISH = "publish"
     COMMITTED = "committed"  # progressive only: main has one part
     ERRORS = "errors"  # the error table has this refresh's records; main has its rows already

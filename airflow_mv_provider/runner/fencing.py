@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from airflow_mv_provider.core import schema
+from airflow_mv_provider.core import schema, strategy
 from airflow_mv_provider.core.fence import (
     Commit,
     fence_version,
@@ -23,12 +23,13 @@ from airflow_mv_provider.exceptions import (
     MainRefusedError,
     MainUnsupportedError,
     MvError,
+    SchemaMismatchError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.publish import note_of
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import WIDENING_PROPERTY, Detail
+from airflow_mv_provider.spark.delta import Detail
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +101,12 @@ class Ground:
         """Return the digests of the last publish, if main at the base provably still is what they say."""
         work = self._work
         state = work.store.state(work.table.id)
+        found = state.published_digests
         if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
             return None
-        return state.published_digests if is_main_as_published(state, self._commits) else None
+        if found is None or found.columns != schema.fingerprint(work.layout.columns):
+            return None  # a hash has no names in it: the same values in another column would look unchanged
+        return found if is_main_as_published(state, self._commits) else None
 
     @property
     def holds_publish(self) -> bool:
@@ -135,19 +139,24 @@ class Ground:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
-                may_widen = definition.schema_policy == "evolve"
-                created = work.main.create(rows.schema, definition.partition_by, may_widen=may_widen)
-            properties = created.properties
+                created = work.main.create(rows.schema, definition.partition_by)
             self._check_partitions(created)
         elif not self._is_of_definition(state):
             self._check_partitions(work.main.detail())
-        widened = work.evolution(work.layout.main_columns or ()).widened
-        if widened and properties.get(WIDENING_PROPERTY) != "true":
-            raise MainUnsupportedError(
+        if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):
+            raise SchemaMismatchError(
                 work.table.name,
-                f"column {widened[0]!r} has to be widened, which main was not created for.",
-                hint=f"ALTER TABLE ... SET TBLPROPERTIES ('{WIDENING_PROPERTY}' = 'true') lets it.",
+                f"column {dropped[0]!r} is not in the source; dropping it writes all of main anew, and {obstacle}.",
+                column=dropped[0],
+                hint="Refresh all of the table, or set `on_lost_column: keep`.",
             )
+
+    def _rewrite_obstacle(self, state: RefreshState) -> str | None:
+        """Say why main cannot be written anew, or None if it can."""
+        work = self._work
+        if work.definition.adopt and state.published_version is None:
+            return "a table that is adopted is looked at first"
+        return strategy.replace_obstacle(work.definition, work.refresh.scope)
 
     def _is_of_definition(self, state: RefreshState) -> bool:
         """True if main had the definition's partitions when it was published; its log tells whether it still has."""

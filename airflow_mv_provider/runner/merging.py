@@ -92,7 +92,7 @@ class Merging:
         """Work out one chunk's corrections and record them, or that main will be replaced."""
         work = self._work
         merge_round = work.current().merge_round
-        record = self._known(chunk) if merge_round == 0 else None
+        record = self._known(chunk) if merge_round == 0 or self._is_replaced() else None
         if record is None:
             record = self._compared().compare(chunk, merge_round)
         log.debug(
@@ -110,7 +110,9 @@ class Merging:
         """
         counts = total(recorded)
         commits, standing = self._publisher.look(recorded)
-        has_changes = bool(counts.changes) and not self._work.is_progressive
+        layout = self._work.layout_now()
+        # A column that main has to get or to lose is a change, also where no row differs.
+        has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(standing, has_changes=has_changes):
             case Move.DONE:
                 if self._is_short(standing):
@@ -131,9 +133,11 @@ class Merging:
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 if is_replaced:
-                    self._has_replaced_as_sealed = self._publisher.replace(self._work.seal, recorded, txn_version)
+                    self._has_replaced_as_sealed = self._publisher.replace(
+                        layout, self._work.seal, recorded, txn_version
+                    )
                 else:
-                    self._publisher.merge(self._work.layout, recorded, txn_version)
+                    self._publisher.merge(layout, recorded, txn_version)
 
     def publish_part(self, chunks: Sequence[RecordedChunk], *, is_first: bool) -> None:
         """Take one step towards the commit of some chunks, which hold whole partitions between them.
@@ -156,7 +160,7 @@ class Merging:
                     self._judge_by_keys()
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
-                self._publisher.merge(self._work.layout, chunks, txn_version, part)
+                self._publisher.merge(self._work.layout_now(), chunks, txn_version, part)
 
     def close(self) -> None:
         """Let Spark forget what it keeps for the comparison."""
@@ -182,7 +186,7 @@ class Merging:
         return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
-        """Return what is known of a chunk without comparing its rows, in the first round; None if that takes it."""
+        """Return what is known of a chunk without comparing its rows; None if that takes it."""
         work, seal, published = self._work, self._work.seal, self._ground.published_digests()
         if published is not None and published.path == seal.digests:
             found = changes.nothing(seal, chunk)  # not a row was another, so not even its digests are read again
@@ -193,15 +197,23 @@ class Merging:
             found = changes.staged(work.spark, work.layout, seal)
         else:
             return None
-        return recorded_chunk(chunk, found, epoch=work.own.epoch, merge_round=0, base_version=self._ground.base)
+        merge_round = work.current().merge_round
+        return recorded_chunk(
+            chunk, found, epoch=work.own.epoch, merge_round=merge_round, base_version=self._ground.base
+        )
 
     def _is_replaced(self) -> bool:
-        """True if this round overwrites main; once others have written to it, corrections follow."""
-        return self._work.seal.strategy == "replace" and self._work.current().merge_round == 0
+        """True if this round overwrites main; once others have written to it, corrections follow.
+
+        Unless main has a column that has to go: no MERGE takes it out.
+        """
+        if self._work.seal.strategy != "replace":
+            return False
+        return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
 
     def _is_short(self, standing: Standing) -> bool:
         """True if main was overwritten with another number of rows than were sealed."""
-        if not standing.published or not self._is_replaced():
+        if not standing.is_overwritten:
             return False
         written = standing.published[-1].metrics.get("numOutputRows")
         return written is not None and int(written) != self._work.seal.num_rows
@@ -229,7 +241,7 @@ class Merging:
     def _published(self, commits: Sequence[Commit], standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
-        kept = self._digests_to_keep(self._work.seal, is_written=bool(standing.published))
+        kept = self._digests_to_keep(self._work.seal, is_overwritten=standing.is_overwritten)
         with durable(Write.PUBLISHED):
             work.store.published(
                 work.own,
@@ -244,13 +256,13 @@ class Merging:
             )
         self.close()  # while the files are there: cleaning up removes them
 
-    def _digests_to_keep(self, seal: Seal, *, is_written: bool) -> PublishedDigests | None:
+    def _digests_to_keep(self, seal: Seal, *, is_overwritten: bool) -> PublishedDigests | None:
         """Return the digests of main as it is now; of a part of main they are no digests of main.
 
         None where this process has not seen that the rows it wrote over main's are those that were sealed.
         """
         work = self._work
-        if is_written and self._is_replaced() and not self._has_replaced_as_sealed:
+        if is_overwritten and not self._has_replaced_as_sealed:
             return None
         last = work.store.state(work.table.id).published_digests
         if last is not None and last.path == seal.digests:

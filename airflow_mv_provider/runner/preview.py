@@ -86,7 +86,8 @@ def _differences(
     if exists:
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
         fixed = (*definition.key, *definition.partition_by)
-        columns = evolved(table.name, columns, existing, definition.schema_policy, fixed).columns
+        policy, on_lost = definition.schema_policy, definition.on_lost_column
+        columns = evolved(table.name, columns, existing, policy, fixed, on_lost).columns
     layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(runner.spark, layout)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, Standing, stand
@@ -21,7 +21,7 @@ from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.work import Work
-from airflow_mv_provider.spark import merge, overwrite, staging
+from airflow_mv_provider.spark import delta, merge, overwrite, staging
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -77,10 +77,15 @@ class Publisher:
         raises : the commit's own error, when a last try left nothing in the log; EpochRegressionError, when Delta
                  dropped every try without a word
         """
-        note = self._note(recorded, txn_version, part)
-        self._try(recorded, part, lambda: merge.publish(self._work.spark, self._work.main, layout, recorded, note))
+        work, note = self._work, self._note(recorded, txn_version, part)
 
-    def replace(self, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
+        def commit() -> None:
+            self._enable(delta.features_for(layout, is_rewritten=False))
+            merge.publish(work.spark, work.main, layout, recorded, note)
+
+        self._try(recorded, part, commit)
+
+    def replace(self, layout: Layout, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
         """Try once to overwrite main; what came of it is for the next look to say.
 
         returns : the rows that this try wrote, if it did, are those that were sealed
@@ -90,11 +95,22 @@ class Publisher:
         note = self._note(recorded, txn_version, 0)
 
         def commit() -> None:
-            rows = staging.desired_rows(work.spark, seal, work.source_rows, work.layout)
-            seen.append(overwrite.publish(work.main, work.layout, seal, rows, note))
+            self._enable(delta.features_for(layout, is_rewritten=True))
+            rows = staging.desired_rows(work.spark, seal, work.source_rows, layout)
+            seen.append(overwrite.publish(work.main, layout, seal, rows, note))
 
         self._try(recorded, 0, commit)
         return seen == [True]
+
+    def _enable(self, features: Mapping[str, str]) -> None:
+        """Let main have what a commit needs, right before it: nothing shuts a reader out for a refresh that is refused.
+
+        The fence does not stop an ALTER. One that an outdated owner still sends leaves every row and type as it is, and
+        a commit that it meets fails as one that met another writer's, and is tried again.
+        """
+        if features and not self._work.main.has(features):
+            with durable(Write.FEATURES):
+                self._work.main.enable(features)
 
     def _note(self, recorded: Sequence[RecordedChunk], txn_version: int, part: int) -> CommitNote:
         work = self._work

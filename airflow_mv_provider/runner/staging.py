@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core.cost import Way
 from airflow_mv_provider.core.progress import Chunk, Seal, plan_chunks
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -74,7 +75,7 @@ def _changes(work: Work, ground: Ground) -> Seal | str:
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
         return "main is not as it was published"
-    if work.layout.is_evolving:
+    if work.layout.changes_main:
         return "main's columns change"
     main = delta.read(work.spark, work.table.location, ground.base)
     path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
@@ -126,19 +127,31 @@ def _everything(work: Work, ground: Ground, errors: ErrorTable, problem: str | N
         frozen: tuple[str, ...] = ()
         if work.definition.frozen_before is not None:
             frozen = staging.frozen_differences(work.whole_source, main, layout)
-        choice, is_replaced = work.refresh.choice, _is_replaced(work, ground, seal, buckets)
+        choice, (way, reason) = work.refresh.choice, _way(work, ground, seal, buckets)
         undo.pop_all()
-    seal = replace(seal, strategy="replace" if is_replaced else "corrections")
-    why = problem
-    if problem is None and seal.strategy != choice.strategy:
-        why = "most rows differ, as staging has shown" if is_replaced else "staging has shown no reason to replace main"
+    seal = replace(seal, strategy=way)
+    is_told = way != choice.strategy or bool(layout.dropped)
+    why = reason if problem is None and is_told else problem
     return Staged(seal, _chunks(work, seal), buckets, frozen, f"{choice.reason}; {why}" if why else None)
 
 
+def _way(work: Work, ground: Ground, seal: Seal, buckets: Buckets | None) -> tuple[Way, str]:
+    """Decide, now that it is known where the source and main differ, which way main is brought up to date, and why."""
+    layout = work.layout
+    if layout.dropped:
+        return "replace", f"main is written anew without {', '.join(layout.dropped)}"
+    if layout.is_evolving:
+        return "corrections", "main's columns change in a MERGE"
+    if layout.left_alone and not ground.is_empty:
+        return "corrections", f"replacing main would lose {', '.join(layout.left_alone)}, which the source has not"
+    if _is_replaced(work, ground, seal, buckets):
+        return "replace", "most rows differ, as staging has shown"
+    return "corrections", "staging has shown no reason to replace main"
+
+
 def _is_replaced(work: Work, ground: Ground, seal: Seal, buckets: Buckets | None) -> bool:
-    """Decide, now that it is known where the source and main differ, whether main is overwritten."""
     wanted = work.refresh.choice.wanted
-    is_possible = strategy.replace_obstacle(work.definition, work.refresh.scope) is None and not work.layout.is_evolving
+    is_possible = strategy.replace_obstacle(work.definition, work.refresh.scope) is None
     if not is_possible or not seal.num_rows or wanted == "corrections":
         return False
     if ground.is_empty:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
@@ -59,13 +59,15 @@ class Work:
 
     @cached_property
     def layout(self) -> Layout:
-        """Main's columns; main must be there."""
-        with translated(self.table.name):
-            found = self.spark.read.format("delta").load(self.table.location).schema
-        main = schema.columns_of(found.jsonValue())
-        seal = self.refresh.seal
+        """The rows' columns beside main's as this attempt found them; main must be there."""
+        main, seal = self._main_columns(), self.refresh.seal
         columns = self.evolution(main).columns if seal is None else seal.columns
         return Layout(self.definition, columns, self.refresh.scope, main)
+
+    def layout_now(self) -> Layout:
+        """Return the same beside main's columns as they are now: a commit of this refresh may have changed them."""
+        found = self.layout
+        return replace(found, main_columns=self._main_columns()) if found.changes_main else found
 
     def evolution(self, main: tuple[schema.Column, ...]) -> Evolution:
         """Decide what becomes of the source's columns; only asked before the seal.
@@ -73,8 +75,14 @@ class Work:
         raises : SchemaMismatchError
         """
         source = schema.columns_of(self.whole_source.schema.jsonValue())
-        fixed = (*self.definition.key, *self.definition.partition_by)
-        return evolved(self.table.name, source, main, self.definition.schema_policy, fixed)
+        definition = self.definition
+        fixed = (*definition.key, *definition.partition_by)
+        return evolved(self.table.name, source, main, definition.schema_policy, fixed, definition.on_lost_column)
+
+    def _main_columns(self) -> tuple[schema.Column, ...]:
+        with translated(self.table.name):
+            found = self.spark.read.format("delta").load(self.table.location).schema
+        return schema.columns_of(found.jsonValue())
 
     def is_small(self) -> bool:
         """True if the source and main are small; False also where it cannot be told now."""

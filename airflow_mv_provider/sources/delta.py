@@ -19,6 +19,7 @@ from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # looked at one by one; of more the source is cheaper to read
 _MARGIN = 10  # commits that the probe looks at, and that may have come since
+_OTHER_COLUMNS = "its columns are not those of the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -66,6 +67,8 @@ class DeltaReader:
             for row in commits
         ]
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
+        if found.is_none and not self._has_same_columns(since, until):
+            return SourceChanges(None, _OTHER_COLUMNS)  # an append of no row can add a column
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
@@ -74,9 +77,8 @@ class DeltaReader:
         """Return the rows that commits took away and brought; see `SourceReader`."""
         assert isinstance(since, DeltaFrontier)
         assert isinstance(until, DeltaFrontier)
-        before, after = (delta.read(self._spark, self._location, at.version).schema for at in (since, until))
-        if before != after:
-            raise SchemaMismatchError("source", "its columns are not those of the last publish.")
+        if not self._has_same_columns(since, until):
+            raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
             rows = (
                 self._spark.read.format("delta")
@@ -96,6 +98,10 @@ class DeltaReader:
             pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
             self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
         return self._judged[1]
+
+    def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
+        before, after = (delta.read(self._spark, self._location, at.version).schema for at in (since, until))
+        return before == after
 
     def num_bytes(self, frontier: Frontier) -> int | None:
         """Return the size of its newest version, which is about that of any; see `SourceReader`."""

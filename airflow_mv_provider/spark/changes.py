@@ -34,7 +34,7 @@ from airflow_mv_provider.spark import delta, diff, digests, keys, partitions, st
 from airflow_mv_provider.spark.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
 from airflow_mv_provider.spark.digests import BucketCounts, Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, any_null, columns
+from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
 from airflow_mv_provider.spark.partitions import in_scope
 
 
@@ -217,6 +217,8 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     """
     table = layout.table
     written = [chunk for chunk in chunks if chunk.path]
+    if not written:
+        return delta.no_rows(spark, struct_type([*diff.CHANGE_COLUMNS, *layout.columns])), False
     read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
     numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
     has_null = F.coalesce(F.bool_or(any_null(table.key)), F.lit(False))

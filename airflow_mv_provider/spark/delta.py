@@ -16,15 +16,17 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translate
-from airflow_mv_provider.spark.layout import sql_of
+from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
 UUID_PROPERTY = "mv.table_uuid"
-WIDENING_PROPERTY = "delta.enableTypeWidening"
+_WIDENING = {"delta.enableTypeWidening": "true"}
+_MAPPING = {"delta.columnMapping.mode": "name"}
 _PROTOCOL = "delta.minReaderVersion"  # every Delta table shows it among its properties
 _TXN_CONFS = (
     "spark.databricks.delta.write.txnAppId",
@@ -104,6 +106,15 @@ def read(spark: SparkSession, location: str, version: int) -> DataFrame:
         return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
+def features_for(layout: Layout, *, is_rewritten: bool) -> Mapping[str, str]:
+    """Return the properties that main needs to get a layout's columns; some readers cannot read a main that has them.
+
+    is_rewritten : all of main is written anew, its columns with it, so no type is widened in what is there
+    """
+    widening = _WIDENING if layout.widened and not is_rewritten else {}
+    return widening | (_MAPPING if schema.are_mapped(layout.added) else {})
+
+
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return no rows of these columns; unlike `createDataFrame([])` without starting Python workers to make them."""
     return spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
@@ -147,14 +158,12 @@ class Main:
                 hint="Unset this table property.",
             )
 
-    def create(self, schema: StructType, partition_by: Sequence[str], *, may_widen: bool = False) -> Detail:
-        """Create main, empty, with our identity; whoever creates it at the same time has created the same.
-
-        may_widen : let types be widened later, which needs readers that know Delta's type widening
-        """
-        columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in schema.fields)
+    def create(self, kind: StructType, partition_by: Sequence[str]) -> Detail:
+        """Create main, empty, with our identity; whoever creates it at the same time has created the same."""
+        columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in kind.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
-        features = {"delta.enableDeletionVectors": "true"} | ({WIDENING_PROPERTY: "true"} if may_widen else {})
+        mapping = _MAPPING if schema.are_mapped(schema.columns_of(kind.jsonValue())) else {}
+        features = {"delta.enableDeletionVectors": "true"} | mapping
         properties = {UUID_PROPERTY: self.table_uuid, **features}
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         create = f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
@@ -163,7 +172,7 @@ class Main:
         if (found := detail(self.spark, self.location)) is not None:
             return found
         # A creator that died has left a log without a commit. To CREATE that is a table, to a write it is none.
-        writer = no_rows(self.spark, schema).write.format("delta").mode("ignore").partitionBy(*partition_by)
+        writer = no_rows(self.spark, kind).write.format("delta").mode("ignore").partitionBy(*partition_by)
         with self._or_created():
             writer.options(userMetadata=self._claim, **features).save(self.location)
         if self.is_claimed:  # else somebody created it at the same time: with our identity, or a table that is not ours
@@ -195,9 +204,17 @@ class Main:
 
     def adopt(self) -> None:
         """Write our identity into a table that exists; done once, before the first fence."""
-        properties = f"{literal(UUID_PROPERTY)} = {literal(self.table_uuid)}"
+        self.enable({UUID_PROPERTY: self.table_uuid})
+
+    def has(self, wanted: Mapping[str, str]) -> bool:
+        """True if main has these properties."""
+        return wanted.items() <= (self.properties() or {}).items()
+
+    def enable(self, properties: Mapping[str, str]) -> None:
+        """Write properties into main; its rows and columns stay as they are."""
+        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         with writing_to(self.location):
-            self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({properties})")
+            self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({pairs})")
 
     def log(self, since: int | None = None) -> list[Commit]:
         """Return main's newest commits, newest first.
@@ -218,15 +235,19 @@ class Main:
     def fence(self, note: CommitNote) -> None:
         """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
         with writing_to(self.location):
-            schema = self.spark.read.format("delta").load(self.location).schema
-            self._under(no_rows(self.spark, schema).write, note).mode("append").save(self.location)
+            kind = self.spark.read.format("delta").load(self.location).schema
+            self._under(no_rows(self.spark, kind).write, note).mode("append").save(self.location)
 
-    def overwrite(self, rows: DataFrame, note: CommitNote) -> None:
-        """Replace all rows under the note's transaction; Delta drops it silently if the log knows a later one."""
+    def overwrite(self, rows: DataFrame, note: CommitNote, *, new_partitions: Sequence[str] | None = None) -> None:
+        """Replace all rows under the note's transaction; Delta drops it silently if the log knows a later one.
+
+        new_partitions : main gets the columns of `rows`, no others, and these partitions; None leaves both as they are
+        """
+        writer = self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static")
+        if new_partitions is not None:
+            writer = writer.option("overwriteSchema", "true").partitionBy(*new_partitions)
         with writing_to(self.location):
-            self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static").save(
-                self.location
-            )
+            writer.save(self.location)
 
     def _under(self, writer: DataFrameWriter, note: CommitNote) -> DataFrameWriter:
         return (

@@ -14,6 +14,9 @@ from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, Part
 from airflow_mv_provider.spark.layout import any_null, columns
 
 _NUM_SAMPLES = 10
+# What a key without a value may get in `select`, by the first word of its type.
+_STAND_INS = {"string": "'none'", "date": "DATE'0001-01-01'", "timestamp": "TIMESTAMP'0001-01-01 00:00:00'"}
+_STAND_INS |= dict.fromkeys(("tinyint", "smallint", "int", "bigint", "decimal"), "-1")
 
 
 def samples(rows: DataFrame, key: Sequence[str]) -> list[str]:
@@ -28,9 +31,12 @@ def null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullK
     bad = staged.where(any_null(table.key))
     found = samples(bad, table.key)
     column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
+    stand_in = _STAND_INS.get(dict(staged.dtypes)[column].split("(")[0], "...")
     return NullKeyError(
         table.name,
         f"key column {column!r} is NULL in {num_rows:,} rows of the source, such as {shown(found)}.",
+        hint=f"Give it one in `select`, as in coalesce({quoted(column)}, {stand_in}) AS {quoted(column)}, that no other"
+        " row has; or leave these rows out.",
         column=column,
         samples=found,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,7 +23,7 @@ class Layout:
 
     columns      : those that are compared and written, as main will have them
     scope        : the partitions that are looked at; frozen ones never are
-    main_columns : as main has them, where it has to change; None where they are `columns`, or more
+    main_columns : as main has them; None where nothing is written
     """
 
     table: RefreshableTable
@@ -34,20 +34,51 @@ class Layout:
     @property
     def is_evolving(self) -> bool:
         """True if main has to get a column, or a wider type."""
-        return self.main_columns is not None and not set(self.names) <= self._same_in_main
-
-    def in_main(self, column: schema.Column, alias: str) -> str:
-        """Return the SQL of a column's value in main, as it will be: NULL where main has not got it yet."""
-        name, have = quoted(column.name), {c.name for c in self.main_columns or self.columns}
-        if self.main_columns is None or column.name in self._same_in_main:
-            return f"{quoted(alias)}.{name}"
-        value = f"{quoted(alias)}.{name}" if column.name in have else "NULL"
-        return f"CAST({value} AS {sql_type(column)})"
+        return bool(self.added or self.widened)
 
     @property
-    def _same_in_main(self) -> set[str]:
-        types = {c.name: c.type for c in self.main_columns or ()}
-        return {c.name for c in self.columns if types.get(c.name) == c.type}
+    def changes_main(self) -> bool:
+        """True if main's columns are not yet, or no longer, what they have to be."""
+        return self.is_evolving or bool(self.dropped)
+
+    @property
+    def added(self) -> tuple[schema.Column, ...]:
+        """The columns that main has to get."""
+        have = {c.name for c in self.main_columns or self.columns}
+        return tuple(c for c in self.columns if c.name not in have)
+
+    @property
+    def widened(self) -> tuple[schema.Column, ...]:
+        """The columns whose type main has to widen."""
+        types = {c.name: c.type for c in self.main_columns or self.columns}
+        return tuple(c for c in self.columns if types.get(c.name, c.type) != c.type)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The columns that have to leave main."""
+        return self._others if self.table.on_lost_column == "drop" else ()
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        """Main's columns that are neither compared nor written: whoever overwrote main would lose what is in them."""
+        return () if self.table.on_lost_column == "drop" else self._others
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        names = set(self.names)
+        return tuple(c.name for c in self.main_columns or () if c.name not in names)
+
+    def in_main(self, alias: str) -> Callable[[schema.Column], str]:
+        """Return what gives the SQL of a column's value in main, as it will be: NULL where main has not got it yet."""
+        added, widened = ({column.name for column in each} for each in (self.added, self.widened))
+
+        def value(column: schema.Column) -> str:
+            if column.name in added:
+                return f"CAST(NULL AS {sql_type(column)})"
+            found = f"{quoted(alias)}.{quoted(column.name)}"
+            return f"CAST({found} AS {sql_type(column)})" if column.name in widened else found
+
+        return value
 
     @property
     def is_whole(self) -> bool:

@@ -11,11 +11,9 @@ are part of the match.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.progress import RecordedChunk
@@ -37,13 +35,12 @@ def publish(
 ) -> None:
     """Merge exactly the recorded chunks into main, in one commit; whether it happened is for main's log to say.
 
+    layout : beside main's columns as they are now. Where it is evolving a MERGE of no row at all changes them
+    chunks : those that main has already bring nothing
     raises : SealBrokenError, when a chunk no longer reads as it was recorded; MainMovedError, when a row of main is not
              what it was, or another writer came in between; FencedError
     """
-    if layout.is_evolving:  # an earlier round of this refresh may have changed main's columns already
-        with translated(layout.table.name):
-            found = spark.read.format("delta").load(main.location).schema
-        layout = replace(layout, main_columns=schema.columns_of(found.jsonValue()))
+    chunks = [chunk for chunk in chunks if chunk.committed_version is None]
     merged, has_null_keys = changes.recorded(spark, layout, chunks)
     view = f"mv_changes_{note.refresh_id}"
     merged.createOrReplaceTempView(view)
@@ -52,7 +49,7 @@ def publish(
     is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
     keys = None
     num_keys = sum(chunk.num_rows for chunk in chunks)
-    if is_large and not has_null_keys and num_keys <= bitmap.MAX_KEYS:
+    if is_large and not has_null_keys and 0 < num_keys <= bitmap.MAX_KEYS:
         with translated(layout.table.name):
             keys = bitmap.bitmap_of(merged, layout.table.key, num_keys)
     sql = merge_sql(main.location, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
@@ -74,7 +71,8 @@ def merge_sql(
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
 
-    touched       : the partitions that change; a short list lets Delta skip the files of all others
+    touched       : the partitions that change; a short list lets Delta skip the files of all others, and an empty one
+                    says that `view` has no row
     keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
     has_null_keys : main holds rows without a key, which have to go; a plain `=` would not find them
     """
@@ -83,11 +81,13 @@ def merge_sql(
     match = [f"t.{quoted(k)} {equals} s.{quoted(k)}" for k in table.key]
     match += [f"t.{quoted(p)} <=> s.{quoted(p)}" for p in table.group_by if p not in table.key]
     match += [f"{op} <> 'R'"]
-    if table.partition_by and len(touched) <= MAX_NAMED:
+    if not touched:
+        match = ["FALSE"]  # only its columns change: no file of main is read
+    elif table.partition_by and len(touched) <= MAX_NAMED:
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
         match.append(bitmap.may_match_sql("t", table.key, keys))
-    old_hash = diff.row_hash(layout.columns, lambda column: layout.in_main(column, "t"))
+    old_hash = diff.row_hash(layout.columns, layout.in_main("t"))
     as_expected = f"{old_hash} = s.{OLD_HASH}"
     first = quoted(layout.names[0])
     stop = f"raise_error({literal(ROW_MISMATCH)})"

@@ -33,7 +33,7 @@ def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note:
         written = diff.aligned(rows, layout).observe(seen, *diff.measure()).select(*names)
         if table.partition_by:
             written = written.hint("rebalance", *columns(table.partition_by))
-        main.overwrite(written, note)
+        main.overwrite(written, note, new_partitions=table.partition_by if layout.changes_main else None)
     return diff.measured(seen) == (seal.num_rows, seal.digest)
 
 

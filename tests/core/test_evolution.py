@@ -20,46 +20,36 @@ def columns(**kinds):
 
 MAIN = columns(id="long", p="integer", v="string", n="integer")
 REFUSED = None
+WIDENED = Evolution(columns(id="long", p="integer", v="string", n="long"), ("column 'n' widened from integer to long",))
 
 
-def decided(source, policy, main=MAIN):
-    return evolved("orders", source, main, policy, ("id", "p"))
+def decided(source, policy, main=MAIN, on_lost="fail"):
+    return evolved("orders", source, main, policy, ("id", "p"), on_lost)
 
 
-@pytest.mark.parametrize("policy", ["fail", "ignore", "evolve"])
+@pytest.mark.parametrize("policy", ["fail", "ignore", "add", "evolve"])
 def test_the_same_columns_are_main_s_whatever_their_order(policy):
     assert decided(MAIN[::-1], policy) == Evolution(MAIN)
+
+
+ADDED = Evolution((*MAIN, Column("x", "double")), ("column 'x', double, added",))
 
 
 @pytest.mark.parametrize(
     ("source", "ignore", "evolve"),
     [
-        (  # added
-            (*MAIN, Column("x", "double")),
-            Evolution(MAIN, (), ("column 'x', double, left out",)),
-            Evolution((*MAIN, Column("x", "double")), (), ("column 'x', double, added",)),
-        ),
+        ((*MAIN, Column("x", "double")), Evolution(MAIN, ("column 'x', double, left out",)), ADDED),
         (  # missing
             columns(id="long", p="integer", v="string"),
-            Evolution(MAIN[:3], (), ("column 'n' is not in the source: left as it is",)),
+            Evolution(MAIN[:3], ("column 'n' is not in the source: left as it is",)),
             REFUSED,
         ),
         (  # renamed: one is missing, one is added
             columns(id="long", p="integer", v="string", m="integer"),
-            Evolution(
-                MAIN[:3], (), ("column 'n' is not in the source: left as it is", "column 'm', integer, left out")
-            ),
+            Evolution(MAIN[:3], ("column 'n' is not in the source: left as it is", "column 'm', integer, left out")),
             REFUSED,
         ),
-        (  # wider
-            columns(id="long", p="integer", v="string", n="long"),
-            REFUSED,
-            Evolution(
-                columns(id="long", p="integer", v="string", n="long"),
-                ("n",),
-                ("column 'n' widened from integer to long",),
-            ),
-        ),
+        (columns(id="long", p="integer", v="string", n="long"), REFUSED, WIDENED),
         (columns(id="long", p="integer", v="string", n="short"), Evolution(MAIN), Evolution(MAIN)),  # narrower
         (columns(id="integer", p="byte", v="string", n="byte"), Evolution(MAIN), Evolution(MAIN)),
         (columns(id="long", p="long", v="string", n="integer"), REFUSED, REFUSED),  # a partition column
@@ -72,13 +62,25 @@ def test_the_same_columns_are_main_s_whatever_their_order(policy):
     ids=str,
 )
 def test_each_kind_of_change(source, ignore, evolve):
-    for policy, expected in (("fail", REFUSED), ("ignore", ignore), ("evolve", evolve)):
+    add = REFUSED if evolve is WIDENED else evolve
+    for policy, expected in (("fail", REFUSED), ("ignore", ignore), ("add", add), ("evolve", evolve)):
         if policy == "fail" or expected is REFUSED:
             with pytest.raises(SchemaMismatchError) as caught:
                 decided(source, policy)
             assert caught.value.facts["column"]
         else:
             assert decided(source, policy) == expected
+
+
+@pytest.mark.parametrize("policy", ["add", "evolve"])
+def test_a_column_that_the_source_has_lost_is_kept_or_dropped(policy):
+    source = (*columns(id="long", p="integer", v="string"), Column("m", "integer"))
+
+    kept, dropped = (decided(source, policy, on_lost=on_lost) for on_lost in ("keep", "drop"))
+
+    assert kept.columns == dropped.columns == (*MAIN[:3], Column("m", "integer"))
+    assert kept.notes == ("column 'n' is not in the source: left as it is", "column 'm', integer, added")
+    assert dropped.notes == ("column 'n' is not in the source: dropped", "column 'm', integer, added")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,9 @@ def test_each_kind_of_change(source, ignore, evolve):
 def test_what_is_wider(old, new, is_widened):
     main, source = columns(id="long", n=old), columns(id="long", n=new)
     if is_widened:
-        assert evolved("orders", source, main, "evolve", ("id",)).widened == ("n",)
+        assert evolved("orders", source, main, "evolve", ("id",)).columns == source
+        with pytest.raises(SchemaMismatchError):
+            evolved("orders", source, main, "add", ("id",))
         return
     try:
         found = evolved("orders", source, main, "evolve", ("id",))
@@ -109,7 +113,7 @@ KINDS = st.sampled_from(
 )
 
 
-@given(KINDS, KINDS, st.sampled_from(["ignore", "evolve"]))
+@given(KINDS, KINDS, st.sampled_from(["ignore", "add", "evolve"]))
 def test_no_type_narrows_and_after_it_nothing_is_left_to_do(old, new, policy):
     main, source = columns(id="long", v=old), columns(id="long", v=new)
     try:

@@ -29,6 +29,7 @@ from airflow_mv_provider.core.progress import (
     total,
     unstorable,
 )
+from airflow_mv_provider.core.schema import Column, fingerprint
 
 
 def sealed(*rows: int) -> list[SealedPartition]:
@@ -226,11 +227,12 @@ def test_seal_digest_is_the_xor_of_its_partitions(digests):
     [(1000, 64, True), (1000, 256, True), (10_000, 64, False), (1000, 1024, False), (0, 64, True)],
 )
 def test_digests_are_kept_while_their_buckets_have_about_the_right_size(rows, num_buckets, is_kept):
-    seal = Seal("s", "d", num_buckets, 10, (SealedPartition("[]", rows, 5),))
+    seal = Seal("s", "d", num_buckets, 10, (SealedPartition("[]", rows, 5),), (Column("id", "long"),))
 
     kept = digests_to_keep(seal, "r")
 
-    assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5) if is_kept else None)
+    columns = fingerprint(seal.columns)
+    assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5, columns) if is_kept else None)
 
 
 # -- amounts -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.schema import Column, check_same, check_source, columns_of, is_comparable
+from airflow_mv_provider.core.schema import (
+    Column,
+    are_mapped,
+    check_same,
+    check_source,
+    columns_of,
+    fingerprint,
+    is_comparable,
+)
 from airflow_mv_provider.exceptions import (
     InvalidIdentifierError,
     KeyColumnError,
@@ -137,7 +145,7 @@ def test_two_columns_of_one_name_are_refused(kinds):
         check(kinds)
 
 
-@pytest.mark.parametrize("name", ["", " ", "a b", "a,b", "a;b", "a{", "a}", "a(", "a)", "a\nb", "a\tb", "a=b", "a`b"])
+@pytest.mark.parametrize("name", ["", " ", "a`b", "a\x00b"])
 def test_illegal_column_name_is_refused(name):
     with pytest.raises(InvalidIdentifierError):
         check([("id", "long"), (name, "long")])
@@ -146,9 +154,9 @@ def test_illegal_column_name_is_refused(name):
 @pytest.mark.parametrize(
     "kind",
     [
-        struct(**{"a b": "long"}),
-        struct(a=struct(**{"b;": "long"})),
-        array(struct(**{"c=": "long"})),
+        struct(**{"a`": "long"}),
+        struct(a=struct(**{"\r": "long"})),
+        array(struct(**{"": "long"})),
         array(array(struct(a=struct(**{"`": "long"})))),
     ],
     ids=str,
@@ -156,6 +164,28 @@ def test_illegal_column_name_is_refused(name):
 def test_illegal_name_inside_a_column_is_refused_too(kind):
     with pytest.raises(InvalidIdentifierError):
         check({"id": "long", "v": kind})
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_mapped"),
+    [
+        ({"id": "long", "s": struct(a=array("long"))}, False),
+        ({"a b": "long"}, True),
+        ({"id": "long", "s": struct(**{"a;": "long"})}, True),
+        ({"s": array(array(struct(a=struct(**{"b=": "long"}))))}, True),
+    ],
+    ids=str,
+)
+def test_names_that_delta_has_to_map_are_found_all_the_way_down(kinds, is_mapped):
+    assert are_mapped(columns(**kinds)) is is_mapped
+
+
+def test_fingerprint_tells_names_types_and_order_apart():
+    lists = [{"a": "long", "b": "long"}, {"a": "long", "c": "long"}, {"b": "long", "a": "long"}, {"a": "long"}]
+    lists += [{"a": "long", "b": "integer"}, {"a": "long", "b": struct(x="long")}, {"a": "long", "b": struct(y="long")}]
+
+    assert len({fingerprint(columns(**kinds)) for kinds in lists}) == len(lists)
+    assert fingerprint(columns(**lists[-1])) == fingerprint(columns(**lists[-1]))
 
 
 @pytest.mark.parametrize("kind", [struct(a="long", A="long"), struct(s=struct(b="long", B="long"))], ids=str)

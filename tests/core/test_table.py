@@ -54,12 +54,8 @@ def test_python_and_document_describe_the_same_table():
 def test_defaults_are_careful():
     table = parse_table(ORDERS)
 
-    assert (table.publish, table.on_conflict, table.concurrency, table.schema_policy) == (
-        "atomic",
-        "fail",
-        "reject",
-        "fail",
-    )
+    assert (table.publish, table.on_conflict, table.concurrency) == ("atomic", "fail", "reject")
+    assert (table.schema_policy, table.on_lost_column) == ("fail", "fail")
     assert (table.guards, table.adopt, table.partition_by) == (Guards(max_deleted_fraction=0.3), False, ())
 
 
@@ -159,6 +155,12 @@ def test_defaults_are_careful():
         ({"on_conflict": "ignore", "order_by": ["n", "N"]}, "a column is named twice"),
         ({"concurrency": "wait"}, "concurrency"),
         ({"schema_policy": "merge"}, "schema_policy"),
+        ({"schema_policy": "add", "on_lost_column": "lose"}, "on_lost_column"),
+        ({"schema_policy": "ignore", "on_lost_column": "keep"}, "on_lost_column needs schema_policy: add or evolve"),
+        (
+            {"schema_policy": "add", "on_lost_column": "drop", "partition_by": ["p"], "frozen_before": "a"},
+            "on_lost_column: drop writes all of main anew",
+        ),
         ({"adopt": "yes"}, "adopt"),
         ({"adopt": 1}, "adopt"),
         ({"chunk_rows": 0}, "chunk_rows"),
@@ -231,7 +233,7 @@ def test_name_that_is_none_is_refused_as_such(name):
 
 
 @pytest.mark.parametrize("role", ["key", "partition_by"])
-@pytest.mark.parametrize("column", ["", "a b", "_mv_hash", "a`b", "x" * 256])
+@pytest.mark.parametrize("column", ["", "a\x00b", "_mv_hash", "a`b", "x" * 256])
 def test_column_that_is_none_is_refused_as_such(role, column):
     with pytest.raises(InvalidIdentifierError):
         parse_table(ORDERS | {role: [column]})
@@ -270,6 +272,11 @@ CONTENT = [
     {"source": Function("orders:rows", select=["id"])},
     {"key": ["id", "line"]},
     {"partition_by": ["p"]},
+    {"schema_policy": "ignore"},
+    {"schema_policy": "add"},
+    {"schema_policy": "evolve"},
+    {"schema_policy": "add", "on_lost_column": "keep"},
+    {"schema_policy": "add", "on_lost_column": "drop"},
 ]
 NOT_CONTENT = [
     {"name": "gold.orders"},

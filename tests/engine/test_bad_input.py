@@ -115,11 +115,22 @@ def test_bad_source_is_refused(good, source, error, parts):
     refused(good, error, *parts)
 
 
+def test_key_without_a_value_gets_one_as_the_error_says(good):
+    good.write(f"{GOOD} UNION ALL SELECT NULL, 'none'")
+
+    error = refused(good, NullKeyError, "in 1 rows")
+
+    stand_in = "coalesce(`id`, -1) AS `id`"
+    assert stand_in in error.advice
+    good.apply(source=DeltaSource("raw/orders", select=[stand_in, "v"]))
+    assert good.refresh().rows_inserted == 1
+
+
 def test_column_that_delta_cannot_store_is_named(good):
     """It comes from the definition's own projection: no Delta source has one."""
-    good.apply(source=DeltaSource("raw/orders", select=["id", "v AS `a b`"]))
+    good.apply(source=DeltaSource("raw/orders", select=["id", "v AS `a``b`"]))
 
-    refused(good, InvalidIdentifierError, "'a b'")
+    refused(good, InvalidIdentifierError, "'a`b'")
 
 
 @pytest.mark.parametrize(

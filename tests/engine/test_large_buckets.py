@@ -53,7 +53,11 @@ def published(spark, tmp_path, monkeypatch):
         path = str(tmp_path / "published")
         num_buckets = digests.write(_hashed(rows, layout), table, path, None)
         return layout, PublishedDigests(
-            "r", path, num_buckets, *digests.summed(digests.read(spark, layout, path), table)
+            "r",
+            path,
+            num_buckets,
+            *digests.summed(digests.read(spark, layout, path), table),
+            columns=schema.fingerprint(layout.columns),
         )
 
     return build
