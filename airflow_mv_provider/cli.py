@@ -5,14 +5,13 @@ people, or with --json exactly one object. Progress, logs and problems go to std
 
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
 
-Only `refresh`, `plan`, `recover` and `drop` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `recover`, `relocate` and `drop` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +61,7 @@ from airflow_mv_provider.runner.settings import (
     secrets_of,
 )
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
-from airflow_mv_provider.runner.watch import watcher
+from airflow_mv_provider.runner.watch import warnings_on_stderr, watcher
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -314,6 +313,23 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
     return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
 
 
+@main.command()
+@click.argument("name", required=False)
+@click.option("--all", "is_all", is_flag=True, help="All tables, one after the other.")
+@click.option("--old-is-gone", is_flag=True, help="Do not look at the old place: nothing lies there any more.")
+@_answering
+def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bool) -> Answer:
+    """Register a table at the --warehouse to which its files were moved. Its history goes on."""
+    if (name is None) is not is_all:
+        raise DefinitionError("relocate", "it takes one table, or --all.", hint="Name a table, or give --all.")
+    names = [each.name for each in open_store(settings).tables()] if name is None else [name]
+    caller = command_line_caller()
+    with _refresher(settings) as runner:
+        moved = interruptibly(runner, lambda: [runner.relocate(n, caller, is_old_gone=old_is_gone) for n in names])
+    text = [f"{each.table}: {each.location}{'' if each.location != each.before else ', as before'}" for each in moved]
+    return Answer({"tables": [asdict(each) for each in moved]}, "\n".join(text))
+
+
 @main.group()
 def db() -> None:
     """Look after the metadata database."""
@@ -350,26 +366,8 @@ def _refresher(settings: Settings) -> Iterator[Refresher]:
     store = open_store(settings)
     from airflow_mv_provider.runner.refresh import Refresher
 
-    with _warnings_on_stderr(), watcher() as tell:
+    with warnings_on_stderr(), watcher() as tell:
         yield Refresher(store, settings, watch=tell)
-
-
-@contextmanager
-def _warnings_on_stderr() -> Iterator[None]:
-    """Show this package's warnings, one line each, above the progress bar where there is one."""
-
-    class ToStderr(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            click.echo(f"amv: {record.getMessage()}", err=True)
-
-    log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
-    was_propagating, log.propagate = log.propagate, False
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = was_propagating
 
 
 def _is_confirmed(question: str) -> bool:

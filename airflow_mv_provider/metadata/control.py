@@ -1,15 +1,19 @@
-"""What people ask of a table: cancel, pause, resume, drop. Control comes before work: the owner's next look sees it."""
+"""What people ask of a table: cancel, pause, resume, move, drop. Control comes first: the owner's next look sees it."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from sqlalchemy import delete, exc, func, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.state import RefreshState
+from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.exceptions import TableConflictError
 from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import (
-    RefreshableTableRow,
     RefreshAttemptRow,
     RefreshChunkRow,
     RefreshDefinitionRow,
@@ -21,7 +25,7 @@ from airflow_mv_provider.metadata.models import (
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.rows import is_believed
+from airflow_mv_provider.metadata.rows import is_around, is_believed
 
 
 class Control(Reader):
@@ -60,6 +64,30 @@ class Control(Reader):
             barred = db.execute(update(State).where(*is_at_rest).values(dropping_ms=since))
         return barred.rowcount == 1
 
+    def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
+        """Register a table that nobody refreshes at another place; False when it is not as it was seen.
+
+        Its epoch grows, so that whoever has read the old place and not begun yet begins by looking again.
+
+        digests : those of the last publish, at their new place
+        raises  : TableConflictError, when another table has the place, or one around or inside it
+        """
+        is_at_rest = (State.table_id == new.id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+        kept = None if digests is None else asdict(digests)
+        place = {"warehouse": new.warehouse, "location": new.location, "updated_ms": self._now()}
+        try:
+            with transaction(self.engine) as db:
+                moved = update(State).where(*is_at_rest, State.dropping_ms.is_(None))
+                if db.execute(moved.values(epoch=State.epoch + 1, published_digests=kept)).rowcount != 1:
+                    return False
+                around = select(Table.name).where(is_around(new.location), Table.id != new.id)
+                if (other := db.scalar(around)) is not None:
+                    raise TableConflictError(new.name, f"{new.location} and main of {other} lie inside each other.")
+                db.execute(update(Table).where(Table.id == new.id).values(**place))
+        except exc.IntegrityError as error:
+            raise TableConflictError(new.name, f"{new.location} holds another refreshable table.") from error
+        return True
+
     def forget(self, table_id: int) -> bool:
         """Remove every row of a table that is being dropped; False, and nothing removed, when it is not."""
         refreshes = select(RefreshRow.id).where(RefreshRow.table_id == table_id)
@@ -72,7 +100,7 @@ class Control(Reader):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
                 for own in (RefreshTicketRow, SourceBindingRow, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
-                db.execute(delete(RefreshableTableRow).where(RefreshableTableRow.id == table_id))
+                db.execute(delete(Table).where(Table.id == table_id))
         except exc.IntegrityError:
             return False  # a read-only refresh or a waiter has written a row in this moment
         return True

@@ -88,7 +88,9 @@ class Store(MergingStore, Control):
                     problem = "it is being dropped."
                     raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
                 elif found.location != location:
-                    raise TableConflictError(definition.name, f"it is registered at {found.location}, not {location}.")
+                    problem = f"it is registered at {found.location}, not {location}."
+                    hint = f"Was it moved there? `amv relocate {definition.name} --warehouse {warehouse}`."
+                    raise TableConflictError(definition.name, problem, hint=hint)
                 else:
                     db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
         except exc.IntegrityError as error:
@@ -110,7 +112,8 @@ class Store(MergingStore, Control):
             raise TableConflictError(
                 table.name,
                 f"main carries the identity {found} of another registered table.",
-                hint="Was the directory copied? Remove the table property mv.table_uuid from the copy.",
+                hint="Was the directory copied? Give the copy an identity of its own: remove its table property "
+                "mv.table_uuid, then set `adopt: true`.",
             ) from error
 
     def acquire(

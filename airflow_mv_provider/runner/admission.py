@@ -89,6 +89,7 @@ def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> R
 def _begin(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> Begun | RefreshReport:
     store, recovered = runner.store, list[str]()
     for _ in range(_MAX_RACES):
+        table = store.table(table.name)  # a lost race may be one with a person who has moved it
         state = store.state(table.id)
         joined = _joined_report(runner, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:

@@ -18,7 +18,7 @@ CRASH_VARIABLE = "AMV_CRASH_AT"
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the order of the protocol, and of a drop."""
+    """The durable writes of a refresh, in the order of the protocol, of a drop, and of a move."""
 
     REGISTER = "register"
     ADOPT = "adopt"
@@ -43,6 +43,7 @@ class Write(StrEnum):
     DROP = "drop"
     DROP_FILES = "drop_files"
     FORGET = "forget"
+    RELOCATE = "relocate"
 
 
 _armed: Callable[[str], None] | None = None

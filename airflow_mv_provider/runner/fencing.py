@@ -182,4 +182,4 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _gone(table: str) -> MainMovedError:
     problem = "main was dropped or moved away while its refresh was under way."
-    return MainMovedError(table, problem, hint="Put it back, or refresh again: main is made anew.")
+    return MainMovedError(table, problem, hint="Refresh again; or, if its warehouse was moved, `amv relocate`.")

@@ -69,6 +69,7 @@ from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
+from airflow_mv_provider.runner.relocation import Relocated, check_not_moved, relocate
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.sources.reader import TableSource, open_source
@@ -242,6 +243,10 @@ class Refresher:
         """Forget a table and remove its workspaces; main stays unless `delete_main`. Raises what `drop.drop` does."""
         return drop(self, name, caller, delete_main=delete_main)
 
+    def relocate(self, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
+        """Register a table under the settings' warehouse, where it was moved to. Raises what `relocate` does."""
+        return relocate(self, name, caller, is_old_gone=is_old_gone)
+
     # -- what they are made of -----------------------------------------------------------------------------------
 
     @property
@@ -277,6 +282,7 @@ class Refresher:
         main = Main(self.spark, table.location, table.uuid)
         found = main.properties()
         if found is None:
+            check_not_moved(self, table)
             return table, False
         carried = found.get(UUID_PROPERTY)
         if carried is None and not table.definition.adopt and not main.is_claimed:

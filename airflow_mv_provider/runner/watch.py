@@ -1,7 +1,8 @@
-"""Show a refresh's progress on stderr: a bar on a terminal, plain lines elsewhere."""
+"""Show a refresh's progress on stderr, a bar on a terminal, plain lines elsewhere; and the warnings beside it."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,24 @@ def watcher() -> Iterator[Watcher]:
             yield tell
     else:
         yield _line
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Show this package's warnings, one line each, above the progress bar where there is one."""
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print(f"amv: {record.getMessage()}", file=sys.stderr, flush=True)
+
+    log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
+    was_propagating, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = was_propagating
 
 
 def _line(progress: Progress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import insert, select
@@ -13,7 +14,7 @@ from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundErro
 from airflow_mv_provider.metadata.models import RefreshableTableRow
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import a_table
-from tests.metadata.rows import acquired, dump, registered
+from tests.metadata.rows import LEASE_MS, acquired, dump, registered, walk
 
 OTHER_UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
 
@@ -109,6 +110,44 @@ def test_table_does_not_move(store):
         store.register(a_table(chunk_rows=1), warehouse="/elsewhere", location="/elsewhere/orders")
 
     assert dump(store.engine) == before
+
+
+def place(table, where: str):
+    return replace(table, warehouse=where, location=f"{where}/{table.name}")
+
+
+def test_table_that_a_person_moves_has_its_new_place_and_a_later_epoch(store):
+    table = registered(store)
+    seen = store.state(table.id)
+
+    assert store.relocate(seen, place(table, "/elsewhere"), None)
+
+    assert store.table("orders") == place(table, "/elsewhere")
+    assert store.state(table.id).epoch == seen.epoch + 1
+    assert not store.relocate(seen, table, None)
+    assert store.table("orders") == place(table, "/elsewhere")
+
+
+@pytest.mark.parametrize("other", ["/elsewhere/orders", "/elsewhere", "/elsewhere/orders/more"])
+def test_table_is_not_moved_to_into_or_around_another_one(store, other):
+    table = registered(store)
+    store.register(a_table(name="other"), warehouse="/", location=other)
+    before = dump(store.engine)
+
+    with pytest.raises(TableConflictError):
+        store.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+
+    assert dump(store.engine) == before
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP])
+def test_table_at_work_is_not_moved_even_from_a_dead_owner(store, clock, phase):
+    table = registered(store)
+    walk(store, acquired(store, table), phase)
+    clock.pass_ms(LEASE_MS + 1)
+
+    assert not store.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+    assert store.table("orders") == table
 
 
 def test_uuid_that_lives_in_main_is_adopted(store):

@@ -1,0 +1,170 @@
+"""A warehouse that was moved, or copied: a table's identity is in main; it goes where main goes, and to one place."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    MainNotOursError,
+    MvError,
+    RefreshInProgressError,
+    TableConflictError,
+)
+from tests.conftest import Crash
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(prepared):
+    def build(lake):
+        lake.write("SELECT id, 'a' AS v FROM range(10)")
+        lake.apply()
+        lake.refresh()
+
+    return prepared("ten-rows-to-move", build)
+
+
+def moved(lake: Any, how: Any = Path.rename) -> Path:
+    """Move the warehouse, or copy it, and let the settings name the new place; return the old one."""
+    old, new = lake.root, lake.root.with_name("elsewhere")
+    how(old, new)
+    lake.root, lake.settings = new, replace(lake.settings, warehouse=str(new))
+    return old
+
+
+def relocate(lake: Any, **asked: Any) -> Any:
+    return lake.refresher().relocate("orders", lake.caller(), **asked)
+
+
+def test_table_goes_on_where_its_warehouse_was_moved_to(table):
+    before = table.store.table("orders")
+    old = moved(table)
+    with pytest.raises(TableConflictError, match=r"registered at .*, where nothing lies.*amv relocate orders"):
+        table.refresh()
+    with pytest.raises(TableConflictError, match="amv relocate orders --warehouse"):
+        table.apply()
+
+    done = relocate(table)
+
+    after = table.store.table("orders")
+    assert (done.before, done.location) == (before.location, after.location)
+    assert (after.uuid, after.location) == (before.uuid, str(table.root / "orders"))
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+    table.write("SELECT id, 'b' AS v FROM range(9)")
+    report = table.refresh()
+    assert (report.outcome, report.rows_updated, report.rows_deleted) == (Outcome.PUBLISHED, 9, 1)
+    assert table.rows() == table.rows("raw/orders")
+    assert table.digests() is not None
+    assert not old.exists()
+    assert relocate(table).before == after.location
+
+
+def test_copy_does_not_share_an_identity(table):
+    old = moved(table, shutil.copytree)
+
+    with pytest.raises(TableConflictError, match=r"both hold main with the identity.*UNSET TBLPROPERTIES"):
+        relocate(table)
+
+    assert table.store.table("orders").location == str(old / "orders")
+    # As the hint says: the copy gets an identity of its own, under a name of its own.
+    table.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('mv.table_uuid')")
+    (table.root / "orders").rename(table.root / "copied")
+    table.apply(name="copied", adopt=True)
+    table.refresh("copied")
+    assert table.store.table("copied").uuid != table.store.table("orders").uuid
+    assert table.rows("copied") == table.rows("raw/orders")
+
+
+def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
+    moved(table, shutil.copytree)
+
+    assert relocate(table, is_old_gone=True).location == str(table.root / "orders")
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize("what", ["nothing", "nobody's", "another's", "not moved"])
+def test_place_that_does_not_hold_the_table_is_refused(table, what):
+    before, old = table.store.table("orders"), table.root
+    if what == "not moved":
+        table.settings = replace(table.settings, warehouse=str(old.with_name("elsewhere")))
+    else:
+        moved(table)
+        shutil.rmtree(table.root / "orders")
+    if what in ("nobody's", "another's"):
+        other = " TBLPROPERTIES ('mv.table_uuid' = '00000000-0000-4000-8000-000000000000')" if "an" in what else ""
+        table.sql(f"CREATE TABLE {{t}} (id BIGINT) USING delta{other}")
+
+    with pytest.raises((MainNotOursError, TableConflictError)):
+        relocate(table)
+
+    assert table.store.table("orders") == before
+
+
+def test_table_that_was_never_refreshed_is_registered_anew(lake):
+    lake.write("SELECT id, 'a' AS v FROM range(10)")
+    lake.apply()
+    moved(lake)
+
+    relocate(lake)
+
+    assert lake.refresh().outcome is Outcome.PUBLISHED
+    assert lake.rows() == lake.rows("raw/orders")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
+def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_the_way(table, crash_at, point):
+    table.write("SELECT id, 'b' AS v FROM range(9)")
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    moved(table)
+    with pytest.raises(RefreshInProgressError):
+        relocate(table)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    relocate(table)
+
+    assert (table.phase(), table.store.table("orders").location) == ("NORMAL", str(table.root / "orders"))
+    assert table.refresh().outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+    assert table.rows() == table.rows("raw/orders")
+    table.refresher().recover(table.caller())
+    assert table.workspaces() == []
+
+
+def test_whoever_began_to_look_at_the_old_place_looks_again(table, at_point):
+    table.write("SELECT id, 'b' AS v FROM range(9)")
+
+    def move() -> None:
+        moved(table)
+        relocate(table)
+
+    at_point("acquire.before", move)
+
+    report = None
+    try:
+        report = table.refresh()
+    except MvError:  # the settings of the process that began are those of the old place
+        report = table.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert table.rows() == table.rows("raw/orders")
+    assert not table.root.with_name("warehouse").exists()
+
+
+def test_no_warehouse_and_a_place_inside_another_table_are_refused(table):
+    with pytest.raises(DefinitionError, match="none is set"):
+        replace_settings(table, None).relocate("orders", table.caller())
+
+
+def replace_settings(lake: Any, warehouse: str | None) -> Any:
+    lake.settings = replace(lake.settings, warehouse=warehouse)
+    return lake.refresher()
