@@ -35,6 +35,23 @@ def table(prepared: Callable[..., Any]) -> Any:
     return prepared("to-clean", build)
 
 
+def close_catalog(session: Any) -> None:
+    session.conf.set("spark.sql.catalog.closed", CLOSED)
+    session.sql("SET CATALOG closed")
+    with pytest.raises(Exception):  # noqa: B017  # whatever it says: it is closed
+        session.sql("CREATE DATABASE anything")
+
+
+def test_catalog_that_forbids_databases_keeps_no_table_in_cleanup(table, at_point):
+    runner = table.refresher()
+    at_point("staging_delete.before", lambda: close_catalog(runner.spark))
+
+    report = runner.refresh("orders", table.caller())
+
+    assert (report.outcome, table.phase(), table.workspaces()) == (Outcome.PUBLISHED, "NORMAL", [])
+    assert table.rows() == table.rows("raw/orders")
+
+
 def test_directory_is_emptied_without_a_catalog_and_without_a_jvm(spark, tmp_path):
     workspace = Workspace(str(tmp_path), "0" * 8 + "-0000-4000-8000-" + "0" * 12, "a" * 32)
     beside = Path(workspace.root).parent / ("b" * 32)

@@ -12,6 +12,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import MainRefusedError, MainUnsupportedError, TerminalError
+from airflow_mv_provider.spark.refusal import _GONE, _REFUSING
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -129,7 +130,7 @@ def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
 
 
 @pytest.mark.sample(1, of="late features")
-@pytest.mark.parametrize("for_readers", [False])
+@pytest.mark.parametrize("for_readers", [False, True])
 @pytest.mark.parametrize("point", ["progress.after", "publish.before"])
 def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_point, point, for_readers):
     before = table.rows()
@@ -148,7 +149,7 @@ def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_
 
 @pytest.mark.sample(1, of="late features of a dead owner")
 @pytest.mark.parametrize("how", ["recover", "abandon"])
-@pytest.mark.parametrize("for_readers", [False])
+@pytest.mark.parametrize("for_readers", [False, True])
 def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, crash_at, how, for_readers):
     crash_at("progress.after")
     with pytest.raises(Crash):
@@ -162,6 +163,26 @@ def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, cras
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+def test_error_table_that_refuses_its_records_ends_the_refresh(lake):
+    folder = lake.root / "raw/lines"
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text("id,v\n1,a\nx,b\n")
+    source = Files("raw/lines/*.csv", format="csv", schema="id BIGINT, v STRING")
+    lake.apply(source=source, errors={"max_rows": 10})
+    lake.refresh()
+    (folder / "b.csv").write_text("id,v\n2,c\ny,d\n")
+    alter(lake, "ADD CONSTRAINT few CHECK (source_file NOT LIKE '%b.csv')", "orders__errors")
+
+    with pytest.raises(MainRefusedError, match=r"orders__errors.*few"):
+        lake.refresh()
+
+    assert lake.phase() == "NORMAL"
+    alter(lake, "DROP CONSTRAINT few", "orders__errors")
+    assert lake.refresh().outcome is Outcome.PUBLISHED
+    assert [row[0] for row in lake.rows()] == [1, 2]
+    assert len(lake.rows("orders__errors")) == 2
+
+
 def test_nul_in_a_partition_is_refused_before_the_seal(lake):
     (lake.root / "raw").mkdir()
     (lake.root / "raw/a.csv").write_text("id,p\n1,a\0b\n")
@@ -173,3 +194,35 @@ def test_nul_in_a_partition_is_refused_before_the_seal(lake):
     (lake.root / "raw/a.csv").write_text("id,p\n1,ab\n")
     assert lake.refresh().outcome is Outcome.PUBLISHED
     assert lake.rows() == [(1, "ab")]
+
+
+@pytest.mark.in_process
+def test_classes_of_deltas_own_states_are_told_apart(spark):
+    def state(condition: str) -> str:
+        return str(spark._jvm.org.apache.spark.sql.delta.DeltaThrowableHelper.getSqlState(condition))
+
+    refused = [
+        *("VIOLATE_CONSTRAINT_WITH_VALUES", "NOT_NULL_CONSTRAINT_VIOLATED", "EXCEED_CHAR_VARCHAR_LIMIT"),
+        *(
+            "CANNOT_MODIFY_APPEND_ONLY",
+            "UNSUPPORTED_FEATURES_FOR_WRITE",
+            "IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
+        ),
+        *("ADDING_DELETION_VECTORS_DISALLOWED", "ICEBERG_COMPAT_VIOLATION", "INVALID_PROTOCOL_VERSION"),
+        *(
+            "UNRECOGNIZED_INVARIANT",
+            "CHANGE_TABLE_FEED_DISABLED",
+            "METADATA_MISMATCH",
+        ),
+    ]
+    retried = [
+        *("CONCURRENT_APPEND", "CONCURRENT_TRANSACTION", "CONCURRENT_WRITE", "METADATA_CHANGED", "PROTOCOL_CHANGED"),
+        *("MAX_COMMIT_RETRIES_EXCEEDED", "POST_COMMIT_HOOK_FAILED", "MERGE_MATERIALIZE_SOURCE_FAILED_REPEATEDLY"),
+        *("FILE_NOT_FOUND", "TABLE_NOT_FOUND", "STATE_RECOVER_ERROR", "SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        *("TXN_LOG_FAILED_INTEGRITY", "VERSIONS_NOT_CONTIGUOUS"),
+    ]
+
+    states = {name: state(f"DELTA_{name}") for name in (*refused, *retried)}
+
+    is_refused = {name: found.startswith(_REFUSING) and found not in _GONE for name, found in states.items()}
+    assert is_refused == dict.fromkeys(refused, True) | dict.fromkeys(retried, False), states

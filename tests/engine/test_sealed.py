@@ -144,6 +144,20 @@ def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
+def test_seal_that_breaks_again_and_again_is_explained(table, at_point):
+    hints = []
+    for _ in range(2):
+        at_point("progress.after", lambda: [shutil.rmtree(place) for place in table.root.glob("_mv/*/*/changes-*")])
+        with pytest.raises(SealBrokenError) as caught:
+            table.refresh()
+        hints.append(caught.value.advice)
+
+    assert hints[0].startswith("Refresh again")
+    assert "another one will not help" in hints[1]
+    assert table.store.history(table.store.table("orders").id, 1)[0].error.hint == hints[1]
+    assert table.phase() == "NORMAL"
+
+
 def _truncate_data(place):
     """Replace the data file by a valid one that lacks its first row, under the same name."""
     import pyarrow.parquet as pq
