@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+from airflow_mv_provider.core.column_order import Order, order_of
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import partition_values
-from airflow_mv_provider.core.scope import Scope, order
+from airflow_mv_provider.core.scope import Scope
 
 
 class IntervalState(StrEnum):
@@ -65,15 +66,19 @@ class LedgerEntry:
 DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
 
 
-def ledger(history: Sequence[Covering], *, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
+def ledger(
+    history: Sequence[Covering], kind: str | None = None, *, start: str | None = None, end: str | None = None
+) -> tuple[LedgerEntry, ...]:
     """Return the intervals that the refreshes' scopes make, in their order, then the partitions that were named.
 
     history    : newest first
+    kind       : type of the first partition column, by which its values are ordered; None where nobody knows it yet
     start, end : only intervals inside; what lies there and was never refreshed is missing
     """
+    order = order_of(kind)
     cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
     cuts |= {each for each in (start, end) if each is not None}
-    inside = sorted((cut for cut in cuts if _is_inside(cut, start, end)), key=order)
+    inside = sorted((cut for cut in cuts if _is_inside(cut, start, end, order)), key=order)
     bounds: list[str | None] = [*inside]
     if start is None and any(_reaches(found.scope, is_start=True) for found in history):
         bounds.insert(0, None)
@@ -82,8 +87,10 @@ def ledger(history: Sequence[Covering], *, start: str | None = None, end: str | 
     pairs: Iterable[tuple[str | None, str | None]] = pairwise(bounds) if len(bounds) > 1 else ()
     if bounds == [None]:
         pairs = [(None, None)]
-    entries = [_entry(first, last, [f for f in history if _covers(f.scope, first, last)]) for first, last in pairs]
-    return (*entries, *_named(history, start, end))
+    entries = [
+        _entry(first, last, [f for f in history if _covers(f.scope, first, last, order)]) for first, last in pairs
+    ]
+    return (*entries, *_named(history, start, end, order))
 
 
 def _entry(
@@ -104,15 +111,15 @@ def _state(outcome: Outcome) -> IntervalState:
     return IntervalState.DONE if outcome in DONE else IntervalState.FAILED
 
 
-def _named(history: Sequence[Covering], start: str | None, end: str | None) -> Iterable[LedgerEntry]:
+def _named(history: Sequence[Covering], start: str | None, end: str | None, order: Order) -> Iterable[LedgerEntry]:
     names = {name: None for found in history for name in found.scope.partitions}
     for name in sorted(names, key=lambda name: [order(value or "") for value in partition_values(name)]):
         first = partition_values(name)[0]
-        if first is None or _is_inside(first, start, end):
-            yield _entry(None, None, [found for found in history if _holds(found.scope, name)], name)
+        if first is None or _is_inside(first, start, end, order):
+            yield _entry(None, None, [found for found in history if _holds(found.scope, name, order)], name)
 
 
-def _covers(scope: Scope, start: str | None, end: str | None) -> bool:
+def _covers(scope: Scope, start: str | None, end: str | None, order: Order) -> bool:
     """True if a scope covers a whole interval between two neighbouring cuts."""
     if scope.partitions:
         return False
@@ -122,7 +129,7 @@ def _covers(scope: Scope, start: str | None, end: str | None) -> bool:
     return begins and (scope.end is None or (end is not None and order(end) <= order(scope.end)))
 
 
-def _holds(scope: Scope, partition: str) -> bool:
+def _holds(scope: Scope, partition: str, order: Order) -> bool:
     if scope.partitions:
         return partition in scope.partitions
     if scope.is_everything or scope.without:
@@ -139,6 +146,6 @@ def _reaches(scope: Scope, *, is_start: bool) -> bool:
     return not scope.partitions and (scope.start if is_start else scope.end) is None
 
 
-def _is_inside(value: str, start: str | None, end: str | None) -> bool:
+def _is_inside(value: str, start: str | None, end: str | None, order: Order) -> bool:
     after = start is None or order(start) <= order(value)
     return after and (end is None or order(value) <= order(end))

@@ -11,9 +11,9 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from airflow_mv_provider.core.column_order import order_of
 from airflow_mv_provider.core.progress import partition_name, partition_values
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
@@ -107,16 +107,15 @@ def asked_scope(partitions: Sequence[object] = (), start: object = None, end: ob
         raise DefinitionError("scope", "partitions and a range were given.", hint="Give one of them.")
     if len(names) > _MAX_PARTITIONS:
         raise DefinitionError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
-    if start is not None and end is not None and order(start) >= order(end):
-        raise DefinitionError(
-            "scope", f"the range from {start!r} until {end!r} is empty.", hint="`until` is exclusive."
-        )
+    if start is not None and start == end:
+        raise _empty(start, start)  # whatever the column's type is
     return Scope(names, start, end)
 
 
-def check_scope(scope: Scope, table: RefreshableTable) -> None:
+def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None:
     """Refuse a scope that the table cannot have.
 
+    kind   : type of the first partition column; None before it is known, when the seal's step looks again
     raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
     """
     if scope.is_everything:
@@ -127,34 +126,37 @@ def check_scope(scope: Scope, table: RefreshableTable) -> None:
         if len(partition_values(name)) != len(table.partition_by):
             columns = ", ".join(table.partition_by)
             raise DefinitionError("scope", f"partition {name} needs one value for each of {columns}.")
-    bound = table.frozen_before
+    if kind is not None:
+        check_order(scope, table, kind)
+
+
+def check_order(scope: Scope, table: RefreshableTable, kind: str) -> None:
+    """Refuse a range that is empty, and what is frozen, by the order of the first partition column's type.
+
+    raises : DefinitionError, FrozenPartitionError
+    """
+    order, bound = order_of(kind), table.frozen_before
+    if scope.start is not None and scope.end is not None and order(scope.start) >= order(scope.end):
+        raise _empty(scope.start, scope.end, f": {table.partition_by[0]!r} is of type {kind}")
     if bound is None:
         return
-    frozen = [name for name in scope.partitions if is_frozen(partition_values(name)[0], bound)]
+    firsts = {name: partition_values(name)[0] for name in scope.partitions}
+    frozen = [name for name, first in firsts.items() if first is not None and order(first) < order(bound)]
     if frozen or (scope.end is not None and order(scope.end) <= order(bound)):
         raise FrozenPartitionError(
             table.name, f"{(frozen or [scope.describe()])[0]} is frozen: older than {bound}.", frozen=frozen
         )
 
 
-def is_frozen(value: str | None, bound: str) -> bool:
-    """True if a partition with this value in its first column is older than `bound`; NULL is not."""
-    return value is not None and order(value) < order(bound)
+def _empty(start: str, end: str, why: str = "") -> DefinitionError:
+    problem = f"the range from {start!r} until {end!r} is empty{why}."
+    return DefinitionError("scope", problem, hint="`until` is exclusive.")
 
 
 def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str) -> Scope:
     """Return what is not known to be at this state of the source: everything but what was covered at it."""
     fresh = (c.scope for c in covered if (c.frontier, c.definition_hash) == (frontier, definition_hash))
     return Scope(without=tuple(dict.fromkeys(fresh)))
-
-
-def order(value: str) -> tuple[int, Decimal, str]:
-    """Return what two values of one partition column are ordered by: numbers as numbers, all else as text."""
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
-        return (1, Decimal(0), value)
-    return (0, number, "") if number.is_finite() else (1, Decimal(0), value)
 
 
 def _partition(asked: object) -> str:

@@ -41,6 +41,7 @@ class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
     published_commit : the mark of our newest commit up to `published_version`
+    partition_type : of the first partition column, when main was last sealed; its values are ordered by it
     covered : the scopes of refreshes since the last one of the whole table; empty when main has one state of the source
     """
 
@@ -63,6 +64,7 @@ class RefreshState:
     paused_since_ms: int | None = None
     paused_by: str | None = None
     is_dropping: bool = False
+    partition_type: str | None = None
 
     @property
     def is_owner_dead(self) -> bool:

@@ -54,12 +54,14 @@ class MergingStore(Reader):
         schema_changes: Sequence[str] = (),
         *,
         reason: str | None = None,
+        partition_type: str | None = None,
     ) -> None:
         """Write the seal and its chunks, and go from REFRESHING to MERGING.
 
         frozen         : partitions that differ and will be left as they are
         schema_changes : what becomes of columns that are not main's
         reason         : why the seal's strategy is not the one that was chosen first; None where it is
+        partition_type : of the first partition column; None where there is none
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
@@ -95,6 +97,7 @@ class MergingStore(Reader):
                 frozen=list(frozen),
                 schema_changes=list(schema_changes),
             )
+            db.execute(update(State).where(*is_owned(own)).values(partition_type=partition_type))
             if rows:
                 db.execute(insert(Progress), rows)
             db.execute(insert(ChunkRow), planned)

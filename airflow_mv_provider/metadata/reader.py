@@ -153,6 +153,7 @@ class Reader:
             paused_since_ms=row.paused_ms,
             paused_by=row.paused_by,
             is_dropping=row.dropping_ms is not None,
+            partition_type=row.partition_type,
         )
 
     def waiters(self, table_id: int) -> tuple[Waiter, ...]:
@@ -300,7 +301,8 @@ class Reader:
         """Return which intervals of a table its refreshes have done, failed or missed; see `core.ledger`."""
         with transaction(self.engine) as db:
             history = coverings(db, table_id)
-        return ledger(history, start=start, end=end)
+            kind = db.scalar(select(RefreshStateRow.partition_type).where(RefreshStateRow.table_id == table_id))
+        return ledger(history, kind, start=start, end=end)
 
     def age_s(self, table_id: int) -> float | None:
         """Return how many seconds ago the last refresh of everything that succeeded looked at the source.

@@ -30,6 +30,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "published_upper": 0,
     **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_digests")),
     "covered": [],
+    "partition_type": None,
     "is_main_trusted": False,
     **dict.fromkeys(("paused_ms", "paused_by", "dropping_ms")),
     "tickets_given": 0,

@@ -59,7 +59,7 @@ def begin(runner: Refresher, name: str, caller: Caller, request: Request) -> Beg
              RefreshPausedError; DefinitionError, FrozenPartitionError
     """
     table = runner.store.table(name)
-    check_scope(request.scope, table.definition)
+    check_scope(request.scope, table.definition, runner.store.state(table.id).partition_type)
     try:
         with translated(name):
             found = _begin(runner, table, caller, request)

@@ -163,7 +163,11 @@ class Attempt:
         with durable(Write.SEAL):
             notes = work.evolution(work.layout.main_columns or ()).notes
             spent = self._clock.spent()
-            work.store.seal(work.own, found.seal, found.chunks, spent, found.frozen, notes, reason=found.reason)
+            work.store.seal(
+                *(work.own, found.seal, found.chunks, spent, found.frozen, notes),
+                reason=found.reason,
+                partition_type=work.layout.partition_type,
+            )
 
     def _clean(self) -> None:
         """Remove what this refresh has outdated, then go back to NORMAL."""

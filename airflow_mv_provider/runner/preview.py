@@ -40,7 +40,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
     raises : the errors that a refresh would raise before Merging
     """
     scope, overrides = request.scope, request.overrides
-    check_scope(scope, table.definition)
+    check_scope(scope, table.definition, runner.store.state(table.id).partition_type)
     source = runner.source_of(table, table.definition)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,

@@ -129,8 +129,8 @@ class Refresher:
         raises : SourceNotFoundError, MainUnsupportedError, StrategyError, DefinitionError
         """
         table = self.store.table(name)
-        check_scope(request.scope, table.definition)
         state = self.store.state(table.id)
+        check_scope(request.scope, table.definition, state.partition_type)
         exists = Main(self.spark, table.location, table.uuid).properties() is not None
         seen = look(self, table, state, request, exists=exists)
         scope = None if seen.scope.is_everything else seen.scope.describe()

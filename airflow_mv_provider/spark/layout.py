@@ -86,6 +86,11 @@ class Layout:
         return self.scope.is_everything and self.table.frozen_before is None
 
     @property
+    def partition_type(self) -> str | None:
+        """The type of the first partition column; None where there is none."""
+        return self.column(self.table.partition_by[0]).shown_type if self.table.partition_by else None
+
+    @property
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
 

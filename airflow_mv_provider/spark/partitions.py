@@ -17,7 +17,7 @@ from airflow_mv_provider.core.progress import (
     partition_name,
     partition_values,
 )
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope import Scope, check_order
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.errors import translated
@@ -42,10 +42,10 @@ def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
 
 
 def check_values(spark: SparkSession, layout: Layout) -> None:
-    """Refuse bounds and partitions that are no values of their columns.
+    """Refuse bounds and partitions that are no values of their columns, ranges that are empty, and what is frozen.
 
     cost   : one job without rows, when there is a value to check
-    raises : DefinitionError
+    raises : DefinitionError, FrozenPartitionError
     """
     table = layout.table
     scopes = [layout.scope, *layout.scope.without]
@@ -59,13 +59,21 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         found += [(column, value) for column, value in pairs if value is not None]
     if not found:
         return
-    checks = [f"try_cast({literal(value)} AS {sql_type(layout.column(column))}) IS NULL" for column, value in found]
+    casts = (f"try_cast({literal(value)} AS {sql_type(layout.column(column))})" for column, value in found)
     with translated(table.name):
-        row = spark.sql(f"SELECT array({', '.join(checks)}) AS is_bad").collect()[0]
-    for (column, value), is_bad in zip(found, row.is_bad, strict=True):
+        row = spark.sql(f"SELECT array({', '.join(f'CAST({cast} AS STRING)' for cast in casts)}) AS texts").collect()[0]
+    spelled: dict[str | None, str | None] = {}  # the values of the first column, as Spark spells them
+    for (column, value), text in zip(found, row.texts, strict=True):
         kind = layout.column(column).shown_type
-        if is_bad or (kind in _TIMES and value.strip().lower() in _MOVING):
+        if text is None or (kind in _TIMES and value.strip().lower() in _MOVING):
             raise DefinitionError("scope", f"{value[:80]!r} is not a value of {column!r}, which is a {kind}.")
+        if column == table.partition_by[0]:
+            spelled[value] = text
+    frozen = table.model_copy(update={"frozen_before": spelled.get(table.frozen_before)})
+    firsts = (partition_values(name) for name in layout.scope.partitions)
+    members = tuple(partition_name([spelled.get(first), *others]) for first, *others in firsts)
+    asked = Scope(members, spelled.get(layout.scope.start), spelled.get(layout.scope.end))
+    check_order(asked, frozen, layout.column(table.partition_by[0]).shown_type)
 
 
 def _looked_at(rows: DataFrame, layout: Layout) -> Column:

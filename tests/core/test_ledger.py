@@ -85,10 +85,17 @@ def test_named_partitions_are_listed_by_themselves():
     ]
 
 
-def test_numbers_are_ordered_as_numbers():
-    found = ledger([Covering("a", Scope(start="9", end="10"), Outcome.PUBLISHED, "t")], start="1", end="11")
+def test_intervals_are_in_the_order_of_the_columns_type():
+    past = [Covering("a", Scope(start="9", end="11"), Outcome.PUBLISHED, "t")]
 
-    assert [(e.start, e.end) for e in found] == [("1", "9"), ("9", "10"), ("10", "11")]
+    as_numbers, as_texts = ledger(past, "integer", start="1", end="20"), ledger(past, "string", start="1", end="95")
+
+    assert [(e.start, e.end, e.state) for e in as_numbers] == [
+        *(("1", "9", MISSING), ("9", "11", DONE), ("11", "20", MISSING)),
+    ]
+    # No text is at or after '9' and before '11': what was asked for covers nothing.
+    assert {e.state for e in as_texts} == {MISSING}
+    assert {e.state for e in ledger(past, start="1", end="95")} == {MISSING}, "of a type that nobody knows: as texts"
 
 
 SCOPES = st.tuples(st.integers(0, 9), st.integers(1, 5)).map(lambda p: Scope(start=str(p[0]), end=str(p[0] + p[1])))
@@ -99,7 +106,7 @@ OUTCOMES = st.sampled_from([Outcome.PUBLISHED, Outcome.FAILED, Outcome.RUNNING])
 def test_every_value_has_the_state_of_the_newest_refresh_that_holds_it(refreshes):
     past = history(*refreshes)
 
-    entries = ledger(past, start="0", end="14")
+    entries = ledger(past, "integer", start="0", end="14")
 
     for value in range(14):
         [entry] = [e for e in entries if int(e.start) <= value < int(e.end)]

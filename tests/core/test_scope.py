@@ -14,8 +14,6 @@ from airflow_mv_provider.core.scope import (
     check_scope,
     covered_from_json,
     from_json,
-    is_frozen,
-    order,
     stale_scope,
 )
 from airflow_mv_provider.core.source import DeltaSource
@@ -55,7 +53,6 @@ def test_asked_scope(asked, expected, said):
     [
         ((["a"], "b"), "partitions and a range"),
         (([], "b", "b"), "is empty"),
-        (([], "10", "9"), "is empty"),
         (([True],), "True is not a text"),
         (([1.5],), "1.5 is not a text"),
         (([{"a": 1}],), "is not a text"),
@@ -85,17 +82,36 @@ def test_what_is_no_scope_is_refused(asked, problem):
         (asked_scope([None]), a_table(frozen_before="2013-01-01"), None),
         (asked_scope([], "2012-01-01", "2013-01-01"), a_table(frozen_before="2013-01-01"), FrozenPartitionError),
         (asked_scope([], "2012-01-01", "2013-01-02"), a_table(frozen_before="2013-01-01"), None),
-        (asked_scope(["9"]), a_table(frozen_before="10"), FrozenPartitionError),
+        (asked_scope([], "b", "a"), a_table(), DefinitionError),
     ],
     ids=lambda value: value.describe() if isinstance(value, Scope) else "",
 )
 def test_check_scope(scope, table, error):
     if error is None:
-        check_scope(scope, table)
+        check_scope(scope, table, "string")
         return
     with pytest.raises(MvError) as caught:
-        check_scope(scope, table)
+        check_scope(scope, table, "string")
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_empty", "is_frozen"), [("string", False, False), ("integer", True, True), (None, False, False)]
+)
+def test_range_is_empty_and_a_partition_frozen_by_the_order_of_the_columns_type(kind, is_empty, is_frozen):
+    def refused(scope, **changes):
+        try:
+            check_scope(scope, a_table(**changes), kind)
+        except (DefinitionError, FrozenPartitionError) as error:
+            return error.message
+        return None
+
+    assert refused(asked_scope([], "11", "9")) == (
+        "scope: the range from '11' until '9' is empty: 'day' is of type integer." if is_empty else None
+    )
+    assert bool(refused(asked_scope([], "9", "11"))) == (kind == "string")
+    assert bool(refused(asked_scope(["9"]), frozen_before="10")) == is_frozen
+    assert bool(refused(asked_scope([], None, "9"), frozen_before="10")) == is_frozen
 
 
 def test_stale_is_all_but_what_was_covered_at_the_same_state():
@@ -121,16 +137,3 @@ def test_stored_scope_comes_back(scope, others, frontier):
     assert from_json(whole.to_json()) == whole
     assert covered_from_json(covered.to_json()) == covered
     assert from_json(None) == EVERYTHING
-
-
-@given(st.integers(-1000, 1000), st.integers(-1000, 1000))
-def test_numbers_are_ordered_as_numbers(left, right):
-    assert (order(str(left)) < order(str(right))) is (left < right)
-    assert is_frozen(str(left), str(right)) is (left < right)
-
-
-def test_order_never_fails():
-    assert sorted(["b", "10", "9", "NaN", "", "a", "-1", "Infinity"], key=order) == [
-        *("-1", "9", "10"),
-        *("", "Infinity", "NaN", "a", "b"),
-    ]
