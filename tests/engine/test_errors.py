@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import SparkRuntimeException
+from pyspark.errors import AnalysisException, SparkRuntimeException
 
-from airflow_mv_provider.exceptions import DiskFullError, EngineError, InterruptedRefreshError, SourceFileError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    DiskFullError,
+    EngineError,
+    InterruptedRefreshError,
+    SchemaMismatchError,
+    SourceFileError,
+)
 from airflow_mv_provider.spark.errors import translate
 
 # Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
@@ -47,6 +54,47 @@ def test_file_that_may_not_be_read_is_named():
     assert type(error) is SourceFileError
     assert "/wh/raw/x.csv cannot be read" in str(error)
     assert "Permission denied" in str(error)
+
+
+FOLDERS = """[CONFLICTING_PARTITION_COLUMN_NAMES] Conflicting partition column names detected:
+
+\tPartition column name list #0: m
+\tPartition column name list #1: n
+
+For partitioned table directories, data files should only live in leaf directories.
+And directories at the same level should have the same partition column name.
+Please check the following directories for unexpected files or inconsistent partition column names:
+
+\tfile:/wh/raw/m=1
+\tfile:/wh/raw/n=2 SQLSTATE: KD009
+"""
+ILLEGAL = "[PARQUET_TYPE_ILLEGAL] Illegal Parquet type: INT64 (TIMESTAMP(NANOS,true)). SQLSTATE: 42846"
+ILLEGAL_IN_A_FILE = f"""[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///wh/raw/x.parquet.
+Caused by: org.apache.spark.sql.AnalysisException: {ILLEGAL}
+"""
+
+
+def test_folders_that_disagree_are_named_as_what_no_retry_mends():
+    error = translate(SparkRuntimeException(FOLDERS), "source")
+
+    assert type(error) is SourceFileError
+    assert error.problem == ("its folders have different partition columns, 'm' and 'n': /wh/raw/m=1, /wh/raw/n=2.")
+
+
+@pytest.mark.parametrize("text", [ILLEGAL, ILLEGAL_IN_A_FILE])
+def test_type_that_cannot_be_read_is_named_as_what_no_retry_mends(text):
+    error = translate(SparkRuntimeException(text), "source")
+
+    assert type(error) is SchemaMismatchError
+    assert "Illegal Parquet type: INT64 (TIMESTAMP(NANOS,true))" in error.problem
+    assert "microseconds" in error.advice
+
+
+def test_what_spark_refuses_of_a_source_is_no_fault_of_spark():
+    refusal = AnalysisException("[SOME_NEW_CONDITION] The reader does not take this. SQLSTATE: 0A000")
+
+    assert type(translate(refusal, "source")) is DefinitionError
+    assert type(translate(refusal, "orders")) is EngineError
 
 
 @pytest.mark.parametrize("text", [CANCELLED, "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008"])
