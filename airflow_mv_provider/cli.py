@@ -1,9 +1,9 @@
 """`amv`: refreshable tables from the command line.
 
-Every command returns one `Answer`; `_answering` prints it, and nothing else does. stdout holds the answer: text for
-people, or with --json exactly one object. Progress, logs and problems go to stderr.
+Every command returns one `Answer`, which `answering` prints.
 
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
+                74 done, and the answer could not be written
 
 Only `refresh`, `plan`, `recover`, `relocate` and `drop` start Spark; the others do not even import it.
 """
@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from airflow_mv_provider import __version__, definition_file
+from airflow_mv_provider.answering import Answer, answering
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import (
     EXIT_DONE,
     EXIT_PERSON,
     EXIT_RETRY,
-    ErrorReport,
-    Outcome,
     RefreshReport,
     error_report,
     exit_code,
@@ -35,11 +33,10 @@ from airflow_mv_provider.core.outcome import (
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import check_note, parse_request
 from airflow_mv_provider.core.table import RefreshableTable, json_schema
-from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
+from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.report_text import (
     cancelled_text,
-    error_text,
     history_text,
     ledger_text,
     plan_text,
@@ -48,17 +45,13 @@ from airflow_mv_provider.report_text import (
     statuses_text,
     table,
 )
-from airflow_mv_provider.runner.answer import refresh_answer, unexpected
+from airflow_mv_provider.runner.answer import aside, refresh_answer
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database, open_store
 from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import (
-    DATABASE_VARIABLE,
-    WAREHOUSE_VARIABLE,
     Settings,
-    from_environment,
-    secrets_of,
 )
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import warnings_on_stderr, watcher
@@ -67,72 +60,19 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command has to say: `document` to programs, `text` to people, `error` to both."""
-
-    document: dict[str, Any]
-    text: str = ""
-    error: ErrorReport | None = None
-    code: int = EXIT_DONE
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="amv")
 def main() -> None:
     """Keep Delta tables equal to what their sources hold.
 
     Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
-    75 a retry may succeed, 2 wrong usage.
+    75 a retry may succeed, 2 wrong usage, 74 done but the answer could not be written.
     """
-
-
-def _answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> Callable[..., None]:
-    """Give a command the options that all have, and print its one answer.
-
-    is_refresh : it reports a refresh, also when it fails before one began
-    """
-
-    @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
-    @click.option(
-        "--database",
-        metavar="URL",
-        help=f"Metadata database (or {DATABASE_VARIABLE}, for one with a password; default: SQLite in AIRFLOW_HOME).",
-    )
-    @click.option("--warehouse", metavar="DIR", help=f"Root of the tables (or {WAREHOUSE_VARIABLE}).")
-    @functools.wraps(function)
-    def run(*, as_json: bool, database: str | None, warehouse: str | None, **arguments: Any) -> None:
-        problem: ErrorReport | None = None
-        secrets: tuple[str, ...] = (database,) if database else ()
-        answer = Answer({})
-        try:
-            settings = from_environment(database_url=database, warehouse=warehouse)
-            secrets = secrets_of(settings)
-            answer = function(settings, **arguments)
-        except MvError as error:
-            problem = error_report(error)
-        except KeyboardInterrupt:
-            problem = error_report(InterruptedRefreshError("amv", "it was interrupted."))
-        except Exception as error:
-            problem = unexpected(error, secrets)
-        if problem:
-            about = RefreshReport(arguments.get("name") or "", outcome=Outcome.FAILED, error=problem)
-            document = about.to_json() if is_refresh else {"error": asdict(problem)}
-            answer = Answer(document, error=problem, code=exit_code(about))
-        if as_json:
-            click.echo(json.dumps(answer.document, ensure_ascii=False, default=str))
-        elif answer.text:
-            click.echo(answer.text)
-        if answer.error and not as_json:
-            click.echo(f"amv: {error_text(answer.error)}", err=True)
-        sys.exit(answer.code)
-
-    return run
 
 
 @main.command()
 @click.argument("files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path())
-@_answering
+@answering
 def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     """Register the tables in definition files. Registered ones get their new definition."""
     definitions = _definitions(files)
@@ -175,7 +115,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
     help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
 )  # fmt: skip
-@functools.partial(_answering, is_refresh=True)
+@functools.partial(answering, is_refresh=True)
 def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
     """Bring a table up to date with its source, or only some of its partitions."""
     request = parse_request(asked)
@@ -189,7 +129,7 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 @click.argument("name")
 @click.option("--force", is_flag=True, help="As if a refresh were asked to compare.")
 @refresh_options
-@_answering
+@answering
 def plan(settings: Settings, name: str, **asked: Any) -> Answer:
     """Show what a refresh would do now, which ways it could take and what each would cost. Reads no row."""
     request = parse_request(asked)
@@ -200,7 +140,7 @@ def plan(settings: Settings, name: str, **asked: Any) -> Answer:
 
 @main.command()
 @click.argument("name", required=False)
-@_answering
+@answering
 def status(settings: Settings, name: str | None) -> Answer:
     """Show where a table stands, or all tables."""
     store = open_store(settings)
@@ -214,7 +154,7 @@ def status(settings: Settings, name: str | None) -> Answer:
 @main.command()
 @click.argument("name")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000), help="How many refreshes.")
-@_answering
+@answering
 def history(settings: Settings, name: str, limit: int) -> Answer:
     """List a table's refreshes, newest first."""
     store = open_store(settings)
@@ -226,7 +166,7 @@ def history(settings: Settings, name: str, limit: int) -> Answer:
 @click.argument("name")
 @click.option("--from", "start", metavar="VALUE", help="Only intervals from this value of the first partition column.")
 @click.option("--until", "end", metavar="VALUE", help="Only intervals before this one.")
-@_answering
+@answering
 def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
     """Show which intervals of a table are done, failed, under way or missing."""
     store = open_store(settings)
@@ -236,7 +176,7 @@ def ledger(settings: Settings, name: str, start: str | None, end: str | None) ->
 
 @main.command()
 @click.argument("name")
-@_answering
+@answering
 def cancel(settings: Settings, name: str) -> Answer:
     """Ask a refresh under way to stop. It does so within one chunk and leaves the table as it was."""
     store = open_store(settings)
@@ -250,7 +190,7 @@ def cancel(settings: Settings, name: str) -> Answer:
 
 @main.command()
 @click.argument("name")
-@_answering
+@answering
 def pause(settings: Settings, name: str) -> Answer:
     """Let no new refresh of a table begin. One under way goes on."""
     store = open_store(settings)
@@ -264,7 +204,7 @@ def pause(settings: Settings, name: str) -> Answer:
 
 @main.command()
 @click.argument("name")
-@_answering
+@answering
 def resume(settings: Settings, name: str) -> Answer:
     """Let refreshes of a paused table begin again."""
     store = open_store(settings)
@@ -273,33 +213,50 @@ def resume(settings: Settings, name: str) -> Answer:
 
 
 @main.command()
+@click.argument("name", required=False)
 @click.option("--abandon", metavar="TABLE", help="Give this table's unfinished refresh up instead of resuming it.")
-@_answering
-def recover(settings: Settings, abandon: str | None) -> Answer:
-    """End every refresh whose process died. Also removes the files that ended refreshes left."""
+@click.option(
+    "--owner-is-dead", is_flag=True, help="Believe that who refreshes this table is dead, whatever its lease."
+)
+@click.option("--note", metavar="TEXT", help="How you know that, for the history.")
+@answering
+def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_dead: bool, note: str | None) -> Answer:
+    """End every refresh whose process died, or that of one table. Also removes the files that ended refreshes left."""
+    name, word = _whose_word(name or abandon, note) if owner_is_dead else (name or abandon, None)
+    caller, notes = command_line_caller(), list[str]()
+
+    def say(note: str) -> None:
+        notes.append(note)
+        aside(f"amv: {note}")  # at once: what comes after it may fail
+
     with _refresher(settings) as refresher:
+        if name is not None and word is not None:
+            refresher.bury(name, caller, word)
         if abandon is not None:
-            report = interruptibly(refresher, lambda: refresher.abandon(abandon, command_line_caller()))
+            report = interruptibly(refresher, lambda: refresher.abandon(abandon, caller))
             text = refresh_text(report) if report else f"{abandon}: nothing is under way."
             return Answer({"recovered": [report.to_json()] if report else []}, text)
-        notes: list[str] = []
-
-        def tell(note: str) -> None:
-            notes.append(note)
-            click.echo(f"amv: {note}", err=True)  # at once: what comes after it may fail
-
-        reports = interruptibly(refresher, lambda: refresher.recover(command_line_caller(), tell))
+        reports = interruptibly(refresher, lambda: refresher.recover(caller, say, name))
+        is_left = name is not None and refresher.store.state(refresher.store.table(name).id).phase is not Phase.NORMAL
     # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
-    code = EXIT_DONE if all(report.finished_at for report in reports) else EXIT_RETRY
+    code = EXIT_DONE if not is_left and all(report.finished_at for report in reports) else EXIT_RETRY
     text = "\n".join(map(refresh_text, reports)) or ("" if notes else "Nothing to recover.")
     return Answer({"recovered": [report.to_json() for report in reports], "notes": notes}, text, code=code)
+
+
+def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
+    """Return which owner a person says is dead, and why; one table's, and with a reason."""
+    if name is None or not (note or "").strip():
+        problem = "one table has to be named, and how you know that its owner is dead."
+        raise DefinitionError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
+    return name, (note or "").strip()
 
 
 @main.command()
 @click.argument("name")
 @click.option("--delete-main", is_flag=True, help="Delete the table's own files too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_answering
+@answering
 def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
     """Forget a table: its definition, history and staged files go. The table itself stays unless --delete-main."""
     record = open_store(settings).table(name)
@@ -317,7 +274,7 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
 @click.argument("name", required=False)
 @click.option("--all", "is_all", is_flag=True, help="All tables, one after the other.")
 @click.option("--old-is-gone", is_flag=True, help="Do not look at the old place: nothing lies there any more.")
-@_answering
+@answering
 def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bool) -> Answer:
     """Register a table at the --warehouse to which its files were moved. Its history goes on."""
     if (name is None) is not is_all:
@@ -336,21 +293,21 @@ def db() -> None:
 
 
 @db.command("migrate")
-@_answering
+@answering
 def migrate(settings: Settings) -> Answer:
     """Create the database's tables, or bring them to this version."""
     return _version(migrate_database(settings))
 
 
 @db.command("check")
-@_answering
+@answering
 def check(settings: Settings) -> Answer:
     """Say whether the database fits this version; exit code 1 if not."""
     return _version(migrations.check(open_database(settings)))
 
 
 @main.command()
-@_answering
+@answering
 def schema(settings: Settings) -> Answer:
     """Print the JSON Schema of definition files, for editors."""
     document = json_schema()

@@ -258,6 +258,8 @@ def _attempts(report: RefreshReport) -> list[str]:
         figures += [f"{phase} {seconds:.1f} s" for phase, seconds in each.phase_seconds.items()]
         began = f"epoch {each.epoch} from {each.phase} at {_time(each.started_at)}"
         lines.append(f"  attempt   {began} by {shown(each.process)}: {', '.join(figures)}")
+        if each.note is not None:
+            lines.append(f"            {shown(each.note)}")
     return lines
 
 

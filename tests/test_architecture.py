@@ -39,7 +39,7 @@ BOTTOM = {
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"}
 AIRFLOW |= {"airflow_cli"}
 AIRFLOW_AT_IMPORT = {"core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
-SURFACES = {"cli"}  # what a person starts: may import everything but Airflow's rooms
+SURFACES = {"cli", "answering"}  # what a person starts: may import everything but Airflow's rooms
 HEAVY = {"pyspark", "delta", "py4j", "pandas", "pyarrow"}
 # Which libraries the lower rooms know; the standard library is everybody's.
 LIBRARIES = {

@@ -7,6 +7,7 @@
     advance     owned, in a phase                        ──▶ the next phase
     abandon     owned, and main may still be as it was   ──▶ NORMAL
     cancel      a phase in which it still helps          ──▶ as it was, a cancel requested
+    bury        the refresh, epoch and phase as seen     ──▶ the caller's own, without a lease
 
 `metadata` makes one UPDATE ... WHERE of each; the model in tests/model applies the same values to rows of its own. What
 only the database knows, its clock and its tickets, it adds itself.
@@ -44,6 +45,7 @@ class Claim:
     to_refresh_id    : the refresh that begins; None where the row keeps its own
     to_owner         : who owns the row from now on; None where that stays
     requests_cancel  : the owner is asked to stop
+    ends_lease       : nobody holds the row from now on
     """
 
     phases: frozenset[Phase] | None = None
@@ -55,6 +57,7 @@ class Claim:
     to_refresh_id: str | None = None
     to_owner: Owner | None = None
     requests_cancel: bool = False
+    ends_lease: bool = False
 
     def holds(self, row: RefreshState) -> bool:
         """True if the row is as it is believed to be."""
@@ -73,6 +76,8 @@ class Claim:
         if self.to_owner is not None:
             # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
             row = replace(row, owner_key=self.to_owner.key, epoch=self.to_owner.epoch, is_lease_live=True)
+        if self.ends_lease:
+            row = replace(row, is_lease_live=False)
         if self.to_refresh_id is not None:
             row = replace(row, refresh_id=self.to_refresh_id)
         if self.requests_cancel:
@@ -129,3 +134,19 @@ def abandon(own: Ownership) -> Claim:
 def cancel() -> Claim:
     """Ask whoever owns the row to stop, as long as main does not have it."""
     return Claim(phases=_REVOCABLE, requests_cancel=True)
+
+
+def bury(seen: RefreshState, caller_key: str) -> Claim:
+    """Believe a person that the owner is dead, whatever its lease says: the caller may take its refresh over.
+
+    The row becomes the caller's own under the epoch that is there: an owner that is alive after all may renew, and the
+    caller's hand-over comes all the same. What such an owner still writes to main the fence stops.
+    """
+    assert seen.phase is not Phase.NORMAL
+    return Claim(
+        phases=frozenset({seen.phase}),
+        epoch=seen.epoch,
+        refresh_id=seen.refresh_id,
+        to_owner=Owner(caller_key, seen.epoch),
+        ends_lease=True,
+    )

@@ -25,6 +25,7 @@ class Outcome(StrEnum):
 
 
 EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75
+EXIT_UNTOLD = 74  # done, and the answer could not be written; EX_IOERR of sysexits.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class AttemptReport:
     started_at: str
     chunks: int = 0
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    note: str | None = None  # who said that this process was dead, and why
 
 
 @dataclass(frozen=True, slots=True)

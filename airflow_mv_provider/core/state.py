@@ -72,6 +72,16 @@ class RefreshState:
         return self.phase is not Phase.NORMAL and not self.is_lease_live
 
 
+def is_lease_live(now_ms: int, expires_ms: int, length_ms: int) -> bool:
+    """True if a lease of this length is held now.
+
+    It was given `length_ms` before it expires. One that was given further in the future than it is long was given
+    before the clock was set back: it is none, or a dead owner would hold its table until that day comes again. A live
+    one renews, and has a lease again.
+    """
+    return expires_ms - 2 * length_ms < now_ms < expires_ms
+
+
 def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool:
     """True if main provably is what the last publish left.
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete, exc, func, select, update
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests
-from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.core.state import Caller, RefreshState, TableRecord
 from airflow_mv_provider.exceptions import TableConflictError
 from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
@@ -25,7 +25,7 @@ from airflow_mv_provider.metadata.models import (
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.rows import is_around, is_believed
+from airflow_mv_provider.metadata.rows import becomes, is_around, is_believed
 
 
 class Control(Reader):
@@ -41,6 +41,21 @@ class Control(Reader):
         with transaction(self.engine) as db:
             asked = db.execute(update(State).where(*believed).values(**values))
         return asked.rowcount == 1
+
+    def bury(self, seen: RefreshState, caller: Caller, note: str) -> bool:
+        """Believe a person that a table's owner is dead; False when the row is not as it was seen any more.
+
+        note : why, for the history: it stands with the attempt of the one who is said to be dead
+        """
+        buried = claim.bury(seen, caller.key)
+        believed = is_believed(buried, seen.table_id, self._now())
+        is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
+        said = f"{caller.user or 'somebody'} said that it was dead: {note}"
+        with transaction(self.engine) as db:
+            if db.execute(update(State).where(*believed).values(**becomes(buried))).rowcount != 1:
+                return False
+            db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=said))
+        return True
 
     def pause(self, table_id: int, user: str | None) -> bool:
         """Let no new refresh begin once this has returned; one under way goes on. False when it is paused already."""

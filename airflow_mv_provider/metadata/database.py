@@ -65,6 +65,9 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             "the address cannot be parsed.",
             hint="Use sqlite:///FILE or postgresql://...",
         ) from None  # the cause quotes what stands at the port: after an @ in a password, the rest of that
+    if _is_ambiguous(url, parsed):
+        problem = "it has more than one @, so nobody can tell where a password ends."
+        raise DefinitionError("metadata database", problem, hint="Write %40 for an @ in a user's name or a password.")
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
@@ -78,6 +81,13 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
     except ValueError:  # it quotes the value
         problem = "an option of the address (behind its ?) has a value that the driver does not take."
         raise DefinitionError("metadata database", problem, hint="Correct the option, or leave it out.") from None
+
+
+def _is_ambiguous(url: str, parsed: URL) -> bool:
+    """True if what is taken for a host or an option may be the end of a password, which would be shown then."""
+    if parsed.get_backend_name() == "sqlite":
+        return False  # it has none, and a file's name may have an @
+    return "@" in (parsed.host or "") or ("@" in url.partition("?")[0] and url.count("@") > 1)
 
 
 def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:

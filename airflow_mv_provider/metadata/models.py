@@ -44,6 +44,7 @@ class RefreshStateRow(Base):
     owner_process: Mapped[str | None]
     owned_since_ms: Mapped[int | None]
     lease_expires_ms: Mapped[int]
+    lease_ms: Mapped[int]  # its length: it runs from that long before it expires
     cancel_requested_ms: Mapped[int | None]
     cancel_requested_by: Mapped[str | None]
     published_upper: Mapped[int]
@@ -74,6 +75,7 @@ class RefreshTicketRow(Base):
     joined_refresh: Mapped[str | None] = mapped_column(String(32))  # whose report, if it publishes, is the answer
     since_ms: Mapped[int]
     expires_ms: Mapped[int]
+    patience_ms: Mapped[int]  # for which it was given or renewed
 
 
 class SourceFrontierRow(Base):
@@ -133,6 +135,8 @@ class RefreshRow(Base):
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]
+    lease_expires_ms: Mapped[int]  # of a read-only one, which owns no table
+    lease_ms: Mapped[int]
     lower: Mapped[int | None]
     upper: Mapped[int | None]
     source: Mapped[str | None]  # its frontier, in words
@@ -174,6 +178,7 @@ class RefreshAttemptRow(Base):
     started_ms: Mapped[int]
     chunks: Mapped[int]  # that it recorded
     phase_seconds: Mapped[dict[str, Any]]
+    note: Mapped[str | None]  # who said that this process was dead, and why
 
 
 class RefreshProgressRow(Base):

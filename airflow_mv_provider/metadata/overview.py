@@ -16,6 +16,7 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.rows import is_owner_live
 
 _GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
 
@@ -99,7 +100,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             Table.name,
             State.phase,
             State.refresh_id,
-            (State.lease_expires_ms > now).label("is_lease_live"),
+            is_owner_live(now).label("is_lease_live"),
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,

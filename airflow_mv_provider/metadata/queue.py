@@ -22,7 +22,7 @@ from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
-from airflow_mv_provider.metadata.rows import iso
+from airflow_mv_provider.metadata.rows import is_lease_live, iso
 
 _NO_NUMBER = 2**63 - 1  # of a caller without a ticket: later than all
 
@@ -57,15 +57,14 @@ class Queue:
         patience_ms : how long the caller may stay away before it loses its place
         """
         mine = (Ticket.table_id == table_id, Ticket.caller_key == caller.key)
-        until = {"process": caller.process, "expires_ms": self._now() + patience_ms}
+        until = {"process": caller.process, "expires_ms": self._now() + patience_ms, "patience_ms": patience_ms}
         with transaction(self.engine) as db:
             # Locks the row until the end; a number that a renewal leaves unused is no loss.
             db.execute(update(State).where(State.table_id == table_id).values(tickets_given=State.tickets_given + 1))
-            renewed = db.execute(update(Ticket).where(*mine, Ticket.expires_ms > self._now()).values(**until))
+            renewed = db.execute(update(Ticket).where(*mine, _is_live(Ticket, self._now())).values(**until))
             if renewed.rowcount == 1:
                 return
-            is_outdated = Ticket.expires_ms <= self._now()
-            db.execute(delete(Ticket).where(Ticket.table_id == table_id, is_outdated))
+            db.execute(delete(Ticket).where(Ticket.table_id == table_id, ~_is_live(Ticket, self._now())))
             number = db.scalar(select(State.tickets_given).where(State.table_id == table_id))
             if number is None:
                 raise TableNotFoundError(f"table {table_id}", "it was dropped meanwhile.")
@@ -116,7 +115,7 @@ def statuses(found: Sequence[Waiter], owner: str | None) -> tuple[WaiterStatus, 
 def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> ColumnElement[bool]:
     """Return the condition that no live ticket comes before a caller's, or none at all if it has no live one."""
     own = aliased(Ticket)
-    is_mine = (own.table_id == table_id, own.caller_key == caller_key, own.expires_ms > now)
+    is_mine = (own.table_id == table_id, own.caller_key == caller_key, _is_live(own, now))
     number = select(own.number).where(*is_mine).scalar_subquery()
     others = (Ticket.table_id == table_id, Ticket.caller_key != caller_key)
     is_before = Ticket.number < func.coalesce(number, _NO_NUMBER)
@@ -128,4 +127,8 @@ def _counts(now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
     published = select(Refresh.id).where(Refresh.outcome == Outcome.PUBLISHED)
     # Whoever joined a refresh that is published has its answer; it only has not come by for it yet.
     is_answered = Ticket.joined_refresh.in_(published)
-    return Ticket.expires_ms > now, or_(Ticket.joined_refresh.is_(None), ~is_answered)
+    return _is_live(Ticket, now), or_(Ticket.joined_refresh.is_(None), ~is_answered)
+
+
+def _is_live(ticket: type[Ticket], now: ColumnElement[int]) -> ColumnElement[bool]:
+    return is_lease_live(ticket.expires_ms, ticket.patience_ms, now)

@@ -49,7 +49,7 @@ from airflow_mv_provider.metadata.models import (
 )
 from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.reports import costs, reports
-from airflow_mv_provider.metadata.rows import maybe_iso
+from airflow_mv_provider.metadata.rows import is_owner_live, maybe_iso
 from airflow_mv_provider.metadata.stored_once import began_with, stands_for
 
 
@@ -129,7 +129,7 @@ class Reader:
 
     def state(self, table_id: int) -> RefreshState:
         """Return the table's state row; whether its lease is live is judged by the same clock in the same moment."""
-        is_live = (RefreshStateRow.lease_expires_ms > self._now()).label("is_lease_live")
+        is_live = is_owner_live(self._now()).label("is_lease_live")
         query = select(RefreshStateRow.__table__, is_live).where(RefreshStateRow.table_id == table_id)
         with transaction(self.engine) as db:
             row = db.execute(query).one()

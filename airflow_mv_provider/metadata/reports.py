@@ -99,7 +99,9 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         finished_at=maybe_iso(row.finished_ms),
         phase_seconds=row.phase_seconds,
         attempts=tuple(
-            AttemptReport(a.epoch, Phase(a.phase), a.owner_process, iso(a.started_ms), a.chunks, a.phase_seconds)
+            AttemptReport(
+                a.epoch, Phase(a.phase), a.owner_process, iso(a.started_ms), a.chunks, a.phase_seconds, a.note
+            )
             for a in attempts
         ),
         partitions=tuple(PartitionReport(**p) for p in row.partitions),

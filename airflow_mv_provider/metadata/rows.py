@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal
+from sqlalchemy import ColumnElement, and_, func, literal
 
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import fingerprint
@@ -22,7 +22,7 @@ MAX_PARTITIONS_IN_HISTORY = 1000
 NOBODY: dict[str, Any] = {
     **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
     **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
-    "lease_expires_ms": 0,
+    **dict.fromkeys(("lease_expires_ms", "lease_ms"), 0),
 }
 NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "phase": Phase.NORMAL,
@@ -49,6 +49,21 @@ def is_around(location: str) -> ColumnElement[bool]:
     return inside | (func.substr(literal(location), 1, func.length(Table.location) + 1) == Table.location.concat("/"))
 
 
+def is_lease_live(expires_ms: Any, length_ms: Any, now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a lease is held now; `core.state.is_lease_live` in SQL."""
+    return and_(expires_ms - 2 * length_ms < now, expires_ms > now)
+
+
+def is_owner_live(now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a state row's lease is held now."""
+    return is_lease_live(State.lease_expires_ms, State.lease_ms, now)
+
+
+def lease(now: ColumnElement[int], length_ms: int) -> dict[str, Any]:
+    """Return what whoever gets a lease now, or renews it, writes into its row."""
+    return {"lease_expires_ms": now + length_ms, "lease_ms": length_ms}
+
+
 def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a state row is still owned as the caller believes."""
     return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
@@ -64,8 +79,7 @@ def is_believed(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[C
     if claim.refresh_id is not None:
         believed.append(State.refresh_id == claim.refresh_id)
     if claim.held_by is not None:
-        is_dead = State.lease_expires_ms <= now
-        believed.append((State.owner_key == claim.held_by) | is_dead)
+        believed.append((State.owner_key == claim.held_by) | ~is_owner_live(now))
     if claim.needs_open:
         believed += [State.paused_ms.is_(None), State.dropping_ms.is_(None)]
     return tuple(believed)
@@ -80,12 +94,14 @@ def becomes(claim: Claim) -> dict[str, Any]:
         values["refresh_id"] = claim.to_refresh_id
     if claim.to_owner is not None:
         values |= {"epoch": claim.to_owner.epoch, "owner_key": claim.to_owner.key}
+    if claim.ends_lease:
+        values |= {"lease_expires_ms": 0, "lease_ms": 0}
     return values
 
 
 def new_owner(caller: Caller, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
     """Return what an acquire or a hand-over writes into the state row besides its claim."""
-    return {"owner_process": caller.process, "owned_since_ms": now, "lease_expires_ms": now + lease_ms}
+    return {"owner_process": caller.process, "owned_since_ms": now} | lease(now, lease_ms)
 
 
 def partition_report(name: str, counts: Counts) -> dict[str, Any]:
@@ -133,6 +149,8 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "frozen": [],
         "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
+        "lease_expires_ms": 0,
+        "lease_ms": 0,
         "lower": refresh.batch.lower if refresh.batch else None,
         "upper": refresh.batch.upper if refresh.batch else None,
         "source": refresh.frontier.describe(),

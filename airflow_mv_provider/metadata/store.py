@@ -47,7 +47,9 @@ from airflow_mv_provider.metadata.rows import (
     becomes,
     is_around,
     is_believed,
+    is_lease_live,
     is_owned,
+    lease,
     new_owner,
     new_refresh,
     partition_report,
@@ -166,14 +168,14 @@ class Store(MergingStore, Control):
     def renew(self, own: Ownership, *, lease_ms: int) -> Renewal:
         """Prolong the lease and learn whether a cancel was requested; never raises for a lost lease."""
         with transaction(self.engine) as db:
-            kept = db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + lease_ms))
+            kept = db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), lease_ms)))
             cancel = db.scalar(select(State.cancel_requested_ms).where(*is_owned(own)))
         return Renewal(kept.rowcount == 1, cancel is not None)
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
         """Keep the table for the owner's next process without heartbeats; 0 lets anybody take it over."""
         with self._claimed(own, claim.hold(own)) as db:
-            db.execute(update(State).where(*is_owned(own)).values(lease_expires_ms=self._now() + until_ms))
+            db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), until_ms)))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
@@ -187,8 +189,20 @@ class Store(MergingStore, Control):
         with self._claimed(own, claim.abandon(own)) as db:
             self._end(db, own, seconds, outcome, error)
 
+    def begin_preview(self, refresh: RefreshRecord, caller: Caller, *, lease_ms: int) -> Ownership:
+        """Write the history row of a read-only refresh that begins; it owns that row and no table."""
+        self.record(refresh, caller, Outcome.RUNNING, is_read_only=True, **lease(self._now(), lease_ms))
+        return Ownership(refresh.table_id, refresh.id, 0)
+
+    def renew_preview(self, own: Ownership, *, lease_ms: int) -> Renewal:
+        """Prolong the lease of a read-only refresh; it is lost when somebody has taken its process for dead."""
+        is_open = (Refresh.id == own.refresh_id, Refresh.outcome == Outcome.RUNNING)
+        with transaction(self.engine) as db:
+            kept = db.execute(update(Refresh).where(*is_open).values(**lease(self._now(), lease_ms)))
+        return Renewal(kept.rowcount == 1, False)
+
     def record(self, refresh: RefreshRecord, caller: Caller, outcome: Outcome, **values: Any) -> None:
-        """Write the history row of a refresh that needs no lease: nothing to do, or read-only and just begun."""
+        """Write the history row of a refresh that owns no table: nothing to do, or read-only and just begun."""
         finished = None if outcome is Outcome.RUNNING else self._now()
         row = new_refresh(refresh, caller, outcome, self._now()) | values
         with transaction(self.engine) as db:
@@ -219,11 +233,13 @@ class Store(MergingStore, Control):
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
         stored = asdict(error) if error else None
         with transaction(self.engine) as db:
-            db.execute(update(Refresh).where(Refresh.id == refresh_id).values(**ended, **found, error=stored))
+            is_open = (Refresh.id == refresh_id, Refresh.outcome == Outcome.RUNNING)  # else it was taken for dead
+            db.execute(update(Refresh).where(*is_open).values(**ended, **found, error=stored))
 
-    def end_stale_previews(self, table_id: int, *, older_than_ms: int) -> None:
-        """Close the history rows of read-only refreshes that began so long ago that their process must be dead."""
-        is_stale = (Refresh.is_read_only, Refresh.started_ms < self._now() - older_than_ms)
+    def end_stale_previews(self, table_id: int) -> None:
+        """Close the history rows of read-only refreshes whose process is dead: it has not renewed."""
+        is_held = is_lease_live(Refresh.lease_expires_ms, Refresh.lease_ms, self._now())
+        is_stale = (Refresh.is_read_only, ~is_held)
         running = (Refresh.table_id == table_id, Refresh.outcome == Outcome.RUNNING)
         ended = {"outcome": Outcome.ABANDONED, "finished_ms": self._now()}
         with transaction(self.engine) as db:

@@ -23,7 +23,7 @@ from airflow_mv_provider.core.request import check_note, parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text import error_text, refresh_text
-from airflow_mv_provider.runner.answer import refresh_answer, unexpected
+from airflow_mv_provider.runner.answer import aside, refresh_answer, tell, unexpected
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.settings import from_environment, secrets_of
@@ -48,10 +48,10 @@ def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: s
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
     is_typed = request is None  # by a person: whoever submits a request has asked for the reason, or wrote it in a DAG
     report = _report(name, asked if request is None else _object(request), _object(caller), wait_s, is_typed=is_typed)
-    click.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report))
     if report.error and not as_json:
-        click.echo(error_text(report.error), err=True)
-    sys.exit(exit_code(report))
+        aside(error_text(report.error))
+    said = json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report)
+    sys.exit(tell(said, exit_code(report)))
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def _report(
 
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
         caller = _caller(who, is_submitted=is_submitted)
-        with watcher() as tell:
-            refresher = Refresher(store, settings, _submitted if is_submitted else None, tell)
+        with watcher() as watch:
+            refresher = Refresher(store, settings, _submitted if is_submitted else None, watch)
             return refresh_answer(refresher, name, caller, request, wait_s=wait_s)
     except MvError as error:
         return failed(RefreshReport(name), error)

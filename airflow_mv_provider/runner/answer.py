@@ -11,12 +11,16 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, failed
+import click
+
+from airflow_mv_provider.core.outcome import EXIT_UNTOLD, ErrorReport, Outcome, RefreshReport, error_report, failed
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.submission import is_answer
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.interruptible import interruptibly
@@ -40,24 +44,68 @@ def refresh_answer(
         return refresher.refresh(name, caller, request)
 
     try:
+        before = _newest(refresher.store, caller)
+    except MvError as error:
+        return failed(RefreshReport(table=name), error)
+    try:
         return interruptibly(refresher, lambda: in_turn(refresher, caller, work, wait_s=wait_s))
     except MvError as error:
-        return failure(refresher.store, name, caller, error)
+        return _failure(refresher.store, name, caller, error, before)
     except KeyboardInterrupt:  # the second one
-        return failure(refresher.store, name, caller, InterruptedRefreshError(name, "it was interrupted."))
+        return _failure(refresher.store, name, caller, InterruptedRefreshError(name, "it was interrupted."), before)
 
 
-def failure(store: Store, name: str, caller: Caller, error: MvError) -> RefreshReport:
-    """Return the report of `caller`'s refresh that raised `error`.
+def _failure(store: Store, name: str, caller: Caller, error: MvError, before: RefreshReport | None) -> RefreshReport:
+    """Return the report of the refresh of this call that raised `error`, or of none if it began none.
 
     A refresh whose commit is in main is published, however its process ended: its row is returned as it is.
+
+    before : the newest refresh under the caller's key when this call began; every try of a task has one key
     """
     try:
-        refresh_id = store.worked_on(caller.key)
-        report = RefreshReport(table=name) if refresh_id is None else store.report(refresh_id)
+        after = _newest(store, caller)
     except MvError:  # the database itself is what failed
-        report = RefreshReport(table=name)
+        after = None
+    report = after if after is not None and is_answer(before, after) else RefreshReport(table=name)
     return report if report.outcome is Outcome.PUBLISHED else failed(report, error)
+
+
+def _newest(store: Store, caller: Caller) -> RefreshReport | None:
+    refresh_id = store.worked_on(caller.key)
+    return None if refresh_id is None else store.report(refresh_id)
+
+
+def tell(text: str, code: int) -> int:
+    """Write a command's answer to stdout; return the exit code that it ends with.
+
+    The answer's own failure is told as such: what the command did is done, and `code` says how it ended unless all is
+    well. A reader that has left, as `head` does, wants no more of it.
+    """
+    try:
+        if text:
+            click.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        aside(f"amv: the command is done, its answer could not be written: {error.strerror or error}.")
+        return code or EXIT_UNTOLD
+    return code
+
+
+def aside(text: str) -> None:
+    """Write a line to stderr; where that cannot be written nothing depends on it."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _silence_stdout() -> None:
+    """Let nothing follow: the interpreter writes what is left when it ends, and would fail with a code of its own."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:

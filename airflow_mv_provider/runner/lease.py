@@ -17,9 +17,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from airflow_mv_provider.core.state import Ownership
+from airflow_mv_provider.core.state import Ownership, Renewal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, LeaseLostError, RefreshCancelledError
-from airflow_mv_provider.metadata.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +34,7 @@ def elapsed_s() -> float:
 class Lease:
     """Heartbeats in a thread of their own, from `with` to its end.
 
+    renew       : asks the database to prolong it: `Store.renew` or `Store.renew_preview`
     on_stop     : called from the watch's thread when the work under way had better be interrupted; at every beat until
                   the work asks, because an interrupt that falls between two of Spark's jobs stops neither
     interrupted : set when this process was asked to stop
@@ -43,7 +43,7 @@ class Lease:
 
     def __init__(
         self,
-        store: Store,
+        renew: Callable[..., Renewal],
         own: Ownership,
         lease_ms: int,
         on_stop: Callable[[], None],
@@ -51,7 +51,7 @@ class Lease:
         clock: Callable[[], float] = elapsed_s,
     ) -> None:
         self.own = own
-        self._store = store
+        self._ask = renew
         self._lease_s = lease_ms / 1000
         self._on_stop = on_stop
         self._interrupted = interrupted or threading.Event()
@@ -147,7 +147,7 @@ class Lease:
         asked_s = self._clock()
         if self._look_at_the_clock():
             return  # what the database would say now comes too late
-        renewal = self._store.renew(self.own, lease_ms=round(self._lease_s * 1000))
+        renewal = self._ask(self.own, lease_ms=round(self._lease_s * 1000))
         with self._lock:
             if renewal.is_owner:
                 self._until_s = max(self._until_s, asked_s + self._lease_s)

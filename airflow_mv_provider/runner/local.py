@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from airflow_mv_provider.core.one_host import network_file_system
 from airflow_mv_provider.core.state import Caller
@@ -50,8 +50,11 @@ def migrate_database(settings: Settings) -> str:
 
 def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     """Return the engine of the metadata database; a SQLite file's directory is made."""
+    if _is_in_memory(settings.database_url):
+        problem = "a database in memory is gone with its process, and every process has one of its own."
+        raise DefinitionError("metadata database", problem, hint="Use sqlite:///FILE or postgresql://...")
     engine = open_engine(settings.database_url, reads_only=reads_only, answer_s=settings.answer_ms / 1000)
-    file = make_url(settings.database_url).database
+    file = engine.url.database
     if engine.dialect.name == "sqlite" and file:
         _check_own_disk(file)
         try:
@@ -61,6 +64,13 @@ def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
             hint = "Set AIRFLOW_HOME, or AMV_DATABASE_URL, to a place that can be written."
             raise DefinitionError("metadata database", problem, hint=hint) from error
     return engine
+
+
+def _is_in_memory(address: str) -> bool:
+    kind, _, rest = address.partition("://")
+    file, _, options = rest.lstrip("/").partition("?")
+    is_named_so = file in ("", ":memory:", "file::memory:") or "mode=memory" in options
+    return kind.startswith("sqlite") and is_named_so
 
 
 def _check_own_disk(file: str) -> None:

@@ -1,7 +1,8 @@
 """Read-only mode: compute and report the differences, write nothing to main, keep nobody waiting.
 
-It takes no lease and no fence, and stages under an id of its own, so any number may run beside a refresh. What it
-reports is the difference to main as it was when the comparison began.
+It takes no table and no fence, and stages under an id of its own, so any number may run beside a refresh. What it
+reports is the difference to main as it was when the comparison began. Its lease keeps the sweep from its workspace for
+as long as its process lives, and no longer.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
         note=request.note,
     )
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
-    runner.store.record(refresh, caller, Outcome.RUNNING, is_read_only=True)
+    own = runner.store.begin_preview(refresh, caller, lease_ms=runner.settings.lease_ms)
     try:
-        counted, collected = _differences(runner, table, refresh, workspace)
+        with runner.held(own, runner.store.renew_preview) as lease:
+            counted, collected = _differences(runner, table, refresh, workspace)
+            lease.check()  # whoever took this process for dead has removed what was compared
         total = sum((p.counts for p in counted), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
         refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)

@@ -152,7 +152,7 @@ class Recoverer:
 
         A workspace whose refresh this database does not know, or whose refresh is under way, is left alone.
         """
-        self.store.end_stale_previews(table.id, older_than_ms=self.handover_ms)
+        self.store.end_stale_previews(table.id)
         ended = []
         workspaces, digests = storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)
         for refresh_id in sorted(workspaces | digests):

@@ -47,7 +47,16 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope import check_scope
-from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, RefreshState, TableRecord, admit
+from airflow_mv_provider.core.state import (
+    Admission,
+    Caller,
+    Ownership,
+    RefreshRecord,
+    RefreshState,
+    Renewal,
+    TableRecord,
+    admit,
+)
 from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import (
@@ -97,7 +106,7 @@ class Refresher:
         self.store = store
         self.settings = settings
         self.watch = watch
-        self._start = session or (lambda: open_session(settings.spark_remote))
+        self._start = session or (lambda: open_session(settings.spark_remote, answer_s=settings.answer_ms / 1000))
         self._session: SparkSession | None = None
         self._interrupted = threading.Event()
 
@@ -188,14 +197,27 @@ class Refresher:
         """Keep a table that was begun for the next process of its caller."""
         self.store.park(begun.own, until_ms=self.settings.handover_ms)
 
-    def recover(self, caller: Caller, tell: Callable[[str], None] = log.info) -> tuple[RefreshReport, ...]:
+    def bury(self, name: str, caller: Caller, note: str) -> None:
+        """Believe a person that the owner of a table is dead: `caller` may end its refresh at once, as its own.
+
+        raises : RefreshInProgressError, when another has taken it over just now
+        """
+        table = self.store.table(name)
+        state = self.store.state(table.id)
+        if state.phase is not Phase.NORMAL and not self.store.bury(state, caller, note):
+            raise in_progress(table, self.store.state(table.id))
+
+    def recover(
+        self, caller: Caller, tell: Callable[[str], None] = log.info, name: str | None = None
+    ) -> tuple[RefreshReport, ...]:
         """End every refresh whose owner is dead, and remove what refreshes that have ended left behind.
 
         tell   : told what was done, and what was left as it is and why
+        name   : of the one table to look after; None for all
         raises : what kept a table from being looked after; all others have been
         """
         ended, problems = list[RefreshReport](), list[MvError]()
-        for table in self.store.tables():
+        for table in self.store.tables() if name is None else (self.store.table(name),):
             state = self.store.state(table.id)
             try:
                 with translated(table.name):
@@ -227,7 +249,7 @@ class Refresher:
         """
         table = self.store.table(name)
         while (state := self.store.state(table.id)).phase is not Phase.NORMAL:
-            if not state.is_owner_dead:
+            if not _may_end(state, caller):
                 raise in_progress(table, state)
             try:
                 report = self.recoverer.take_over(table, state, caller, is_given_up=True)
@@ -300,16 +322,20 @@ class Refresher:
         return table, True
 
     @contextmanager
-    def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:
-        refresh = self.store.refresh(own.refresh_id)
-        assert refresh is not None
+    def held(self, own: Ownership, renew: Callable[..., Renewal]) -> Iterator[Lease]:
+        """Keep a lease alive meanwhile; what Spark runs is interrupted when it is lost, or its work is to stop."""
         tag = f"mv-{own.refresh_id}-{own.epoch}"  # whoever is overtaken must not interrupt who has overtaken it
         with (
             tagged(self.spark, tag),
-            Lease(
-                self.store, own, self.settings.lease_ms, lambda: interrupt(self.spark, tag), self._interrupted
-            ) as lease,
+            Lease(renew, own, self.settings.lease_ms, lambda: interrupt(self.spark, tag), self._interrupted) as lease,
         ):
+            yield lease
+
+    @contextmanager
+    def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:
+        refresh = self.store.refresh(own.refresh_id)
+        assert refresh is not None
+        with self.held(own, self.store.renew) as lease:
             source = self.source_of(table, refresh.definition)
             work = Work(self.store, self.spark, table, refresh, own, source, lease)
             with suited(self.spark, is_small=work.is_small()), closing(Attempt(work, self.watch)) as attempt:
@@ -319,9 +345,10 @@ class Refresher:
         self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
     ) -> RefreshReport | None:
         """End a dead owner's refresh; its report even if that failed, None if there was none."""
-        if state.phase is not Phase.NORMAL and not state.is_owner_dead:
+        if state.phase is Phase.NORMAL:
+            return None
+        if not _may_end(state, caller):
             tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not run out.")
-        if not state.is_owner_dead:
             return None
         try:
             return self.recoverer.take_over(table, state, caller)
@@ -346,6 +373,11 @@ class Refresher:
                 error = self.recoverer.explained(table, failure)
                 self.recoverer.settle(attempt, error, caller)
                 raise error from failure.__cause__
+
+
+def _may_end(state: RefreshState, caller: Caller) -> bool:
+    """True if a caller may end the refresh under way: nobody holds it, or it was made the caller's own."""
+    return admit(state, caller.key) in (Admission.TAKE_OVER, Admission.ADOPT)
 
 
 def _is_reached(until: Phase, phase: Phase) -> bool:

@@ -62,7 +62,10 @@ def secrets_of(settings: Settings) -> tuple[str, ...]:
     except (exc.ArgumentError, ValueError):
         return (url, *of_remote)  # who knows what is in it
     options = [str(value) for name, value in parsed.query.items() if "pass" in name.lower()]
-    passwords = [password for password in (str(parsed.password or ""), *options) if password]
+    # With an @ that is not written %40 the address is refused, and its password is longer than what was read as one.
+    meant = url.rpartition("@")[0].partition("://")[2].partition(":")[2]
+    read = (str(parsed.password or ""), meant if "@" in meant else "", *options)
+    passwords = [password for password in read if password]
     return (*([url] if passwords else []), *every_spelling(passwords), *of_remote)
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.runner.answer import aside
+
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.progress import Progress, Watcher
 
@@ -31,7 +33,7 @@ def warnings_on_stderr() -> Iterator[None]:
 
     class ToStderr(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            print(f"amv: {record.getMessage()}", file=sys.stderr, flush=True)
+            aside(f"amv: {record.getMessage()}")
 
     log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
     was_propagating, log.propagate = log.propagate, False
@@ -46,7 +48,7 @@ def warnings_on_stderr() -> Iterator[None]:
 def _line(progress: Progress) -> None:
     counted = f" ({progress.done} of {progress.total} chunks compared)" if progress.total else ""
     now = datetime.now(UTC).strftime("%H:%M:%S")
-    print(f"{now} {progress.table} {progress.phase}: {progress.message}{counted}", file=sys.stderr, flush=True)
+    aside(f"{now} {progress.table} {progress.phase}: {progress.message}{counted}")
 
 
 @contextmanager

@@ -126,6 +126,9 @@ def translate(error: BaseException, where: str) -> MvError:
         return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
     if condition in _CANCELLED:
         return InterruptedRefreshError(where, f"what Spark ran for it was cancelled: {first_line(text)}.")
+    if "StatusCode.UNAVAILABLE" in text:
+        hint = "Start the server, or mend the way to it, then refresh again: it goes on from what is durable."
+        return EngineError(where, f"the Spark Connect server does not answer: {first_line(text)}.", hint=hint)
     return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
 
 

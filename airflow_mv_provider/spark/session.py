@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
@@ -47,6 +47,7 @@ _FOR_SMALL = {
 
 _CONNECT_PORT = 15002
 _PATIENCE_S = 10.0
+_ANSWER_S = 30.0
 
 _WITH_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -89,17 +90,18 @@ def local_session(
     return SparkSession.builder.getOrCreate()
 
 
-def open_session(remote: str | None = None) -> SparkSession:
+def open_session(remote: str | None = None, *, answer_s: float = _ANSWER_S) -> SparkSession:
     """Return a session on the Spark Connect server at `remote`, or the embedded local one."""
-    return connect_session(remote) if remote else local_session()
+    return connect_session(remote, answer_s=answer_s) if remote else local_session()
 
 
-def connect_session(remote: str) -> SparkSession:
+def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession:
     """Return a new session on a Spark Connect server; Delta's jars and extensions are the server's.
 
-    remote : sc://host:port, with PySpark's further parameters (;token=...;use_ssl=true)
-    cost   : about a second
-    raises : DefinitionError, when it is no such address, or the server has no Delta; EngineError, when nobody answers
+    remote   : sc://host:port, with PySpark's further parameters (;token=...;use_ssl=true)
+    answer_s : how long the server may be silent; a call of one that has gone ends after a few times that
+    cost     : about a second
+    raises   : DefinitionError, when it is no such address, or the server has no Delta; EngineError, when nobody answers
     """
     host, port = _host_and_port(remote)
     where = f"{host}:{port}"
@@ -113,7 +115,7 @@ def connect_session(remote: str) -> SparkSession:
         raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
-        session = SparkSession.builder.remote(remote).create()
+        session = _impatient(remote, answer_s)
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
@@ -125,6 +127,32 @@ def connect_session(remote: str) -> SparkSession:
         hint = f"Start it with --packages {_delta_packages()} {confs}."
         raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
+
+
+def _impatient(remote: str, answer_s: float) -> SparkSession:
+    """Open a session whose calls do not wait for ever for a server that says nothing, and is not seen to be away.
+
+    Without pings a call waits until the kernel gives up, which it never does where a proxy acknowledges; PySpark would
+    then try again for ten minutes. A server of Java takes more than a few pings in five minutes of silence for an
+    attack and closes the connection: gRPC sends the third a minute later, doubles its interval when it is told so, and
+    PySpark asks again.
+    """
+    # Only now: what these import makes a process that has a JVM of its own a client for good.
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    answer_ms = round(answer_s * 1000)
+    options = {
+        "grpc.keepalive_time_ms": answer_ms,
+        "grpc.keepalive_timeout_ms": answer_ms // 2,
+        # The second is how long a connection may take to be made.
+        **dict.fromkeys(("grpc.initial_reconnect_backoff_ms", "grpc.min_reconnect_backoff_ms"), answer_ms // 2),
+        "grpc.max_reconnect_backoff_ms": answer_ms,
+    }
+    session = RemoteSession.builder.channelBuilder(DefaultChannelBuilder(remote, list(options.items()))).create()
+    session.client.set_retry_policies([DefaultPolicy(max_retries=7, max_backoff=answer_ms // 4)])
+    return cast(SparkSession, session)
 
 
 def _host_and_port(remote: str) -> tuple[str, int]:

@@ -318,6 +318,32 @@ def test_nothing_under_way_is_nothing_to_abandon(amv):
     assert "nothing is under way" in read_aloud.out
 
 
+# -- recover NAME --
+
+
+@pytest.mark.slow
+def test_table_that_could_not_be_recovered_is_said_where_it_was_asked_for(amv):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    one, everything = amv("recover", "orders", "--json"), amv("recover", "--json")
+
+    assert (one.code, everything.code) == (75, 0)
+    assert "its lease has not run out" in one.err
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
+@pytest.mark.parametrize("words", [["orders"], ["--note", "it burnt down"], ["orders", "--note", " "]])
+def test_word_on_a_dead_owner_is_about_one_table_and_has_a_reason(amv, words):
+    amv("apply", amv.file(ORDERS))
+    own = begin_elsewhere(amv)
+
+    said = amv("recover", "--owner-is-dead", "--json", *words)
+
+    assert (said.code, said.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert amv.store.renew(own, lease_ms=60_000).is_owner
+
+
 def test_unknown_table_cannot_be_abandoned(amv):
     assert amv("recover", "--abandon", "nope", "--json").document["error"]["code"] == "MV-TABLE-UNKNOWN"
 

@@ -12,7 +12,14 @@ from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.plan import Clean, Compare, Fence, Publish, Stage, remaining
 from airflow_mv_provider.core.progress import REST, Chunk
-from airflow_mv_provider.core.state import Admission, RefreshState, admit, is_main_as_published, next_epoch
+from airflow_mv_provider.core.state import (
+    Admission,
+    RefreshState,
+    admit,
+    is_lease_live,
+    is_main_as_published,
+    next_epoch,
+)
 
 STATE = RefreshState(
     table_id=1,
@@ -158,3 +165,15 @@ def test_main_that_somebody_optimized_before_it_was_published_is_known_by_our_co
 def test_main_that_is_not_trusted_is_not_as_published():
     assert not is_main_as_published(replace(AS_PUBLISHED, is_main_trusted=False), [PUBLISH])
     assert not is_main_as_published(replace(AS_PUBLISHED, published_version=None), [PUBLISH])
+
+
+@given(now=st.integers(0, 2**41), given_ms=st.integers(0, 2**41), length_ms=st.integers(1, 2**32))
+def test_lease_is_live_for_its_length_and_none_from_the_future_is(now, given_ms, length_ms):
+    is_live = is_lease_live(now, given_ms + length_ms, length_ms)
+
+    assert is_live is (-length_ms < now - given_ms < length_ms)
+
+
+@given(st.integers(0, 2**41), st.integers(0, 2**41))
+def test_lease_of_no_length_is_none(now, expires_ms):
+    assert not is_lease_live(now, expires_ms, 0)

@@ -8,18 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.store import Store
 from tests.conftest import read_independently
 from tests.connect import ConnectServer, connect
+from tests.proxy import proxied
 
 __all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.sample(2, of="connect")]
 
+PATIENCE_S = 120
 AMV = Path(sys.executable).with_name("amv")
 TABLES = """
 tables:
@@ -180,6 +186,29 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert "nobody answers at 127.0.0.1:1" in gone[1]["error"]["message"]
     assert "c4n4ry" not in str(gone)
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
+
+
+def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
+    """Through a network that swallows packets: the connection stays open, and nobody ever answers."""
+    store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))
+    with proxied(int(connect.url.rpartition(":")[2])) as proxy, ThreadPoolExecutor() as threads:
+        behind = Client(client.root, f"sc://127.0.0.1:{proxy.port}")
+        running = threads.submit(behind.amv, "refresh", "orders", AMV_ANSWER_S="2", AMV_LEASE_S="5")
+        while store.state(1).phase is Phase.NORMAL:
+            assert not running.done(), running.result()
+        proxy.swallow()
+
+        code, answer, err = running.result(timeout=PATIENCE_S)
+
+    assert (code, answer["error"]["code"]) == (75, "MV-ENGINE"), err
+    assert "the Spark Connect server does not answer" in answer["error"]["message"]
+    until = time.monotonic() + PATIENCE_S
+    while store.state(1).is_lease_live:
+        assert time.monotonic() < until
+    store.engine.dispose()
+    code, report, err = client.amv("refresh", "orders")
+    assert (code, report["outcome"]) == (0, "published"), err
+    assert client.is_equal()
 
 
 def test_tests_of_the_engine_pass_on_a_server():

@@ -23,9 +23,10 @@ AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
 
 def rows() -> list[dict[str, Any]]:
     """State rows of every phase that differ in what a claim can ask for."""
-    facts = product(AT_WORK, (3, 4), ("r1", "r2"), ("a", "b"), (0, FAR))
+    facts = product(AT_WORK, (3, 4), ("r1", "r2"), ("a", "b"), (0, 1, FAR))
     names = ("phase", "epoch", "refresh_id", "owner_key", "lease_expires_ms")
-    at_work = [dict(zip(names, values, strict=True)) for values in facts]
+    at_work = [dict(zip(names, values, strict=True)) | {"lease_ms": values[-1]} for values in facts]
+    at_work += [row | {"lease_ms": 60_000} for row in at_work if row["lease_ms"] == FAR]  # from the future
     nobody = {"phase": Phase.NORMAL, "refresh_id": None, "owner_key": None, "lease_expires_ms": 0}
     return at_work + [
         nobody | {"epoch": epoch, "paused_ms": paused, "dropping_ms": dropping}
@@ -41,6 +42,7 @@ CLAIMS = {
     "hold in MERGING": lambda state: claim.hold(OWN, Phase.MERGING),
     "abandon": lambda state: claim.abandon(OWN),
     "cancel": lambda state: claim.cancel(),
+    "bury": lambda state: claim.bury(replace(state, phase=Phase.MERGING, epoch=3, refresh_id="r1"), "c"),
     **{
         f"advance from {old}": lambda state, old=old, new=new: claim.advance(OWN, old, new)
         for old in AT_WORK

@@ -10,7 +10,7 @@ from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshRe
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PartitionCounts
 from airflow_mv_provider.core.strategy import Choice
-from tests.metadata.rows import ERROR, P1, P2, a_caller, a_refresh, acquired, dump, registered, walk
+from tests.metadata.rows import ERROR, LEASE_MS, P1, P2, a_caller, a_refresh, acquired, dump, registered, walk
 
 
 @pytest.fixture
@@ -73,6 +73,32 @@ def test_preview_is_open_until_it_has_found_something(store, table):
     assert (report.outcome, report.reason, report.error) == (Outcome.DIFFERENCES, "read-only", None)
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (2, 1, 1, 5)
     assert report.partitions == (PartitionReport(P1, 2, 1, 1, 2), PartitionReport(P2, 0, 0, 0, 3))
+
+
+def test_preview_lives_as_long_as_it_renews_and_is_ended_soon_after_it_died(store, table, clock):
+    own = store.begin_preview(a_refresh(table, batch=None), a_caller(), lease_ms=LEASE_MS)
+    for _ in range(200):
+        clock.pass_ms(LEASE_MS - 1000)
+        assert store.renew_preview(own, lease_ms=LEASE_MS).is_owner
+    store.end_stale_previews(table.id)
+    assert not store.refresh(own.refresh_id).is_ended
+
+    clock.pass_ms(LEASE_MS + 1)
+    store.end_stale_previews(table.id)
+
+    assert store.report(own.refresh_id).outcome is Outcome.ABANDONED
+    assert not store.renew_preview(own, lease_ms=LEASE_MS).is_owner
+    store.end_preview(own.refresh_id, Outcome.DIFFERENCES, "read-only", Counts(), ())
+    assert store.report(own.refresh_id).outcome is Outcome.ABANDONED, "what it compared was removed under it"
+
+
+def test_preview_whose_lease_is_from_the_future_is_dead(store, table, clock):
+    own = store.begin_preview(a_refresh(table, batch=None), a_caller(), lease_ms=LEASE_MS)
+
+    clock.pass_ms(-86_400_000)
+    store.end_stale_previews(table.id)
+
+    assert store.refresh(own.refresh_id).is_ended
 
 
 def test_preview_that_failed_says_why(store, table):

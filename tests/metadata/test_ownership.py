@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import literal, select
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.frontier import Binding, DeltaFrontier
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.state import Admission, Ownership, Renewal, admit
+from airflow_mv_provider.core.state import Admission, Ownership, Renewal, admit, is_lease_live
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.exceptions import LeaseLostError
+from airflow_mv_provider.metadata import rows
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from airflow_mv_provider.metadata.store import Store
 from tests.metadata.rows import (
@@ -366,6 +367,100 @@ def test_table_parked_for_nobody_is_free_at_once(store, table):
 
     assert admit(store.state(table.id), "two") is Admission.TAKE_OVER
     assert handed_over(store, own, "two").epoch == 2
+
+
+DAY_MS = 86_400_000
+
+
+def test_lease_from_the_future_is_none(store, table, clock):
+    """The owner's clock was a day ahead, and it was killed; then the clock was set right."""
+    own = acquired(store, table)
+
+    clock.pass_ms(-DAY_MS)
+
+    state = store.state(table.id)
+    assert state.is_owner_dead
+    assert admit(state, "two") is Admission.TAKE_OVER
+    assert not store.overview().lines[0].is_lease_live
+    assert handed_over(store, own, "two").epoch == 2
+
+
+@pytest.mark.parametrize("back_ms", [1, 5000, LEASE_MS - 1000])
+def test_clock_that_is_corrected_by_less_than_a_lease_makes_nobody_dead(store, table, clock, back_ms):
+    acquired(store, table)
+
+    clock.pass_ms(-back_ms)
+
+    assert store.state(table.id).is_lease_live
+    assert store.hand_over(store.state(table.id), a_caller("two"), epoch=5, lease_ms=LEASE_MS) is None
+
+
+def test_owner_that_is_alive_after_all_has_a_lease_again_with_its_next_heartbeat(store, table, clock):
+    own = acquired(store, table)
+    clock.pass_ms(-DAY_MS)
+
+    assert store.renew(own, lease_ms=LEASE_MS).is_owner
+    assert store.state(table.id).is_lease_live
+
+
+def test_parked_table_from_the_future_is_free(store, table, clock):
+    store.park(acquired(store, table), until_ms=3_600_000)
+
+    clock.pass_ms(-DAY_MS)
+
+    assert admit(store.state(table.id), "two") is Admission.TAKE_OVER
+
+
+def test_ticket_from_the_future_keeps_nobody_waiting_and_is_given_anew(store, table, clock):
+    for key in ("first", "second"):
+        store.queue.stand(table.id, a_caller(key), patience_ms=LEASE_MS)
+
+    clock.pass_ms(-DAY_MS)
+
+    assert store.waiters(table.id) == ()
+    store.queue.stand(table.id, a_caller("second"), patience_ms=LEASE_MS)
+    assert [waiter.key for waiter in store.waiters(table.id)] == ["second"]
+    acquired(store, table, "second")
+
+
+@pytest.mark.parametrize(("length_ms", "expires_ms"), [(0, 0), (0, 10), (5, 5), (5, -5), (9, 2), (10, 21), (3, -1)])
+def test_lease_is_the_same_in_sql(store, length_ms, expires_ms):
+    for now_ms in range(-30, 31):
+        with store.engine.begin() as db:
+            live = rows.is_lease_live(literal(expires_ms), literal(length_ms), literal(now_ms))
+            found = db.scalar(select(live))
+
+        assert bool(found) is is_lease_live(now_ms, expires_ms, length_ms)
+
+
+# -- a person's word -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", AT_WORK)
+def test_person_who_says_that_the_owner_is_dead_is_believed(store, table, phase):
+    own = acquired(store, table)
+    walk(store, own, phase)
+    ann = a_caller("cli:ann", user="ann")
+
+    assert store.bury(store.state(table.id), ann, "its host burnt down")
+
+    assert store.state(table.id).is_owner_dead
+    assert store.renew(own, lease_ms=LEASE_MS).is_owner, "it may be alive after all, and nobody has taken over yet"
+    newer = store.hand_over(store.state(table.id), ann, epoch=own.epoch + 1, lease_ms=LEASE_MS)
+    assert newer is not None
+    assert not store.renew(own, lease_ms=LEASE_MS).is_owner
+    first, second = store.report(own.refresh_id).attempts
+    assert (first.note, second.note) == ("ann said that it was dead: its host burnt down", None)
+
+
+def test_word_on_an_owner_that_is_not_there_any_more_is_for_nobody(store, table):
+    own = acquired(store, table)
+    seen = store.state(table.id)
+    handed_over(store, own)
+    before = dump(store.engine)
+
+    assert not store.bury(seen, a_caller("two"), "gone")
+    assert dump(store.engine) == before
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ def test_server_that_is_away_is_named_without_its_password(address):
         *(f"postgresql://mv:{SECRET}@host:port/db", f"mysql://mv:{SECRET}@host/db", f"oracle://mv:{SECRET}@h/d"),
         *(f"postgresql+nosuch://mv:{SECRET}@host/db", f"postgresql+psycopg2://mv:{SECRET}@host/db"),
         f"postgres://mv:{SECRET}@host/db",
+        *(f"postgresql://mv:p@{SECRET}@host/db", f"postgresql://mv:p@{SECRET}/p@host/db"),
+        *(f"postgresql://mv:p@{SECRET}?p@host/db", f"postgresql://mv:p?p@{SECRET}@host/db"),
     ],
 )
 def test_address_that_is_none_is_refused_without_showing_it(address):
@@ -70,6 +72,23 @@ def test_address_that_is_none_is_refused_without_showing_it(address):
         open_engine(address)
 
     assert SECRET not in printed(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///file::memory:?cache=shared&uri=true"),
+        *("sqlite:///file:mv?mode=memory&cache=shared&uri=true", "sqlite+pysqlite://"),
+    ],
+)
+def test_database_in_memory_is_refused(address):
+    with pytest.raises(DefinitionError, match="a database in memory is gone with its process"):
+        local.open_database(Settings(address))
+
+
+def test_file_s_name_may_have_an_at(tmp_path):
+    with pytest.raises(MetadataUnavailableError, match="it has no tables yet"):
+        ask(f"sqlite:///{tmp_path}/a@b@c.db")
 
 
 def test_settings_do_not_show_the_password():

@@ -287,6 +287,11 @@ class History(RuleBasedStateMachine):
     def lease_runs_out(self) -> None:
         self.site.clock.pass_ms(LEASE_MS + 1)
 
+    @rule()
+    def clock_is_set_back(self) -> None:
+        """By a day: whoever holds a lease now has one from the future, and is taken for dead."""
+        self.site.clock.pass_ms(-86_400_000)
+
     @precondition(lambda self: not self.site.is_down)
     @rule()
     def cancel(self) -> None:

@@ -123,7 +123,7 @@ def hearts() -> list[str]:
 
 
 def test_heartbeat_keeps_the_lease_alive(store, own, often, beats, stops, clock):
-    with Lease(store, own, LEASE_MS, stops):
+    with Lease(store.renew, own, LEASE_MS, stops):
         for _ in range(3):
             clock.pass_ms(LEASE_MS - 5000)
             beats.wait()
@@ -133,7 +133,7 @@ def test_heartbeat_keeps_the_lease_alive(store, own, often, beats, stops, clock)
 
 
 def test_heart_stops_with_the_work_and_the_lease_runs_out(store, own, often, beats, stops, clock):
-    with Lease(store, own, LEASE_MS, stops):
+    with Lease(store.renew, own, LEASE_MS, stops):
         beats.wait()
         assert len(hearts()) == 2
 
@@ -143,14 +143,14 @@ def test_heart_stops_with_the_work_and_the_lease_runs_out(store, own, often, bea
 
 
 def test_heart_stops_when_the_work_fails(store, own, often, stops):
-    with pytest.raises(ZeroDivisionError), Lease(store, own, LEASE_MS, stops):
+    with pytest.raises(ZeroDivisionError), Lease(store.renew, own, LEASE_MS, stops):
         raise ZeroDivisionError
 
     assert hearts() == []
 
 
 def test_heart_that_beats_rarely_is_stopped_at_once(store, own, stops):
-    with Lease(store, own, 10_000_000, stops):
+    with Lease(store.renew, own, 10_000_000, stops):
         pass
 
     assert hearts() == []
@@ -161,7 +161,7 @@ def test_cancel_interrupts_the_work_until_it_asks(store, own, often, beats, stop
     """An interrupt between two of Spark's jobs stops neither; one after the work has heard would stop its clearing up,
     or the commit that a cancel comes too late for.
     """
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         beats.wait()
         lease.check()
 
@@ -181,7 +181,7 @@ def test_cancel_interrupts_the_work_until_it_asks(store, own, often, beats, stop
 
 
 def test_cancel_does_not_interrupt_a_commit(store, own, often, beats, stops):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         lease.check()
         lease.ignore_cancel()
         store.request_cancel(own.table_id, "ann")
@@ -193,7 +193,7 @@ def test_cancel_does_not_interrupt_a_commit(store, own, often, beats, stops):
 
 
 def test_lost_lease_is_news_to_work_that_was_cancelled_too_late(store, own, often, beats, stops):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         store.request_cancel(own.table_id, "ann")
         lease.check(is_cancellable=False)
         beats.wait()
@@ -206,7 +206,7 @@ def test_lost_lease_is_news_to_work_that_was_cancelled_too_late(store, own, ofte
 
 def test_interrupt_of_the_process_is_repeated_until_the_work_asks(store, own, often, beats, stops):
     interrupted = threading.Event()
-    with Lease(store, own, LEASE_MS, stops, interrupted) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops, interrupted) as lease:
         beats.wait()
         assert stops.threads == []
 
@@ -218,7 +218,7 @@ def test_interrupt_of_the_process_is_repeated_until_the_work_asks(store, own, of
 
 
 def test_lost_lease_interrupts_the_work_and_leaves_the_new_owners_alone(store, own, often, beats, stops, engine):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         newer = handed_over(store, own)
         stops.wait(2)
         before = expiry(engine)
@@ -232,7 +232,7 @@ def test_lost_lease_interrupts_the_work_and_leaves_the_new_owners_alone(store, o
 
 
 def test_lost_lease_says_more_than_a_cancel(store, own, often, stops):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         store.request_cancel(own.table_id, "ann")
         stops.wait()
         handed_over(store, own)
@@ -242,7 +242,7 @@ def test_lost_lease_says_more_than_a_cancel(store, own, often, stops):
 
 
 def test_refresh_that_was_ended_by_somebody_is_lost(store, own, often, stops):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         newer = handed_over(store, own)
         store.abandon(newer, Outcome.ABANDONED, ERROR, {})
         acquired(store, store.table("orders"), "two")
@@ -260,7 +260,7 @@ def test_refresh_that_was_ended_by_somebody_is_lost(store, own, often, stops):
     ],
 )
 def test_check_asks_the_database_now_and_not_the_last_beat(store, own, stops, disturb, expected):
-    lease = Lease(store, own, LEASE_MS, stops)
+    lease = Lease(store.renew, own, LEASE_MS, stops)
     lease.check()
 
     disturb(store, own)
@@ -270,7 +270,7 @@ def test_check_asks_the_database_now_and_not_the_last_beat(store, own, stops, di
 
 
 def test_check_renews_as_a_beat_does(store, own, stops, clock):
-    lease = Lease(store, own, LEASE_MS, stops)
+    lease = Lease(store.renew, own, LEASE_MS, stops)
     clock.pass_ms(LEASE_MS + 1)
     assert not store.state(own.table_id).is_lease_live
 
@@ -280,7 +280,7 @@ def test_check_renews_as_a_beat_does(store, own, stops, clock):
 
 
 def test_lease_that_was_lost_stays_lost(store, own, stops):
-    lease = Lease(store, own, LEASE_MS, stops)
+    lease = Lease(store.renew, own, LEASE_MS, stops)
     newer = handed_over(store, own)
     with pytest.raises(LeaseLostError):
         lease.check()
@@ -292,7 +292,7 @@ def test_lease_that_was_lost_stays_lost(store, own, stops):
 
 
 def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, stops, caplog):
-    with Lease(store, own, LEASE_MS, stops) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops) as lease:
         beats.is_away = True
         beats.wait(3)
         with pytest.raises(MetadataUnavailableError):
@@ -308,7 +308,7 @@ def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, sto
 
 def test_an_interrupted_process_begins_no_further_step(store, own, stops):
     interrupted = threading.Event()
-    with Lease(store, own, LEASE_MS, stops, interrupted) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops, interrupted) as lease:
         lease.check()
         interrupted.set()
         with pytest.raises(InterruptedRefreshError):
@@ -335,7 +335,7 @@ def hands() -> Hands:
 
 def test_owner_that_cannot_renew_for_a_leases_length_is_none(store, own, often, beats, stops, hands):
     """Others may take the table over from then on: the work is interrupted whether the database answers or not."""
-    with Lease(store, own, LEASE_MS, stops, clock=hands) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops, clock=hands) as lease:
         beats.is_away = True
         hands.s += LEASE_MS / 1000 - 1
         beats.wait(3)
@@ -353,7 +353,7 @@ def test_owner_that_cannot_renew_for_a_leases_length_is_none(store, own, often, 
 
 
 def test_renewals_prolong_what_this_process_believes(store, own, often, beats, stops, hands):
-    with Lease(store, own, LEASE_MS, stops, clock=hands) as lease:
+    with Lease(store.renew, own, LEASE_MS, stops, clock=hands) as lease:
         for _ in range(4):
             hands.s += LEASE_MS / 1000 - 1
             beats.wait()
@@ -363,7 +363,7 @@ def test_renewals_prolong_what_this_process_believes(store, own, often, beats, s
 
 
 def test_lease_counts_from_before_the_database_was_asked(store, own, stops, hands):
-    lease = Lease(store, own, LEASE_MS, stops, clock=hands)
+    lease = Lease(store.renew, own, LEASE_MS, stops, clock=hands)
 
     def slowly(_connection: object) -> None:
         hands.s += LEASE_MS / 1000 / 2
@@ -379,7 +379,7 @@ def test_lease_counts_from_before_the_database_was_asked(store, own, stops, hand
 
 def test_process_that_stood_still_does_not_renew_what_has_run_out(store, own, stops, hands, engine):
     """A machine that was suspended: what it wakes up with is a lease that others may have had since."""
-    lease = Lease(store, own, LEASE_MS, stops, clock=hands)
+    lease = Lease(store.renew, own, LEASE_MS, stops, clock=hands)
     before = expiry(engine)
     hands.s += LEASE_MS / 1000
 
@@ -404,7 +404,7 @@ def test_lease_is_lost_on_time_though_the_database_hangs(postgres, stops):
         migrations.migrate(engine)
         store = Store(engine)
         own = acquired(store, registered(store))
-        with Lease(store, own, 2_000, stops) as lease:
+        with Lease(store.renew, own, 2_000, stops) as lease:
             lease.check()
             proxy.swallow()
             assert proxy.wait_for_a_victim(PATIENCE_S), "no heartbeat came"

@@ -41,6 +41,14 @@ def test_secret_file_that_is_missing_is_named(tmp_path):
         from_environment(environ={"AMV_DATABASE_URL_FILE": str(tmp_path / "no")})
 
 
+@pytest.mark.parametrize("address", ["postgresql://u:s3@cret@h/db", "postgresql://u:s3@c/r?et@h/db"])
+def test_password_with_an_at_is_a_secret_as_a_whole(address):
+    found = secrets_of(Settings(address))
+
+    assert address in found
+    assert address.removeprefix("postgresql://u:").removesuffix("@h/db") in found
+
+
 def test_representation_shows_no_address():
     settings = Settings("postgresql://u:s3cret@h/db", "/wh")
 
