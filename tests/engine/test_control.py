@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.exceptions import DefinitionError, RefreshCancelledError, TableConflictError
+from airflow_mv_provider.exceptions import DefinitionError, LeaseLostError, RefreshCancelledError, TableConflictError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
@@ -220,3 +220,46 @@ def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
     assert [report.refresh_id for report in lake.store.history(lake.store.table("orders").id)] == [last.refresh_id]
     assert told == ["orders: forgot 1 refreshes that ended long ago."]
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("is_abandoned", [False, True])
+@pytest.mark.parametrize("point", ["fence.after", "progress.after", "publish.after"])
+def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, point, is_abandoned):
+    """It is alive, and its lease too: what it still writes the fence stops."""
+    ended = []
+
+    def believe() -> None:
+        ann, other = table.caller(user="ann"), table.refresher()
+        other.bury("orders", ann, "its host burnt down")
+        ended.extend([other.abandon("orders", ann)] if is_abandoned else other.recover(ann, name="orders"))
+
+    at_point(point, believe)
+    with pytest.raises(LeaseLostError):
+        table.refresh()
+
+    [report] = ended
+    assert report.attempts[0].note == "ann said that it was dead: its host burnt down"
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
+def test_sweep_leaves_a_live_preview_alone_however_long_it_runs(table, clock):
+    """Its heartbeat is a thread's; here the clock stands still for it, and the preview is looked at from its side."""
+    registered = table.store.table("orders")
+    refresh = replace(table.store.refresh(table.refresh(read_only=True).refresh_id), id="f" * 32)
+    own = table.store.begin_preview(refresh, table.caller(), lease_ms=60_000)
+    workspace = table.root / "_mv" / registered.uuid / own.refresh_id / "staging-0"
+    table.spark.range(3).write.parquet(str(workspace))
+
+    for _ in range(3):
+        clock.pass_ms(59_000)
+        table.store.renew_preview(own, lease_ms=60_000)
+        table.refresher().recover(table.caller())
+        assert workspace.exists()
+    clock.pass_ms(60_001)
+    table.refresher().recover(table.caller())
+
+    assert not workspace.exists()
+    assert table.store.report(own.refresh_id).outcome is Outcome.ABANDONED
