@@ -17,11 +17,12 @@ from typing import Any, assert_never
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a listing. `path` is a URI; equal size and time are taken for equal content."""
+    """One file of a listing. `path` is a URI; equal size, time and, where there is one, checksum are equal content."""
 
     path: str
     num_bytes: int
     modified_ms: int
+    checksum: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def to_json(frontier: Frontier) -> dict[str, Any]:
         case DeltaFrontier(table_id, version):
             return {"type": "delta", "table_id": table_id, "version": version}
         case FilesFrontier(files):
-            return {"type": "files", "files": [[f.path, f.num_bytes, f.modified_ms] for f in files]}
+            return {"type": "files", "files": [_stored(file) for file in files]}
         case QueryFrontier(inputs):
             return {"type": "query", "inputs": [[name, to_json(at)] for name, at in inputs]}
         case NoFrontier():
@@ -121,13 +122,18 @@ def from_json(stored: dict[str, Any]) -> Frontier:
         case "delta":
             return _delta(stored)
         case "files":
-            return FilesFrontier(tuple(SourceFile(path, size, ms) for path, size, ms in stored["files"]))
+            return FilesFrontier(tuple(SourceFile(*file) for file in stored["files"]))
         case "query":
             return QueryFrontier(tuple((name, _delta(at)) for name, at in stored["inputs"]))
         case "none":
             return NoFrontier()
         case other:
             raise ValueError(f"no frontier is of type {other!r}")
+
+
+def _stored(file: SourceFile) -> list[str | int]:
+    facts: list[str | int] = [file.path, file.num_bytes, file.modified_ms]
+    return facts if file.checksum is None else [*facts, file.checksum]
 
 
 def _delta(stored: dict[str, Any]) -> DeltaFrontier:

@@ -57,7 +57,6 @@ def check_source(
     columns: Sequence[Column],
     key: Sequence[str],
     partition_by: Sequence[str],
-    order_by: Sequence[str] = (),
 ) -> None:
     """Refuse columns that cannot be stored, compared, or used as key or partition as the definition wants.
 
@@ -76,8 +75,6 @@ def check_source(
         if not is_comparable(column.type):
             raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
     types = {column.name: column for column in columns}
-    if missing := [name for name in order_by if name not in types]:
-        raise KeyColumnError(where, f"order_by column {missing[0]!r} is not among {_listed(types)}.", column=missing[0])
     for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
         for name in names:
             if name not in types:

@@ -166,6 +166,10 @@ class Files(_PathSource):
         description="Spark's reader options; csv and json only.",
         json_schema_extra={"properties": {**dict.fromkeys(sorted(FLAGS), _FLAG), **dict.fromkeys(NUMBERS, _NUMBER)}},
     )
+    fingerprint: Literal["mtime", "checksum"] = Field(
+        default="mtime",
+        description="What tells a file that was replaced: its size and time, or its bytes too, which are read for it.",
+    )
 
     @field_validator("schema_")
     @classmethod
@@ -197,6 +201,13 @@ class Files(_PathSource):
         if unknown := sorted(name for name in self.options if name not in known):
             raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}{nearest(unknown[0], known)}")
         return self
+
+    @property
+    def may_have_no_bytes(self) -> bool:
+        """True if a file without a byte is one without rows, not one that was cut off: no header, one record a line."""
+        is_by_line = self.options.get("multiLine", "").lower() != "true"
+        is_headless = self.format == "csv" and self.options.get("header", "").lower() == "false"
+        return is_headless or (self.format == "json" and is_by_line)
 
 
 class Query(_Source):

@@ -231,7 +231,7 @@ def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     Where main's rows stay for keys that are there twice, what was staged depends on main, which will change.
     """
     is_repeatable = determinism.doubt is None and determinism.is_by_row
-    return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict == "ignore"
+    return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict in ("ignore", "keep")
 
 
 def _judged(way: Way, table: RefreshableTable, situation: Situation) -> Estimate:

@@ -45,7 +45,7 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     schema["allOf"].append({"if": hashed, "then": unpartitioned})
     last_wins = {"required": ["on_conflict"], "properties": {"on_conflict": {"const": "overwrite"}}}
     ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
-    chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore"]}}}
+    chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore", "keep"]}}}
     schema["allOf"] += [{"if": last_wins, "then": ordered}, {"if": ordered, "then": chooses}]
     loses = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"enum": ["keep", "drop"]}}}
     adds = {"required": ["schema_policy"], "properties": {"schema_policy": {"enum": ["add", "evolve"]}}}
@@ -77,9 +77,10 @@ class RefreshableTable(Part):
         default="atomic",
         description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
     )
-    on_conflict: Literal["fail", "overwrite", "ignore"] = Field(
+    on_conflict: Literal["fail", "overwrite", "ignore", "keep"] = Field(
         default="fail",
-        description="Two rows of the source with one key: an error, the last by order_by, or the row that main has.",
+        description="Two rows of the source with one key: an error, the last by order_by, or the row that main has;"
+        " keep: whatever row main has for a key stays, also where the source has it once.",
     )
     order_by: tuple[str, ...] = Field(
         default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
@@ -153,7 +154,7 @@ class RefreshableTable(Part):
         if self.on_conflict == "overwrite" and not self.order_by:
             raise ValueError("on_conflict: overwrite needs order_by: which of two rows is the last?")
         if self.order_by and self.on_conflict == "fail":
-            raise ValueError("order_by needs on_conflict: overwrite or ignore")
+            raise ValueError("order_by needs on_conflict: overwrite, ignore or keep")
         if self.hash_partitions is not None and self.partition_by:
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
@@ -187,7 +188,8 @@ class RefreshableTable(Part):
     def content_hash(self) -> str:
         """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
-        del content["source"]["watermark"]  # says how to find main's content, not what it is
+        for name in ("watermark", "fingerprint"):  # say how to find main's content, not what it is
+            content["source"].pop(name, None)
         if self.frozen_before is not None:
             content["frozen_before"] = self.frozen_before
         if self.on_conflict != "fail":

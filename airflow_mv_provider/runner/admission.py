@@ -183,7 +183,7 @@ def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request
     if running is None or not joinable(state, running, table.definition, request):
         return None
     source = runner.source_of(table, table.definition)
-    now = source.probe()
+    now = source.probe(request.overrides)
     return running.id if may_join(running, now, source.determinism(now).doubt) else None
 
 

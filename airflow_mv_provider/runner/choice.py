@@ -6,12 +6,13 @@ Reads the logs of both and the metadata database; no row, and nothing is written
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
+from airflow_mv_provider.core.listing import told
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.request import Request
 from airflow_mv_provider.core.scope import Scope, stale_scope
@@ -26,6 +27,7 @@ from airflow_mv_provider.core.strategy import (
     past_of,
 )
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.reader import TableSource
 from airflow_mv_provider.spark.delta import Main
 
 if TYPE_CHECKING:
@@ -52,10 +54,25 @@ def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Re
     """Look at the source and main as they are now.
 
     exists : main is there: this is not its first refresh
-    raises : SourceNotFoundError, StrategyError, DefinitionError
+    raises : SourceNotFoundError, SourceFileError, StrategyError, DefinitionError
     """
     source = runner.source_of(table, table.definition)
-    frontier = source.probe()
+    seen = _look(runner, table, state, request, source, exists=exists)
+    if not source.passed_over:
+        return seen
+    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {told(source.passed_over)}"))
+
+
+def _look(
+    runner: Refresher,
+    table: TableRecord,
+    state: RefreshState,
+    request: Request,
+    source: TableSource,
+    *,
+    exists: bool,
+) -> Look:
+    frontier = source.probe(request.overrides)
     doubt = source.determinism(frontier).doubt
     main = Main(runner.spark, table.location, table.uuid)
     commits = main.log(state.published_version) if exists else []

@@ -134,7 +134,8 @@ class Ground:
         rows = work.whole_source
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
-        schema.check_source(work.table.name, columns, definition.key, definition.partition_by, definition.order_by)
+        schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
+        _ = work.ordered_source  # before main is created: it says what order_by lacks
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")

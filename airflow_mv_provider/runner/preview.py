@@ -26,6 +26,7 @@ from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.comparison import Comparison
+from airflow_mv_provider.runner.work import rows_at
 from airflow_mv_provider.spark import delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
@@ -49,7 +50,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
         definition=table.definition,
         overrides=overrides,
         batch=None,
-        frontier=source.probe(),
+        frontier=source.probe(overrides),
         choice=Choice("corrections", "read-only: nothing is written"),
         scope=scope,
         note=request.note,
@@ -80,11 +81,13 @@ def _differences(
     runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
 ) -> tuple[tuple[PartitionCounts, ...], Rejected]:
     source = runner.source_of(table, table.definition)
-    rows = source.read(refresh.frontier)
+    main = Main(runner.spark, table.location, table.uuid)
+    rows = rows_at(source, refresh.frontier, main)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
-    schema.check_source(table.name, columns, definition.key, definition.partition_by, definition.order_by)
-    main = Main(runner.spark, table.location, table.uuid)
+    schema.check_source(table.name, columns, definition.key, definition.partition_by)
+    if definition.order_by:
+        rows = rows_at(source, refresh.frontier, main, definition.order_by)
     exists = main.properties() is not None
     if exists:
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())

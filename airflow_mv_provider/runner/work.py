@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import cost, schema
 from airflow_mv_provider.core.evolution import Evolution, evolved
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
@@ -115,13 +118,31 @@ class Work:
 
         base : main's version whose rows stay where a key is there twice, if the definition says so
         """
-        rows = in_scope(self.whole_source, self.layout)
+        rows = in_scope(self.ordered_source, self.layout)
         existing = None
-        if base is not None and self.definition.on_conflict == "ignore":
+        if base is not None and self.definition.on_conflict in ("ignore", "keep"):
             existing = in_scope(delta.read(self.spark, self.table.location, base), self.layout)
         return self.layout.shaped(staging.resolved(rows, self.layout, existing))
 
     @cached_property
     def whole_source(self) -> DataFrame:
         """Return all of the source's rows at the refresh's pin; lazy."""
-        return self.source.read(self.refresh.frontier)
+        return rows_at(self.source, self.refresh.frontier, self.main)
+
+    @cached_property
+    def ordered_source(self) -> DataFrame:
+        """Return the same rows with what they are ordered by beside them; lazy.
+
+        raises : KeyColumnError
+        """
+        by = self.definition.order_by
+        return rows_at(self.source, self.refresh.frontier, self.main, by) if by else self.whole_source
+
+
+def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = ()) -> DataFrame:
+    """Return the source's rows; none in main's columns, where there are none and only main says what they would be."""
+    if source.knows_columns(frontier) or main.properties() is None:
+        return source.read(frontier, order_by)
+    with translated(main.location):
+        rows = delta.no_rows(main.spark, main.spark.read.format("delta").load(main.location).schema)
+    return rows.select("*", *(F.lit(None).alias(staging.ordering(name)) for name in order_by))

@@ -43,11 +43,11 @@ class DeltaReader:
         self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
         return DeltaFrontier(found.delta_id, commits[0].version)
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
         rows = delta.read(self._spark, self._location, frontier.version)
-        return projected(rows, self._source.select)
+        return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Say what the table's log tells of the commits after `since`; see `SourceReader`."""

@@ -1,27 +1,25 @@
 """Files as source, pinned by a listing with sizes and times, and read strictly.
 
-Spark reads a short CSV line as NULLs, cuts a long one off, decodes bytes of another encoding into replacement
-characters, and makes NULLs of a column that an ORC or Parquet file has under another name or type, all in silence. Here
-each of them is an error, and where a file is to blame it is named. What JSON needs is in `json_lines`.
+Spark makes NULLs of a column that an ORC or Parquet file has under another name or type, in silence. Here that is an
+error, and where a file is to blame it is named. What text needs is in `csv_lines` and `json_lines`.
 """
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache
 from typing import assert_never
-from urllib.parse import unquote
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files, listing
+from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files
 from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.listing import told
 from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import (
@@ -33,21 +31,15 @@ from airflow_mv_provider.exceptions import (
     SourceFileError,
     SourceNotFoundError,
 )
-from airflow_mv_provider.sources import json_lines
+from airflow_mv_provider.sources import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.listing import listed, listed_again, literal_path, with_checksums
 from airflow_mv_provider.sources.place import check_link, confined
-from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
-from airflow_mv_provider.spark import diff, rejected
-from airflow_mv_provider.spark.errors import BAD_ENCODING, condition_of, translated
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
+from airflow_mv_provider.spark import delta, diff, rejected
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
 
-_STRICT_CSV = {
-    "mode": "FAILFAST",
-    "enforceSchema": "false",  # the header's names must be the schema's, in its order
-    "columnPruning": "false",  # a pruned reader does not see that a line is too short or too long
-    "header": "true",
-}
-_REPLACEMENT = "\ufffd"
-_CORRUPT = "_mv_corrupt"
+log = logging.getLogger(__name__)
 
 
 class FilesReader:
@@ -58,25 +50,59 @@ class FilesReader:
         self._source = source
         self._roots = (warehouse, roots)
         self._checked: Frontier | None = None
+        self.passed_over: tuple[str, ...] = ()  # when it was probed
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
 
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`."""
-        found = self._list([self._location])
-        if not found.files:
-            raise SourceNotFoundError("source", f"{self._location} holds no files.")
-        for file in found.files:
+        found = listed(self._spark, self._location)
+        self.passed_over = found.passed_over
+        if self.passed_over:
+            log.warning("%s: %s", self._location, told(self.passed_over))
+        for file in found.frontier.files:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
-        return found
+            if not file.num_bytes and not self._source.may_have_no_bytes:
+                raise SourceFileError("source", f"{file.path} is empty.")  # Spark would pass over it
+        return self._fingerprinted(found.frontier)
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def check_not_empty(self, frontier: Frontier) -> None:
+        """Refuse a source without a file, or with a file without a byte: half an upload would look like lost rows.
+
+        raises : SourceNotFoundError, SourceFileError
+        """
+        assert isinstance(frontier, FilesFrontier)
+        if not frontier.files:
+            said = f"no file is at {self._location}" + (f"; {told(self.passed_over)}" if self.passed_over else "")
+            hint = "Check the path; `allow_empty` takes a folder without files for a source without rows."
+            raise SourceNotFoundError("source", f"{said}.", hint=hint)
+        if empty := next((file.path for file in frontier.files if not file.num_bytes), None):
+            hint = "Repair or remove it; `allow_empty` takes it for a file without rows."
+            raise SourceFileError("source", f"{empty} is empty.", hint=hint)
+
+    def knows_columns(self, frontier: Frontier) -> bool:
+        """True if the schema or a file says what the columns are."""
+        assert isinstance(frontier, FilesFrontier)
+        return bool(self._source.schema_ or frontier.files)
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         with _gone_if_missing(), translated("source"):
-            rows = self._rows(self._pinned(frontier))
+            rows = self._rows(self._pinned(frontier), beside)
             _ = rows.schema  # over Spark Connect nothing is looked at before
-        return projected(rows, self._source.select)
+        return self.project(rows, beside)
+
+    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+        """Return rows after the definition's projection; where a record comes from is in it only if it is named there.
+
+        more : columns that are kept as they are
+        """
+        of_file = [quoted(name) for name in rows.columns if name not in (*self._named(beside), *more)]
+        select = [
+            each for text in self._source.select or ("*",) for each in (of_file if text.strip() == "*" else [text])
+        ]
+        return projected(rows, [*select, *(quoted(name) for name in more)], beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Say whether files were only added; see `SourceReader`. What was in a changed file nobody knows any more."""
@@ -94,45 +120,50 @@ class FilesReader:
         """Return the rows of the files that were added; see `TableSource.feed`."""
         assert isinstance(since, FilesFrontier)
         assert isinstance(until, FilesFrontier)
-        added = [_literal_path(file.path) for file in added_files(since, until) or ()]
+        added = [literal_path(file.path) for file in added_files(since, until) or ()]
         with _gone_if_missing(), translated("source"):
             self._check(added)
-            rows, all_rows = (self._rows(paths) for paths in (added, [_literal_path(f.path) for f in until.files]))
+            rows, all_rows = (self._rows(paths) for paths in (added, [literal_path(f.path) for f in until.files]))
             if rows.schema != all_rows.schema:
                 raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
-        return projected_with(rows.withColumn(diff.SIGN, F.lit(1)), self._source.select, diff.SIGN)
+        return self.project(rows.withColumn(diff.SIGN, F.lit(1)), (), diff.SIGN)
 
     def determinism(self, frontier: Frontier) -> Determinism:
         """Ask Spark of the projection; see `SourceReader`.
 
-        cost : opens one file, of parquet without a schema
+        cost : opens one file, of parquet without a schema; all of them where the projection has columns of others
         """
         assert isinstance(frontier, FilesFrontier)
-        if self._source.select is None:
+        if self._source.select is None or not self.knows_columns(frontier):
             return Determinism()
-        with _gone_if_missing(), translated("source"):
-            fields = self._rows([_literal_path(frontier.files[0].path)]).schema.fields
-        nothing = ", ".join(f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in fields)
-        try:
-            return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
-        except DefinitionError:
-            # What only files have (_metadata) is not there; and of what is nowhere reading tells.
-            return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
+        paths = [literal_path(file.path) for file in frontier.files]
+        for some in (paths[:1], paths):
+            with _gone_if_missing(), translated("source"):
+                fields = self._rows(some).schema.fields
+            nothing = ", ".join(f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in fields)
+            with suppress(DefinitionError):
+                return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
+        # What only files have (_metadata) is not there; and of what is nowhere reading tells.
+        return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
 
-    def marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, those that cannot be decoded included; see `rejected`.
 
         is_numbered : say where in its file each of them is
         """
         with _gone_if_missing(), translated("source"):
-            return self._marked_rows(self._pinned(frontier), is_numbered=is_numbered)
+            paths, place = self._pinned(frontier, is_marked=True), self._place(beside)
+            return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), beside)
 
-    def _pinned(self, frontier: Frontier) -> list[str]:
-        """Return the paths of the pinned files, looked at once."""
+    def _pinned(self, frontier: Frontier, *, is_marked: bool = False) -> list[str]:
+        """Return the paths of the pinned files, looked at once.
+
+        is_marked : records that cannot be decoded are told apart as they are read
+        """
         assert isinstance(frontier, FilesFrontier)
-        paths = [_literal_path(file.path) for file in frontier.files]
-        if self._checked != frontier:
-            self._check(paths)
+        paths = [literal_path(file.path) for file in frontier.files]
+        if paths and self._checked != frontier:
+            self._check(paths, is_marked=is_marked)
             self._checked = frontier
         return paths
 
@@ -145,59 +176,83 @@ class FilesReader:
         """List the pinned files again; see `SourceReader`."""
         assert isinstance(frontier, FilesFrontier)
         with _gone_if_missing():
-            now = self._list([_literal_path(file.path) for file in frontier.files])
+            now = self._fingerprinted(listed_again(self._spark, [file.path for file in frontier.files]))
         if now != frontier:
             changed = sorted({f.path for f in set(now.files) ^ set(frontier.files)})
             raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
 
-    def _check(self, paths: list[str]) -> None:
+    def _fingerprinted(self, files: FilesFrontier) -> FilesFrontier:
+        """Return a listing with whatever the definition says that tells a file from another of its name."""
+        return with_checksums(self._spark, files) if self._source.fingerprint == "checksum" else files
+
+    def _check(self, paths: list[str], *, is_marked: bool = False) -> None:
         """Refuse what the reader of this format would pass over in silence; before the rows are read, once a pin."""
-        if self._source.format in ("orc", "parquet") and self._source.schema_:
+        if self._source.format in ("orc", "parquet"):
             self._check_columns(paths)
+        if self._source.format == "csv" and not is_marked:
+            csv_lines.check(self._spark, paths, self._source.options)
         if self._source.format == "json" and self._is_multi_line:
             json_lines.check_whole(self._spark, paths, self._source.options)
 
-    def _rows(self, paths: list[str]) -> DataFrame:
+    def _named(self, beside: Sequence[str] = ()) -> set[str]:
+        """Return what the definition wants to know of a record's place, unless a column of the files has that name."""
+        own = self._declared.fieldNames() if self._source.schema_ else ()
+        return positions.named_in((*(self._source.select or ()), *beside)) - set(own)
+
+    def _place(self, beside: Sequence[str]) -> list[Column]:
+        return [positions.place(self._source.format)] if self._named(beside) else []
+
+    def _with_names(self, rows: DataFrame, beside: Sequence[str]) -> DataFrame:
+        names = self._named(beside)
+        return positions.with_names(rows, names, self._named()) if names else rows
+
+    def _rows(self, paths: list[str], beside: Sequence[str] = ()) -> DataFrame:
+        return self._with_names(self._placed(paths, self._place(beside)), beside)
+
+    def _placed(self, paths: list[str], place: list[Column]) -> DataFrame:
         options = self._source.options
         reader = self._spark.read
+        if not paths:
+            return self._no_rows(*(positions.nowhere() for _ in place))
         if self._source.schema_:
             reader = reader.schema(self._source.schema_)
         match self._source.format:
             case "csv":
-                return _checked_encoding(reader.options(**(_STRICT_CSV | options)).csv(paths))
+                return csv_lines.read(self._spark, paths, self._declared, options, place)
             case "json" if self._is_multi_line:
-                return reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
+                return reader.options(**(options | {"mode": "FAILFAST"})).json(paths).select("*", *place)
             case "json":
-                return json_lines.read(self._spark, paths, self._declared, options)
+                return json_lines.read(self._spark, paths, self._declared, options, place)
             case "orc" | "parquet":
-                return reader.format(self._source.format).load(paths)
+                if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
+                    reader = reader.schema(merged)  # of one file alone, a column that only another has would be lost
+                return reader.format(self._source.format).load(paths).select("*", *place)
             case _:
                 assert_never(self._source.format)
 
-    def _marked_rows(self, paths: list[str], *, is_numbered: bool) -> DataFrame:
-        options, number = self._source.options, F.monotonically_increasing_id()
-        at = {"block": F.col(rejected.BLOCK), "number": number} if is_numbered else {}
+    def _marked_rows(self, paths: list[str], place: list[Column], *, is_numbered: bool) -> DataFrame:
+        if not paths:
+            return self._no_rows(*(positions.nowhere() for _ in place), rejected.origin())
+        options = self._source.options
         if self._source.format == "json" and not self._is_multi_line:
-            return json_lines.marked(self._spark, paths, self._declared, options, is_numbered=is_numbered)
-        file = F.col("_metadata.file_path")
-        if self._source.format != "csv":
-            return self._rows(paths).select("*", rejected.origin(file=file, **at))
-        reader = self._spark.read.schema(StructType([*self._declared.fields, StructField(_CORRUPT, StringType())]))
-        lenient = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        rows = reader.options(**(_STRICT_CSV | options | lenient)).csv(paths)
-        names = [quoted(field.name) for field in self._declared.fields]
-        # Spark answers no query for the corrupt record alone, so every column is asked for.
-        text = F.concat_ws("", *(F.col(name).cast("string") for name in names))
-        is_corrupt, is_garbled = F.col(_CORRUPT).isNotNull(), text.contains(_REPLACEMENT)
-        rule = F.when(is_corrupt, rejected.CORRUPT_RECORD).when(is_garbled, rejected.ENCODING)
-        reason = F.when(is_corrupt, "it does not fit the schema").when(
-            is_garbled, "bytes that are not in the declared encoding"
-        )
-        record = F.coalesce(F.col(_CORRUPT), F.to_json(F.struct(*(F.col(name) for name in names))))
-        return rows.select(
-            *(F.col(name) for name in names),
-            rejected.origin(file=file, rule=rule, reason=reason, record=record, **at),
-        )
+            return json_lines.marked(self._spark, paths, self._declared, options, place, is_numbered=is_numbered)
+        if self._source.format == "csv":
+            undecoded = self._undecoded(tuple(paths))
+            return csv_lines.marked(
+                self._spark, paths, self._declared, options, undecoded, place, is_numbered=is_numbered
+            )
+        at = {"block": F.col(rejected.BLOCK), "number": F.monotonically_increasing_id()} if is_numbered else {}
+        return self._placed(paths, [*place, rejected.origin(file=F.col("_metadata.file_path"), **at)])
+
+    @lru_cache(maxsize=1)  # noqa: B019  # as above
+    def _undecoded(self, paths: tuple[str, ...]) -> list[str]:
+        return csv_lines.check_quotes(self._spark, paths, self._source.options)
+
+    def _no_rows(self, *beside: Column) -> DataFrame:
+        if not self._source.schema_:
+            problem = f"no file is at {self._location} to say what its columns are."
+            raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
+        return delta.no_rows(self._spark, self._declared).select("*", *beside)
 
     @property
     def _is_multi_line(self) -> bool:
@@ -205,15 +260,25 @@ class FilesReader:
 
     def _check_columns(self, paths: list[str]) -> None:
         """Refuse files whose columns are not the schema's; what one of them lacks and another has is NULL."""
+        if self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
+            found, declared = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
+            schema.check_same("source", found, declared, names=("a file", "the schema"))
+
+    @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
+    def _merged(self, paths: tuple[str, ...]) -> StructType | None:
+        """Return the columns that the files have together; None if one of them cannot be read.
+
+        cost   : the footer of every file
+        raises : SchemaMismatchError, when a column has two types
+        """
         try:
             with translated("source"):
-                merged = self._spark.read.format(self._source.format).option("mergeSchema", "true").load(paths).schema
+                merged = self._spark.read.format(self._source.format).option("mergeSchema", "true")
+                return merged.load(list(paths)).schema
         except (SchemaMismatchError, InterruptedRefreshError):
             raise
         except MvError:
-            return  # a file that cannot be read: reading names it, merging does not
-        found, declared = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
-        schema.check_same("source", found, declared, names=("a file", "the schema"))
+            return None  # reading names the file, merging does not
 
     @cached_property
     def _declared(self) -> StructType:
@@ -223,21 +288,6 @@ class FilesReader:
         assert isinstance(declared, StructType)
         return declared
 
-    def _list(self, paths: list[str]) -> FilesFrontier:
-        try:
-            files = self._spark.read.format("binaryFile").load(paths)
-            names = files.inputFiles()
-            rows = files.select("path", "length", "modificationTime").collect()
-        except PySparkException as error:
-            if condition_of(error).startswith("PATH_NOT_FOUND"):
-                raise SourceNotFoundError("source", f"{self._location} does not exist.") from error
-            with translated("source"):
-                raise
-        # Spark passes over files of no bytes: half an upload would look like rows that are gone.
-        if empty := sorted({_plain(unquote(name)) for name in names} - {_plain(row.path) for row in rows}):
-            raise SourceFileError("source", f"{empty[0]} is empty.")
-        return listing([(_plain(row.path), row.length, row.modificationTime) for row in rows])
-
 
 @contextmanager
 def _gone_if_missing() -> Iterator[None]:
@@ -246,28 +296,3 @@ def _gone_if_missing() -> Iterator[None]:
         yield
     except SourceNotFoundError as error:
         raise SourceChangedError(error.where, error.problem) from error
-
-
-def _checked_encoding(rows: DataFrame) -> DataFrame:
-    """Refuse replacement characters, which stand where bytes could not be decoded."""
-    message = F.concat(F.lit(f"{BAD_ENCODING} "), F.input_file_name())
-
-    def checked(name: str) -> Column:
-        column = F.col(quoted(name))
-        return (
-            F.when(column.contains(_REPLACEMENT), F.raise_error(message).cast("string")).otherwise(column).alias(name)
-        )
-
-    fields = rows.schema.fields
-    return rows.select(
-        *(checked(f.name) if isinstance(f.dataType, StringType) else F.col(quoted(f.name)) for f in fields)
-    )
-
-
-def _literal_path(path: str) -> str:
-    """Escape what a path's own characters would mean in a glob."""
-    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
-
-
-def _plain(path: str) -> str:
-    return re.sub(r"^file:/+", "/", path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -32,13 +32,13 @@ class FunctionReader:
         """Return that nothing is known; see `SourceReader`."""
         return NoFrontier()
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return what the function returned; see `SourceReader`.
 
         raises : SourceFunctionError
         """
         assert isinstance(frontier, NoFrontier)
-        return projected(self._rows, self._source.select)
+        return projected(self._rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> None:
         """Nothing is known; see `SourceReader`."""

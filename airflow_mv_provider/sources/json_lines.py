@@ -1,31 +1,46 @@
 """JSON records, one a line, parsed so that nothing of a line is passed over.
 
 Spark's own reader takes a line's first value and drops what follows it, takes the last of two fields with one name,
-and leaves out fields that the schema does not know, all in silence. So a line is read as text and parsed twice: once
-for what fields it has, once by the schema.
+leaves out fields that the schema does not know, makes a question mark of half a character (`\\ud800`) and guesses at
+dates and numbers (see `values`), all in silence. So a line is read as text and parsed twice: once for what fields it
+has, once by the schema; and once more what lies deeper in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StringType, StructField, StructType
 
-from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.identifier import RESERVED_PREFIX, quoted
+from airflow_mv_provider.sources import values
 from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
 
 _CORRUPT = "_mv_corrupt"
 _ENCODINGS = ("encoding", "charset")
 _MARKED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # as texts, for DOUBLE
+_INFINITE = "(?i)inf"
 _NUM_SHOWN = 80
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF_A_CHARACTER = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"  # that backslash is none of a pair
 
 
-def read(spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str]) -> DataFrame:
+def read(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+) -> DataFrame:
     """Return the records of the files at `paths`; lazy.
 
+    beside : columns of Spark's own to have with them
     raises : when it is run: what `spark.errors` makes of BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD
     """
     shown = F.substring("text", 1, _NUM_SHOWN)
@@ -36,12 +51,21 @@ def read(spark: SparkSession, paths: Sequence[str], schema: StructType, options:
         .when(broken.isNotNull(), _refusal(BAD_RECORD, shown))
         .otherwise(F.col("record"))
     )
-    parsed = _parsed(spark, paths, schema, options)
-    return parsed.select(checked.alias("r")).select(*(F.col(f"r.{quoted(f.name)}") for f in schema.fields))
+    parsed = _parsed(spark, paths, schema, options, beside)
+    kept = _kept(parsed)
+    return parsed.select(checked.alias("r"), *kept).select(
+        *(F.col(f"r.{quoted(f.name)}") for f in schema.fields), *kept
+    )
 
 
 def marked(
-    spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str], *, is_numbered: bool
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+    *,
+    is_numbered: bool,
 ) -> DataFrame:
     """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
 
@@ -55,8 +79,8 @@ def marked(
     )
     at = {"block": F.col("block"), "number": F.col("number")} if is_numbered else {}
     origin = rejected.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
-    parsed = _parsed(spark, paths, schema, options, is_numbered=is_numbered)
-    return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), origin)
+    parsed = _parsed(spark, paths, schema, options, beside, is_numbered=is_numbered)
+    return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), *_kept(parsed), origin)
 
 
 def _parsed(
@@ -64,11 +88,12 @@ def _parsed(
     paths: Sequence[str],
     schema: StructType,
     options: Mapping[str, str],
+    beside: Sequence[Column],
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, record, broken, unknown): each line parsed, and the rule that it breaks."""
-    lines, has_text = _texts(spark, paths, options, is_numbered=is_numbered), F.col("text").rlike(r"\S")
+    """Return (file, text, record, broken, unknown, *beside): each line parsed, and the rule that it breaks."""
+    lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
     if not is_numbered:  # a line without text counts, or the numbers of the lines behind it would be wrong
         lines = lines.where(has_text)
     parsed = lines.select("*", _alone(F.col("text"), options), _record(schema, options).alias("record"))
@@ -81,7 +106,12 @@ def _parsed(
         .when(F.size(unknown) > 0, rejected.UNKNOWN_FIELD)
         .when(F.size(F.array_distinct(names)) < F.size(names), rejected.CORRUPT_RECORD)
         .when(F.col(f"record.{_CORRUPT}").isNotNull(), rejected.CORRUPT_RECORD)
+        .when(_has_half_a_character(F.col("text")), rejected.CORRUPT_RECORD)
     )
+    for field in schema.fields:
+        value = F.try_element_at(F.get("alone", F.lit(0)), F.lit(field.name))
+        for misfit in _misfits(value, field.dataType, options):
+            broken = broken.when(misfit, rejected.CORRUPT_RECORD)
     return parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
 
 
@@ -102,26 +132,38 @@ def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str,
     checked = (
         F.when(~F.col("is_decoded"), _refusal(BAD_ENCODING, F.lit("")))
         .when(F.col(f"only.{_CORRUPT}").isNotNull(), _refusal(BAD_RECORD, broken))
+        .when(_has_half_a_character(F.col("text")), _refusal(BAD_RECORD, F.lit("it has half a character")))
         .otherwise(1)
     )
-    files.select("file", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
+    files.select("file", "text", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
 
 
 def _texts(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], *, is_numbered: bool = False, **more: str
+    spark: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+    *,
+    is_numbered: bool = False,
+    **more: str,
 ) -> DataFrame:
-    """Return (file, text, is_decoded), a row for each line; with (block, number) when they are asked for."""
+    """Return (file, text, is_decoded, *beside), a row for each line; with (block, number) when they are asked for."""
     separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
     lines = spark.read.format("text").options(**separated, **more).load(list(paths))
     at = (F.col(rejected.BLOCK).alias("block"), F.monotonically_increasing_id().alias("number")) if is_numbered else ()
-    named = lines.select(F.input_file_name().alias("file"), "value", *at)
+    named = lines.select(F.input_file_name().alias("file"), "value", *at, *beside)
     declared = next((options[name] for name in _ENCODINGS if name in options), "UTF-8")
     if declared.upper() in ("UTF-8", "UTF8"):
         text, is_decoded = F.col("value"), F.is_valid_utf8("value")
     else:
         text, is_decoded = F.decode(F.col("value").cast("binary"), declared), F.lit(True)
     plain = F.ltrim(text, F.lit("\ufeff")).alias("text")
-    return named.select("file", plain, is_decoded.alias("is_decoded"), *(("block", "number") if is_numbered else ()))
+    return named.select("file", plain, is_decoded.alias("is_decoded"), *named.columns[2:])
+
+
+def _kept(parsed: DataFrame) -> list[str]:
+    """Return the names of the columns that were asked for beside the lines."""
+    return [name for name in parsed.columns if name.startswith(RESERVED_PREFIX)]
 
 
 def _alone(text: Column, options: Mapping[str, str]) -> Column:
@@ -133,6 +175,59 @@ def _alone(text: Column, options: Mapping[str, str]) -> Column:
 def _record(schema: StructType, options: Mapping[str, str]) -> Column:
     whole = StructType([*schema.fields]).add(_CORRUPT, StringType())
     return F.from_json("text", whole, _parsing(options) | _MARKED)
+
+
+def _has_half_a_character(text: Column) -> Column:
+    return text.contains("\\u") & text.rlike(_HALF_A_CHARACTER)
+
+
+def _misfits(text: Column, kind: DataType, options: Mapping[str, str]) -> Iterator[Column]:
+    """Yield what may be wrong with a field's value that was parsed, judged by its text."""
+    if isinstance(kind, StructType | ArrayType | MapType):
+        yield text.isNotNull() & F.try_parse_json(text).isNull()  # a field is there twice
+        texts = F.from_json(text, _as_texts(kind), _parsing(options))  # type: ignore[arg-type]  # maps, too
+        if (misfit := _misfit(texts, kind, options)) is not None:
+            yield misfit
+    elif (misfit := _misfit(text, kind, options)) is not None:
+        yield misfit
+
+
+def _misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column | None:
+    """Return the condition that one of the texts in a value is none of its type; None if Spark sees that itself."""
+    match kind:
+        case StructType(fields=fields):
+            found = (_misfit(texts[field.name], field.dataType, options) for field in fields)
+            wrong = [each for each in found if each is not None]
+            return reduce(Column.__or__, wrong) if wrong else None
+        case ArrayType(elementType=element):
+            return _any_misfit(texts, element, options)
+        case MapType(valueType=value):
+            return _any_misfit(F.map_values(texts), value, options)
+    if not values.is_guessed(kind, options):
+        return None
+    is_none = values.value_of(texts, kind, _WORDS).isNull()
+    if isinstance(kind, DoubleType | FloatType):  # Spark spells 1e999 in a value of a value as a word
+        is_none |= texts.rlike(_INFINITE) & ~F.col("text").rlike(_INFINITE)
+    return F.coalesce(texts.isNotNull() & is_none, F.lit(False))
+
+
+def _any_misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column | None:
+    if _misfit(F.lit(None).cast(StringType()), kind, options) is None:
+        return None
+    found = F.exists(texts, lambda each: cast(Column, _misfit(each, kind, options)))
+    return F.coalesce(found, F.lit(False))
+
+
+def _as_texts(kind: DataType) -> DataType:
+    """Return a type of the same shape that has texts only."""
+    match kind:
+        case StructType(fields=fields):
+            return StructType([StructField(field.name, _as_texts(field.dataType)) for field in fields])
+        case ArrayType(elementType=element):
+            return ArrayType(_as_texts(element))
+        case MapType(valueType=value):
+            return MapType(StringType(), _as_texts(value))
+    return StringType()
 
 
 def _parsing(options: Mapping[str, str]) -> dict[str, str]:

@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_mv_provider.core.identifier import quoted
 from airflow_mv_provider.core.query_plan import changing_literal, changing_value, is_row_by_row, reads_more
 from airflow_mv_provider.core.strategy import Determinism
+from airflow_mv_provider.exceptions import KeyColumnError
 from airflow_mv_provider.spark.errors import condition_of, understood
+from airflow_mv_provider.spark.staging import ordering
 
 MORE_THAN_ROWS = "the projection does more than one row at a time"
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
@@ -28,13 +31,23 @@ def projected_with(rows: DataFrame, select: Sequence[str] | None, column: str) -
     return found if column in found.columns else projected(rows, (*(select or ()), column))
 
 
-def projected(rows: DataFrame, select: Sequence[str] | None) -> DataFrame:
+def projected(rows: DataFrame, select: Sequence[str] | None, beside: Sequence[str] = ()) -> DataFrame:
     """Return `rows` after the projection `select`, if there is one; lazy.
 
-    raises : DefinitionError, when Spark does not understand it
+    beside  : names of columns, after the projection or else before it, that rows are ordered by
+    returns : the columns of the projection, and those of `beside` that it lacks, under the names that `ordering` gives
+    raises  : DefinitionError, when Spark does not understand it; KeyColumnError, when one of `beside` is nowhere
     """
     with understood("select"):
-        return rows.selectExpr(*select) if select else rows
+        found = rows.selectExpr(*select) if select else rows
+        lacking = [name for name in beside if name not in found.columns]
+        if not lacking:
+            return found
+        if missing := [name for name in lacking if name not in rows.columns]:
+            known = ", ".join(dict.fromkeys((*found.columns, *rows.columns)))
+            raise KeyColumnError("source", f"order_by column {missing[0]!r} is not among {known}.", column=missing[0])
+        kept = (f"{quoted(name)} AS {quoted(ordering(name))}" for name in lacking)
+        return rows.selectExpr(*(select or ["*"]), *kept)
 
 
 def projected_determinism(spark: SparkSession, select: Sequence[str] | None, relation: str) -> Determinism:

@@ -33,7 +33,7 @@ class QueryReader:
         """Return the id and newest version of each input; see `SourceReader`."""
         return QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the query's rows over its inputs at their pins; see `SourceReader`.
 
         raises : UnpinnedTableError, when the query reads something that is no input
@@ -44,7 +44,7 @@ class QueryReader:
             _ = rows.schema  # over Spark Connect nothing is looked at before
             if sql != self._checked:
                 self._check(sql)
-        return projected(rows, self._source.select)
+        return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Say whether any input may have changed; see `SourceReader`."""

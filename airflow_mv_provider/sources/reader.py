@@ -10,7 +10,7 @@ main are left out of `read`, and are what `rejected` returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -23,7 +23,6 @@ from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.sources.delta import DeltaReader
 from airflow_mv_provider.sources.files import FilesReader
 from airflow_mv_provider.sources.function import FunctionReader
-from airflow_mv_provider.sources.projection import projected, projected_with
 from airflow_mv_provider.sources.query import QueryReader
 from airflow_mv_provider.spark import rejected
 
@@ -41,10 +40,12 @@ class SourceReader(Protocol):
         raises : SourceNotFoundError, UnsafeLocationError
         """
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at `frontier`, projected; lazy.
 
-        raises : DefinitionError, when Spark does not understand the projection or query; SourceFunctionError
+        beside : columns that rows are ordered by, which need not be in the projection; see `projected`
+        raises : KeyColumnError, when one of these is nowhere; DefinitionError, when Spark does not understand the
+                 projection or query; SourceFunctionError
         """
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
@@ -78,9 +79,26 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.locations
 
-    def probe(self) -> Frontier:
-        """See `SourceReader`."""
-        return self.reader.probe()
+    def probe(self, overrides: Collection[str] = ()) -> Frontier:
+        """As the reader says; see `SourceReader`.
+
+        overrides : names of guards a person has set aside
+        raises    : also where there is no file or one without a byte, unless `allow_empty` is set
+        """
+        frontier = self.reader.probe()
+        is_allowed = self.table.guards.allow_empty or "allow_empty" in overrides
+        if isinstance(self.reader, FilesReader) and not is_allowed:
+            self.reader.check_not_empty(frontier)
+        return frontier
+
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """The files that the last probe found beside those that are read."""
+        return self.reader.passed_over if isinstance(self.reader, FilesReader) else ()
+
+    def knows_columns(self, frontier: Frontier) -> bool:
+        """True if the source says what its columns are: without a file and a schema nothing does."""
+        return not isinstance(self.reader, FilesReader) or self.reader.knows_columns(frontier)
 
     def determinism(self, frontier: Frontier) -> Determinism:
         """See `SourceReader`."""
@@ -94,12 +112,12 @@ class TableSource:
         """See `SourceReader`."""
         self.reader.verify(frontier)
 
-    def read(self, frontier: Frontier) -> DataFrame:
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows that can be main's; see `SourceReader`."""
         if self.table.errors is None:
-            return self.reader.read(frontier)
-        rows = rejected.decoded(self._marked(frontier, is_numbered=False)).drop(rejected.ORIGIN)
-        return rejected.keyed(projected(rows, self._select), self.table.key)
+            return self.reader.read(frontier, beside)
+        rows = rejected.decoded(self._marked(frontier, beside, is_numbered=False)).drop(rejected.ORIGIN)
+        return rejected.keyed(self._projected(rows, beside), self.table.key)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """As the reader says, or as a watermark lets it; see `SourceReader`."""
@@ -119,21 +137,20 @@ class TableSource:
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does; None if the table does not ask."""
-        if self.table.errors is None:
+        if self.table.errors is None or not self.knows_columns(frontier):
             return None
         marked = self._marked(frontier, is_numbered=True)
-        rows = projected_with(rejected.decoded(marked), self._select, rejected.ORIGIN)
+        rows = self._projected(rejected.decoded(marked), (), rejected.ORIGIN)
         return rejected.bad(marked, rows, self.table.key)
 
-    def _marked(self, frontier: Frontier, *, is_numbered: bool) -> DataFrame:
+    def _marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         if isinstance(self.reader, FilesReader):
-            return self.reader.marked(frontier, is_numbered=is_numbered)
-        return self.reader.read(frontier).select("*", rejected.origin())
+            return self.reader.marked(frontier, beside, is_numbered=is_numbered)
+        return self.reader.read(frontier, beside).select("*", rejected.origin())
 
-    @property
-    def _select(self) -> Sequence[str] | None:
-        """The projection of rows that are marked before it: a file's records."""
-        return self.table.source.select if isinstance(self.reader, FilesReader) else None
+    def _projected(self, marked: DataFrame, beside: Sequence[str], *more: str) -> DataFrame:
+        """Return marked rows after the projection: a file's records are marked before it."""
+        return self.reader.project(marked, beside, *more) if isinstance(self.reader, FilesReader) else marked
 
 
 def open_source(spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str] = ()) -> TableSource:

@@ -35,6 +35,7 @@ from airflow_mv_provider.exceptions import (
 ROW_MISMATCH = "MV-ROW-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
 BAD_RECORD = "MV-BAD-RECORD"
+BAD_QUOTE = "MV-BAD-QUOTE"
 UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -110,6 +111,10 @@ def translate(error: BaseException, where: str) -> MvError:
         return MainMovedError(where, "a row of main is not what the differences were computed against.")
     if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
+    if BAD_QUOTE in text:
+        problem = f"{_file_in(text)} has a quoted value that is not closed, or goes on behind its closing quote."
+        hint = "Correct it; where quotes inside a value are doubled, the option `escape: '\"'` reads them."
+        return CorruptRecordError(where, problem, hint=hint)
     if BAD_RECORD in text:
         return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
     if UNKNOWN_FIELD in text:

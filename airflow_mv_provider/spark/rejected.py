@@ -131,7 +131,9 @@ def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
         if not num_rows:
             return Rejected()
         if num_rows > most:
-            shown = [_shown(row) for row in rows.select(_path(F.col("file")), "reason").limit(_NUM_SAMPLES).collect()]
+            shown = [
+                _shown(row) for row in rows.select(plain_path(F.col("file")), "reason").limit(_NUM_SAMPLES).collect()
+            ]
             raise TooManyErrorsError(
                 table.name,
                 f"more than {most:,} records of the source cannot be rows of it: {'; '.join(shown)}.",
@@ -152,7 +154,7 @@ def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     starts = blocks.select("file", "block", "first", before.alias("before"))
     position = F.col("before") + F.col("number") - F.col("first") + 1
     return rows.join(starts, ["file", "block"], "left").select(
-        _path(F.col("file")).alias("source_file"),
+        plain_path(F.col("file")).alias("source_file"),
         position.alias("source_position"),
         F.make_valid_utf8("record").alias("record"),  # other readers of Parquet refuse what Spark lets pass
         "rule",
@@ -209,7 +211,7 @@ def _present(rows: DataFrame, key: Sequence[str]) -> list[str]:
     return [name for name in key if name in rows.columns]
 
 
-def _path(uri: Column) -> Column:
+def plain_path(uri: Column) -> Column:
     """Return a file's URI as a plain path; `url_decode` alone would make a blank of a plus."""
     decoded_uri = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(decoded_uri, "^file:/+", "/")

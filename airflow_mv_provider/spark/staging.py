@@ -31,6 +31,7 @@ from airflow_mv_provider.spark.partitions import in_scope, is_frozen
 log = logging.getLogger(__name__)
 
 _KEY = "_mv_key"
+_ORDERING = "_mv_by_"
 _MAX_FROZEN_SHOWN = 20
 _NOT_BELIEVED = "%s: the digests of the last publish cannot be believed (%s); main is read instead"
 
@@ -155,9 +156,10 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
 def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFrame:
     """Return the rows with one row for each key, chosen as the definition says; rows without a key are left for others.
 
-    rows : all columns of the source
+    rows : all columns of the source, and those that they are ordered by
     main : main's rows, where the row that is there already is to stay; None before there is any
-    cost : a scan of the keys, and a shuffle of eight bytes each; of rows whose key is there twice all of them
+    cost : a scan of the keys, and a shuffle of eight bytes each; of rows whose key is there twice all of them. Where
+           main's row stays, its rows of those keys too; with `keep`, of all keys
     """
     table = layout.table
     if table.on_conflict == "fail":
@@ -167,17 +169,31 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
     twice = keyed.where(F.col(_KEY).isNotNull()).groupBy(_KEY).count().where("count > 1").select(_KEY)
     once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
     several = keyed.join(twice, _KEY, "left_semi").drop(_KEY)
-    tie = F.expr(diff.row_hash(schema.columns_of(rows.schema.jsonValue()))).desc()  # any order, but always the same
-    by = [F.col(quoted(name)) for name in table.order_by]
+    own = [column for column in schema.columns_of(rows.schema.jsonValue()) if not column.name.startswith(_ORDERING)]
+    tie = F.expr(diff.row_hash(own)).desc()  # any order, but always the same
+    by = [F.col(quoted(ordering(name) if ordering(name) in rows.columns else name)) for name in table.order_by]
     last = [each.desc_nulls_last() for each in by] if table.on_conflict == "overwrite" else [each.asc() for each in by]
-    chosen = _first_of_each(several, key, [*last, tie])
+    decided, contested = layout.shaped(once), layout.shaped(_first_of_each(several, key, [*last, tie]))
+    decided, contested = (each.select(*columns(layout.names)) for each in (decided, contested))
     if table.on_conflict == "overwrite" or main is None:
-        return layout.shaped(once).unionByName(layout.shaped(chosen))
-    own_tie = F.expr(diff.row_hash(layout.columns)).desc()
-    held = layout.shaped(main).join(several.select(*key).distinct(), list(table.key), "left_semi")
-    stays = _first_of_each(held.select(*columns(layout.names)), key, [own_tie])
-    new = layout.shaped(chosen).join(stays.select(*key), list(table.key), "left_anti").select(*columns(layout.names))
-    return layout.shaped(once).select(*columns(layout.names)).unionByName(new).unionByName(stays)
+        return decided.unionByName(contested)
+    if table.on_conflict == "keep":
+        return _unless_in(main, decided.unionByName(contested), layout)
+    return decided.unionByName(_unless_in(main, contested, layout))
+
+
+def _unless_in(main: DataFrame, rows: DataFrame, layout: Layout) -> DataFrame:
+    """Return main's row for each key of `rows` that it has, and of the others theirs."""
+    keys_of, tie = list(layout.table.key), F.expr(diff.row_hash(layout.columns)).desc()
+    held = layout.shaped(main).join(rows.select(*columns(keys_of)), keys_of, "left_semi")
+    stays = _first_of_each(held.select(*columns(layout.names)), columns(keys_of), [tie])
+    new = rows.join(stays.select(*columns(keys_of)), keys_of, "left_anti").select(*columns(layout.names))
+    return new.unionByName(stays)
+
+
+def ordering(name: str) -> str:
+    """Return the name of a column that rows are ordered by and that is none of main's."""
+    return f"{_ORDERING}{name}"
 
 
 def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Column]) -> DataFrame:

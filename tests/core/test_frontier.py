@@ -22,7 +22,7 @@ from airflow_mv_provider.core.frontier import (
     to_json,
 )
 
-FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62))
+FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62), st.one_of(st.none(), st.text()))
 DELTA = st.builds(DeltaFrontier, st.text(), st.integers(0, 2**62))
 FRONTIERS = st.one_of(
     DELTA,

@@ -57,6 +57,7 @@ def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
         ({}, {"partition_by": ["p"], "publish": "progressive"}, "part by part"),
         ({}, {"partition_by": ["p"], "frozen_before": "a"}, "frozen partitions"),
         ({}, {"on_conflict": "ignore"}, "on_conflict: ignore"),
+        ({}, {"on_conflict": "keep"}, "on_conflict: keep"),
         ({}, {"errors": {}}, "error table"),
     ],
     ids=str,

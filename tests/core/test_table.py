@@ -298,6 +298,14 @@ def test_content_hash_depends_on_nothing_else(change):
     assert a_table(**change).content_hash == a_table().content_hash
 
 
+def test_fingerprint_says_how_to_find_the_content_not_what_it_is():
+    files = {"type": "files", "path": "raw", "format": "parquet"}
+
+    assert a_table(source=files | {"fingerprint": "checksum"}).content_hash == a_table(source=files).content_hash
+    with pytest.raises(ValueError, match="fingerprint"):
+        a_table(source=files | {"fingerprint": "etag"})
+
+
 def test_watermark_says_how_to_find_the_content_not_what_it_is():
     delta, function = ({"type": "delta", "path": "raw/orders"}, {"type": "function", "callable": "m:f"})
 

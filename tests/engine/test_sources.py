@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
+from airflow_mv_provider.sources import listing
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(12, of="sources")]
 
@@ -152,6 +154,35 @@ def test_nested_json_is_compared_by_value(lake):
 
     assert (report.rows_updated, report.rows_unchanged) == (1, 1)
     assert lake.rows() == [(1, (("b", (1, 2)), ("c", ""))), (2, None)]
+
+
+@pytest.mark.parametrize("most_bytes", [listing._MAX_WHOLE_BYTES, 0], ids=["whole", "by line"])
+def test_file_of_the_same_size_and_time_is_told_by_its_bytes(lake, most_bytes, monkeypatch):
+    monkeypatch.setattr(listing, "_MAX_WHOLE_BYTES", most_bytes)
+    source = Files("raw/files", format="csv", schema=SCHEMA)
+    as_csv(lake, "a b", "1,a,1 2,b,2")
+    as_csv(lake, "other", "3,c,3")
+    lake.apply(source=source)
+    lake.refresh()
+
+    replaced_unnoticed(lake, "a b", "1,a,1 2,x,2")
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO  # as docs/sources.md says
+    lake.apply(source=source.model_copy(update={"fingerprint": "checksum"}))
+    assert lake.refresh().rows_updated == 1
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
+    replaced_unnoticed(lake, "a b", "1,a,1 2,y,2")
+    assert lake.refresh().rows_updated == 1
+    as_csv(lake, "new", "4,d,4")
+    assert lake.refresh().strategy == "incremental"
+    assert found(lake) == [("1", "a", "1.00"), ("2", "y", "2.00"), ("3", "c", "3.00"), ("4", "d", "4.00")]
+
+
+def replaced_unnoticed(lake: Any, name: str, rows: str) -> None:
+    file = folder(lake) / f"{name}.csv"
+    before = file.stat()
+    as_csv(lake, name, rows)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced"])

@@ -1,0 +1,81 @@
+"""What a text in a file has to look like to be a value of a type, and the value; Spark itself guesses.
+
+    DATE       2024, 2024-01, 2024-01-05 or so     1 January, the 1st, the 5th
+    TIMESTAMP  12:30                               at 12:30 today, each day another
+    DOUBLE     1d, 0x1p3, 1e999                    1, 8, infinity
+    DECIMAL    1,2,34                              1234
+
+Other types hold what they say: Spark takes no text for an integer or a boolean that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_DATE = r"[+-]?\d{4,7}-\d{1,2}-\d{1,2}"
+_TIME = r"[ T]\d{1,2}:\d{1,2}"
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_GROUPED = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?"
+_WORDS = ("NaN", "Infinity", "+Infinity", "-Infinity")
+
+
+def is_guessed(kind: DataType, options: Mapping[str, str]) -> bool:
+    """True if Spark takes texts for values of this type that are none, and no format or locale says what they are."""
+    match kind:
+        case DateType():
+            return "dateFormat" not in options
+        case TimestampType():
+            return "timestampFormat" not in options
+        case TimestampNTZType():
+            return "timestampNTZFormat" not in options
+        case DecimalType():
+            return "locale" not in options
+    return isinstance(kind, DoubleType | FloatType)
+
+
+def form_of(kind: DataType) -> str | None:
+    """Return the regular expression of texts that are values of a type; None where Spark takes no others."""
+    match kind:
+        case DateType():
+            return rf"\A\s*{_DATE}\s*\z"
+        case TimestampType():  # what follows hours and minutes Spark looks at itself
+            return rf"\A\s*{_DATE}(?:{_TIME}.*)?\s*\z"
+        case TimestampNTZType():
+            return rf"\A\s*{_DATE}(?:{_TIME}(?::\d{{1,2}}(?:\.\d*)?)?)?\s*\z"
+        case DoubleType() | FloatType():
+            return rf"\A\s*{_NUMBER}\s*\z"
+        case DecimalType():
+            return rf"\A(?:{_NUMBER}|{_GROUPED})\z"
+    return None
+
+
+def value_of(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> Column:
+    """Return the value that a text stands for; NULL where it stands for none.
+
+    words : that stand for a DOUBLE or FLOAT
+    """
+    form = form_of(kind)
+    assert form is not None
+    plain = F.replace(text, F.lit(","), F.lit("")) if isinstance(kind, DecimalType) else text
+    value = plain.try_cast(kind)
+    if isinstance(kind, DoubleType | FloatType):
+        value = F.when(F.abs(value) != float("inf"), value)
+        return F.when(text.rlike(form), value).when(text.isin(*words), text.try_cast(kind))
+    return F.when(text.rlike(form), value)
+
+
+def expectation(name: str, kind: DataType) -> Column:
+    """Return the beginning of a message on a text that is no value of a column's type."""
+    return F.lit(f"{name} is to be {kind.simpleString().upper()}, not ")

@@ -1,0 +1,219 @@
+"""Texts in csv and JSON files are values of their column's type, or an error that shows them; nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.source import Files
+from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
+from airflow_mv_provider.sources.files import FilesReader
+from airflow_mv_provider.spark.errors import translated
+
+pytestmark = pytest.mark.slow
+
+FORMATS = {
+    "DATE": ("dateFormat", "yyyy"),
+    "TIMESTAMP": ("timestampFormat", "yyyy"),
+    "TIMESTAMP_NTZ": ("timestampNTZFormat", "yyyy"),
+    "DECIMAL(10,2)": ("locale", "en-US"),
+}
+
+
+@pytest.fixture
+def read(spark: Any, tmp_path: Path) -> Any:
+    """Write one file and read it as a refresh would."""
+
+    def read_file(content: str | bytes, format_: str, schema: str, **options: str) -> list[tuple[Any, ...]]:
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / f"raw/a.{format_}").write_bytes(content if isinstance(content, bytes) else content.encode())
+        source = Files(f"raw/*.{format_}", format=format_, schema=schema, options=options)
+        reader = FilesReader(spark, source, str(tmp_path), ())
+        with translated("source"):
+            return [tuple(row) for row in reader.read(reader.probe()).collect()]
+
+    return read_file
+
+
+# Of each type one text, as csv has it, that is a value, with the value; and texts that are none.
+VALUES = [
+    ("DATE", "2024-1-05", date(2024, 1, 5), ["2024", "2024-01", "2024-01-05 12:00", "2024-01-05 or so", "2024-02-30"]),
+    (
+        *("TIMESTAMP", "2024-01-05T12:30:00.5+01:00", datetime(2024, 1, 5, 11, 30, 0, 500_000, UTC)),
+        ["2024", "2024-01", "12:30", "T12:30", "2024-01-05 1", "2024-01-05 12:30 or so", "1704456000"],
+    ),
+    (
+        *("TIMESTAMP_NTZ", "2024-01-05 12:30", datetime(2024, 1, 5, 12, 30)),
+        ["2024", "12:30", "2024-01-05 12:30Z", "2024-01-05 25:30"],
+    ),
+    ("DOUBLE", "-1.5e3", -1500.0, ["1d", "1f", "0x1p3", "1e999", "1,5", "one"]),
+    ("FLOAT", ".5", 0.5, ["1d", "0x1p3", "1e39"]),
+    ("DECIMAL(10,2)", "1,234.5", Decimal("1234.50"), ["1,2,34", "1,23", "1d", "123456789.5"]),
+    ("BIGINT", "-3", -3, ["3.0", "1,000", "1d", "99999999999999999999"]),
+    ("BOOLEAN", "true", True, ["1", "yes"]),
+]
+BAD = [(kind, text) for kind, _, _, wrong in VALUES for text in wrong]
+
+
+@pytest.mark.parametrize(("kind", "text", "value", "_"), VALUES, ids=lambda each: each if isinstance(each, str) else "")
+def test_csv_text_of_a_type_is_its_value(read, kind, text, value, _):
+    rows = read(f"id;v\n1;{text}\n2;\n", "csv", f"id BIGINT, v {kind}", sep=";")
+
+    if kind == "TIMESTAMP":
+        rows = [(id_, v and v.replace(tzinfo=UTC) if v and v.tzinfo is None else v) for id_, v in rows]
+    assert rows == [(1, value), (2, None)]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize(("kind", "text"), BAD)
+def test_csv_text_of_no_such_type_is_shown(read, kind, text):
+    with pytest.raises(CorruptRecordError, match=re.escape(text)) as caught:
+        read(f"id;v\n1;{text}\n", "csv", f"id BIGINT, v {kind}", sep=";")
+
+    assert "a.csv" in str(caught.value)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_csv_with_a_format_or_a_locale_is_read_by_it(read, kind):
+    name, value = FORMATS[kind]
+
+    assert read("id;v\n1;2024\n", "csv", f"id BIGINT, v {kind}", sep=";", **{name: value})[0][1] is not None
+
+
+def test_csv_words_for_numbers_are_those_of_the_options(read):
+    rows = read("v\nNaN\nInf\n-Infinity\n", "csv", "v DOUBLE")
+    chosen = read("v\nnix\nviel\n-viel\n", "csv", "v FLOAT", nanValue="nix", positiveInf="viel", negativeInf="-viel")
+
+    assert repr(rows) == repr([(nan,), (inf,), (-inf,)])
+    assert repr(chosen) == repr(rows)
+
+
+def test_binary_in_csv_is_the_texts_utf_8(read):
+    assert read("v\ncaf\xe9\n".encode("latin-1"), "csv", "v BINARY", encoding="iso-8859-1") == [("caf\xe9".encode(),)]
+    for encoding in ("UTF-8", "us-ascii"):
+        with pytest.raises(FileEncodingError, match=r"a\.csv"):
+            read(b"v\ncaf\xe9\n", "csv", "v BINARY", encoding=encoding)
+
+
+def test_replacement_character_that_is_in_the_file_is_one(read):
+    assert read("v\n\ufffd\n", "csv", "v STRING") == [("\ufffd",)]
+    assert read('{"v": "\ufffd"}\n', "json", "v STRING") == [("\ufffd",)]
+
+
+QUOTES = {
+    "unclosed": ('id,v\n1,"abc\n2,d\n3,e\n', {}, False),
+    "unclosed before another": ('id,v\n1,"abc\n2,d\n3,"x"\n4,y\n', {}, False),
+    "text behind": ('id,v\n1,"abc"d\n', {}, False),
+    "doubled, not declared": ('id,v\n1,"a""b"\n', {}, False),
+    "doubled": ('id,v\n1,"a""b"\n2,""\n', {"escape": '"'}, True),
+    "escaped": ('id,v\n1,"a\\"b"\n2,"\\\\"\n', {}, True),
+    "escaped to the end": ('id,v\n1,"a\\"\n', {}, False),
+    "inside": ('id,v\n1,5" pipe\n2, "x\n', {}, True),
+    "blank behind": ('id,v\n1,"a" \r\n2,"b"\t\n', {}, True),
+    "blank before": ('id,v\n1, "abc\n', {"ignoreLeadingWhiteSpace": "true"}, False),
+    "another quote": ("id,v\n1,'abc\n2,\"\n", {"quote": "'"}, False),
+    "no quote": ('id,v\n1,"abc\n', {"quote": ""}, True),
+    "comment": ('id,v\n#"\n1,a\n', {"comment": "#"}, True),
+    "two for a separator": ('id||v\n1||"a|b"\n', {"sep": "||"}, True),
+    "tab": ('id\tv\n1\t"a\n', {"sep": "\\t"}, False),
+}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("multi_line", ["false", "true"])
+@pytest.mark.parametrize("name", QUOTES)
+def test_quotes_in_csv_are_closed(read, name, multi_line):
+    content, options, is_good = QUOTES[name]
+
+    if is_good:
+        assert len(read(content, "csv", "id BIGINT, v STRING", multiLine=multi_line, **options)) == (
+            content.strip().count("\n") - content.count("#")
+        )
+    else:
+        with pytest.raises(CorruptRecordError, match=r"a\.csv has a quoted value that is not closed"):
+            read(content, "csv", "id BIGINT, v STRING", multiLine=multi_line, **options)
+
+
+def test_long_quoted_values_need_no_stack(read):
+    text = 'v\n"' + '""\n' * 200_000 + '"\n' + '"a","b"\n'.replace(",", "\n") * 1000
+
+    assert len(read(text, "csv", "v STRING", multiLine="true", escape='"')) == 2001
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("DATE", '"2024"'), ("DATE", '"2024-01-05 or so"'), ("DATE", "2024"), ("TIMESTAMP", '"12:30"')),
+        *(("TIMESTAMP", "1704456000"), ("TIMESTAMP_NTZ", '"2024"'), ("DOUBLE", "1e999"), ("FLOAT", "1e39")),
+        *(("DOUBLE", '"1d"'), ("DOUBLE", '"1.5"'), ("DECIMAL(10,2)", '"1,2,34"'), ("BIGINT", '"3"'), ("BIGINT", "3.0")),
+        *(("STRING", r'"\ud800"'), ("STRING", r'"\ud800\u0041"'), ("STRING", r'"\udc00"'), ("STRING", r'"\\\udc00"')),
+        *(("STRUCT<a: INT>", '{"a": 1, "a": 2}'), ("ARRAY<STRUCT<a: INT>>", '[{"a": 1, "a": 1}]')),
+        *(("STRUCT<a: STRUCT<b: INT>>", '{"a": {"b": 1, "b": 2}}'), ("STRUCT<a: DATE>", '{"a": "2024"}')),
+        *(("ARRAY<TIMESTAMP>", '["2024-01-05 12:00", "12:30"]'), ("ARRAY<STRUCT<a: DOUBLE>>", '[{"a": 1e999}]')),
+    ],
+)
+def test_json_value_of_no_such_type_is_shown(read, kind, text):
+    with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit"):
+        read(f'{{"id": 1, "v": {text}}}\n', "json", f"id BIGINT, v {kind}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("DATE", '"2024-01-05"', date(2024, 1, 5)),
+        ("DOUBLE", '"NaN"', nan),
+        ("DOUBLE", '"-Infinity"', -inf),
+        ("DOUBLE", "15E-1", 1.5),
+        ("DECIMAL(10,2)", '"1,234.5"', Decimal("1234.50")),
+        ("DECIMAL(10,2)", "1234.50", Decimal("1234.50")),
+        ("STRING", r'"\ud83d\ude00 \\ud800"', "\U0001f600 \\ud800"),
+        ("STRUCT<a: DATE, b: ARRAY<DOUBLE>>", '{"a": "2024-01-05", "b": [1, null]}', (date(2024, 1, 5), [1.0, None])),
+        ("ARRAY<STRUCT<a: INT>>", '[{"a": 1}, {"a": 1}, null]', [(1,), (1,), None]),
+        ("STRUCT<a: DATE>", "null", None),
+        ("STRING", '{"a": 1, "a": 2}', '{"a":1,"a":2}'),
+    ],
+)
+def test_json_value_of_a_type_is_its_value(read, kind, text, value):
+    assert repr(read(f'{{"v": {text}}}\n', "json", f"v {kind}")) == repr([(value,)]) or read(
+        f'{{"v": {text}}}\n', "json", f"v {kind}"
+    ) == [(value,)]
+
+
+def test_half_a_character_in_json_over_several_lines_is_refused(read):
+    with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit: 'it has half a character'"):
+        read('[{"v":\n"\\ud800"}]', "json", "v STRING", multiLine="true")
+
+
+def test_nothing_is_published_from_a_quote_that_is_not_closed(lake):
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw/a.csv").write_text('id,v\n1,"abc\n2,d\n')
+    source = Files("raw/*.csv", format="csv", schema="id BIGINT, v STRING", options={"multiLine": "true"})
+    lake.apply(source=source, errors={"max_rows": 5})
+
+    with pytest.raises(CorruptRecordError, match="not closed"):
+        lake.refresh()
+
+
+def test_misfits_are_kept_in_the_error_table(lake):
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw/a.csv").write_bytes(b"id,v,w\n1,2024,\xef\xbf\xbd\n2,2024-01-05,\xef\xbf\xbd\n3,2024-01-06,x\n")
+    (lake.root / "raw/b.csv").write_bytes(b"id,v,w\n4,2024-01-05,\xe9\n")
+    lake.apply(source=Files("raw", format="csv", schema="id BIGINT, v DATE, w STRING"), errors={})
+
+    report = lake.refresh()
+
+    assert lake.rows() == [(2, date(2024, 1, 5), "\ufffd"), (3, date(2024, 1, 6), "x")]
+    assert report.rows_rejected == 2
+    errors = lake.sql("SELECT source_position, rule, reason FROM {t} ORDER BY rule", path="orders__errors")
+    assert [tuple(row) for row in errors] == [
+        (1, "corrupt_record", "v is to be DATE, not 2024"),
+        (1, "encoding", "bytes that are not in the declared encoding"),
+    ]
