@@ -220,15 +220,16 @@ class FilesReader:
             case "csv":
                 return csv_lines.read(self._spark, paths, self._declared, options, place)
             case "json" if self._is_multi_line:
-                return reader.options(**(options | {"mode": "FAILFAST"})).json(paths).select("*", *place)
+                rows = reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
             case "json":
                 return json_lines.read(self._spark, paths, self._declared, options, place)
             case "orc" | "parquet":
                 if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
                     reader = reader.schema(merged)  # of one file alone, a column that only another has would be lost
-                return reader.format(self._source.format).load(paths).select("*", *place)
+                rows = reader.format(self._source.format).load(paths)
             case _:
                 assert_never(self._source.format)
+        return rows.select("*", *place) if place else rows
 
     def _marked_rows(self, paths: list[str], place: list[Column], *, is_numbered: bool) -> DataFrame:
         if not paths:
