@@ -11,7 +11,13 @@ from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
 from airflow_mv_provider.core.source import DeltaSource
 from airflow_mv_provider.core.source_log import FEED_PROPERTY, Entry, changes_in
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
-from airflow_mv_provider.exceptions import SchemaMismatchError, SourceChangedError, SourceNotFoundError
+from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
+    MvError,
+    SchemaMismatchError,
+    SourceChangedError,
+    SourceNotFoundError,
+)
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.spark import delta, diff
@@ -67,7 +73,7 @@ class DeltaReader:
             for row in commits
         ]
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
-        if found.is_none and not self._has_same_columns(since, until):
+        if found.is_none and not self._is_known_to_have_same_columns(since, until):
             return SourceChanges(None, _OTHER_COLUMNS)  # an append of no row can add a column
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
@@ -98,6 +104,15 @@ class DeltaReader:
             pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
             self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
         return self._judged[1]
+
+    def _is_known_to_have_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
+        """True if they are the same; False also where the log of the older version is gone."""
+        try:
+            return self._has_same_columns(since, until)
+        except InterruptedRefreshError:
+            raise
+        except MvError:
+            return False
 
     def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
         before, after = (delta.read(self._spark, self._location, at.version).schema for at in (since, until))
