@@ -88,6 +88,7 @@ class Seal:
     rejected    : the records that cannot be rows of main
     strategy    : how main is brought up to date, as long as nobody else changes it
     changes     : corrections that a feed of changes came to; good only for main as of the last publish
+    mixed       : the sum of all rows' hashes, mixed: rows that leave their number and xor as they are change it
     """
 
     rows: str | None
@@ -99,6 +100,7 @@ class Seal:
     rejected: Rejected = Rejected()
     strategy: Way = "corrections"
     changes: str | None = None
+    mixed: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -115,7 +117,7 @@ class PublishedDigests:
     """The digests that a publish left behind: main, summed up by buckets of keys, as long as nobody else writes to it.
 
     refresh_id       : the refresh that published; its workspace holds them
-    num_rows, digest : what they must sum up to, or they are not believed
+    num_rows, digest, mixed : what they must sum up to, or they are not believed; as in the seal
     columns          : the fingerprint of the columns whose values are in them; of others they say nothing
     """
 
@@ -124,7 +126,13 @@ class PublishedDigests:
     num_buckets: int
     num_rows: int
     digest: int
+    mixed: int
     columns: str
+
+    @property
+    def sums(self) -> tuple[int, int, int]:
+        """Rows with the same three are the same rows, unless somebody chose them to be taken for the same."""
+        return self.num_rows, self.digest, self.mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +262,8 @@ def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
     ideal = bucket_count(max((p.num_rows for p in seal.partitions), default=0))
     if not ideal // 4 <= seal.num_buckets <= ideal * 4:
         return None
-    columns = fingerprint(seal.columns)
-    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, seal.num_rows, seal.digest, columns)
+    sums = (seal.num_rows, seal.digest, seal.mixed)
+    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, *sums, fingerprint(seal.columns))
 
 
 def total(recorded: Iterable[RecordedChunk]) -> Counts:

@@ -221,7 +221,7 @@ class Reader:
         if row.seal is None:
             return record
         sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
-        names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes")
+        names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
         stored = {name: row.seal[name] for name in names}
         columns = tuple(Column(**column) for column in row.seal["columns"])
         rejected = Rejected(**row.seal["rejected"])

@@ -35,7 +35,7 @@ from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.spark.layout import Layout
 
 HASH, OLD_HASH, NEW_HASH, OP, COPIES = "_mv_hash", "_mv_old_hash", "_mv_new_hash", "_mv_op", "_mv_copies"
-BUCKET, ROWS, DIGEST, _MIXED, NULL_KEYS = "_mv_bucket", "_mv_rows", "_mv_digest", "_mv_mixed", "_mv_null_keys"
+BUCKET, ROWS, DIGEST, MIXED, NULL_KEYS = "_mv_bucket", "_mv_rows", "_mv_digest", "_mv_mixed", "_mv_null_keys"
 _KEYS, _MAIN_KEYS = "_mv_keys", "_mv_main_keys"
 MAIN_ROWS, MAIN_DIGEST, _MAIN_MIXED = "_mv_main_rows", "_mv_main_digest", "_mv_main_mixed"
 DIFFERS, KEYS_DIFFER, STANDS_FOR = "_mv_differs", "_mv_keys_differ", "_mv_stands_for"
@@ -47,7 +47,7 @@ CHANGE_COLUMNS = (
 HASHED = schema.Column(HASH, "long")
 DIGEST_COLUMNS = (
     schema.Column(BUCKET, "integer"),
-    *(schema.Column(name, "long") for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)),
+    *(schema.Column(name, "long") for name in (ROWS, DIGEST, MIXED, _KEYS, NULL_KEYS)),
 )
 BESIDE_COLUMNS = (
     *DIGEST_COLUMNS,
@@ -78,17 +78,23 @@ def aligned(source: DataFrame, layout: Layout) -> DataFrame:
     )
 
 
-def measure() -> tuple[Column, Column]:
-    """Count hashed rows as `num_rows`, and xor their hashes as `digest`."""
-    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(HASH), F.lit(0)).alias("digest")
+def measure() -> tuple[Column, Column, Column]:
+    """Count hashed rows as `num_rows`; xor their hashes as `digest`, and sum them up as `mixed`."""
+    digest, mixed = F.bit_xor(HASH), F.sum(_mixed(F.col(HASH)))
+    zero = F.lit(0)
+    return (
+        F.count(F.lit(1)).alias("num_rows"),
+        F.coalesce(digest, zero).alias("digest"),
+        F.coalesce(mixed, zero).alias("mixed"),
+    )
 
 
-def measured(seen: Observation) -> tuple[int, int]:
+def measured(seen: Observation) -> tuple[int, int, int]:
     """Return what `measure` came to in a job that has run."""
     try:
-        return seen.get["num_rows"], seen.get["digest"]
+        return seen.get["num_rows"], seen.get["digest"], seen.get["mixed"]
     except (Py4JError, PySparkException, KeyError):
-        return 0, 0  # Spark saw that there was no row, and left out whoever would have counted them
+        return 0, 0, 0  # Spark saw that there was no row, and left out whoever would have counted them
 
 
 def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
@@ -104,7 +110,7 @@ def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> Data
     return rows.groupBy(*_quoted(table.partition_by), in_bucket).agg(
         F.count(F.lit(1)).alias(ROWS),
         F.bit_xor(HASH).alias(DIGEST),
-        F.sum(_mixed(F.col(HASH))).alias(_MIXED),
+        F.sum(_mixed(F.col(HASH))).alias(MIXED),
         F.bit_xor(F.xxhash64(*_quoted(table.group_by))).alias(_KEYS),
         F.count_if(has_null_key).alias(NULL_KEYS),
     )
@@ -117,7 +123,7 @@ def by_fewer(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> D
     num_buckets : a power of two, not more than they have
     """
     buckets = F.col(BUCKET).bitwiseAND(F.lit(num_buckets - 1)).alias(BUCKET)
-    rows = digests.select(*_quoted(table.partition_by), buckets, ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
+    rows = digests.select(*_quoted(table.partition_by), buckets, ROWS, DIGEST, MIXED, _KEYS, NULL_KEYS)
     return _summed(rows, table)
 
 
@@ -130,7 +136,7 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     cost          : a shuffle and a sort of both; without partition columns what `digested` has just summed up is only
                     sorted
     """
-    pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, _MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
+    pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
     place = [*(quoted(p) for p in table.partition_by), BUCKET]
     theirs = main.select(*place, *(F.col(name).alias(main_name) for name, main_name in pairs.items()))
     d, m = desired.alias("d"), theirs.alias("m")
@@ -140,8 +146,8 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
     return d.join(m, reduce(Column.__and__, on), "full_outer").select(
         *(F.coalesce(f"d.{quoted(p)}", f"m.{quoted(p)}").alias(p) for p in table.partition_by),
         F.coalesce(f"d.{BUCKET}", f"m.{BUCKET}").alias(BUCKET),
-        *(ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS, MAIN_ROWS, MAIN_DIGEST),
-        (~(same[ROWS] & same[DIGEST] & same[_MIXED])).alias(DIFFERS),
+        *(ROWS, DIGEST, MIXED, _KEYS, NULL_KEYS, MAIN_ROWS, MAIN_DIGEST),
+        (~(same[ROWS] & same[DIGEST] & same[MIXED])).alias(DIFFERS),
         (~(same[ROWS] & same[_KEYS])).alias(KEYS_DIFFER),
         _one().alias(STANDS_FOR),
     )
@@ -308,7 +314,7 @@ def digested_changes(changes: DataFrame, table: RefreshableTable, num_buckets: i
     return changes.groupBy(*_quoted(table.partition_by), in_bucket).agg(
         F.sum(F.when(op == "I", 1).when(op == "D", -1).otherwise(0)).alias(ROWS),
         F.bit_xor(both).alias(DIGEST),
-        F.sum(gained - lost).alias(_MIXED),
+        F.sum(gained - lost).alias(MIXED),
         F.bit_xor(F.when(op == "U", zero).otherwise(F.xxhash64(*_quoted(table.group_by)))).alias(_KEYS),
         zero.alias(NULL_KEYS),
     )
@@ -351,8 +357,8 @@ def _one() -> Column:
 
 def _summed(digests: DataFrame, table: RefreshableTable) -> DataFrame:
     sums = (
-        F.sum(name).alias(name) if name in (ROWS, _MIXED, NULL_KEYS) else F.bit_xor(name).alias(name)
-        for name in (ROWS, DIGEST, _MIXED, _KEYS, NULL_KEYS)
+        F.sum(name).alias(name) if name in (ROWS, MIXED, NULL_KEYS) else F.bit_xor(name).alias(name)
+        for name in (ROWS, DIGEST, MIXED, _KEYS, NULL_KEYS)
     )
     return digests.groupBy(*_quoted(table.partition_by), BUCKET).agg(*sums)
 

@@ -63,6 +63,7 @@ class Buckets:
 
     beside    : as `diff.bucketwise` returns it
     differing : (*partition_by, _mv_bucket)
+    mixed     : the desired rows' hashes, mixed and summed up
     new_keys  : those of them in which the desired keys are not main's
     num_new_keys : how many these are
     rows_with_other_keys : main's rows in them
@@ -81,6 +82,7 @@ class Buckets:
     main_rows: int
     main_digest: int
     partitions: Mapping[str, BucketCounts]
+    mixed: int
     has_large: bool = False
 
     @property
@@ -131,6 +133,8 @@ class Buckets:
             found = self.partitions.get(part.partition)
             if (found.sealed if found else SealedPartition(part.partition, 0, 0)) != part:
                 raise SealBrokenError(where, f"partition {part.partition} no longer has the rows that were sealed.")
+        if self.mixed != seal.mixed:
+            raise SealBrokenError(where, "the digests are no longer of the rows that were sealed.")
 
     def close(self) -> None:
         """Let Spark forget the buckets."""
@@ -187,8 +191,9 @@ def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published:
     before : all of them
     cost   : a scan of them, where the comparison looked at some partitions only
     """
-    sums = (found.main_rows, found.main_digest) if layout.is_whole else summed(before, layout.table)
-    return sums == (published.num_rows, published.digest)
+    if layout.is_whole:
+        return (found.main_rows, found.main_digest) == (published.num_rows, published.digest)
+    return summed(before, layout.table) == published.sums
 
 
 def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests) -> bool:
@@ -198,7 +203,7 @@ def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests)
     raises : InterruptedRefreshError
     """
     try:
-        return summed(read(spark, layout, published.path), layout.table) == (published.num_rows, published.digest)
+        return summed(read(spark, layout, published.path), layout.table) == published.sums
     except InterruptedRefreshError:
         raise
     except MvError as error:
@@ -227,30 +232,34 @@ def merged(
         others = partitions.out_of_scope(read(spark, layout, published.path), layout)
         with translated(layout.table.name):
             storage.write(others.unionAll(read(spark, layout, seal.digests)), path)
-        num_rows, digest = summed(read(spark, layout, path), layout.table)
+        num_rows, digest, mixed = summed(read(spark, layout, path), layout.table)
     except MvError as error:
         log.warning("%s: no digests of main are kept: %s", layout.table.name, error)
         return None
-    return replace(published, path=path, num_rows=num_rows, digest=digest)
+    return replace(published, path=path, num_rows=num_rows, digest=digest, mixed=mixed)
 
 
-def measured(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> tuple[tuple[SealedPartition, ...], int]:
-    """Return the partitions of one side, the one of a table without any included, and its number of NULL keys."""
+def measured(
+    digests: DataFrame, table: RefreshableTable, num_buckets: int
+) -> tuple[tuple[SealedPartition, ...], int, int]:
+    """Return the partitions of one side, the one of a table without any included, its NULL keys, and `mixed`."""
     names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
-    sums = (F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS))
-    found, num_null_keys = [], 0
+    sums = (F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS), F.sum(diff.MIXED))
+    found, num_null_keys, whole_mixed = [], 0, 0
     for row in digests.groupBy(*names).agg(*sums).collect():
-        rows, digest, null_keys = (value or 0 for value in row[len(names) :])
+        rows, digest, null_keys, mixed = (value or 0 for value in row[len(names) :])
         found.append(SealedPartition(_name(row, table, len(names)), rows, digest))
         num_null_keys += null_keys
-    return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys
+        whole_mixed += mixed
+    return tuple(sorted(found, key=lambda p: p.partition)), num_null_keys, whole_mixed
 
 
-def summed(digests: DataFrame, table: RefreshableTable) -> tuple[int, int]:
-    """Return the rows that digests stand for, and the xor of their hashes."""
+def summed(digests: DataFrame, table: RefreshableTable) -> tuple[int, int, int]:
+    """Return the rows that digests stand for, the xor of their hashes, and those mixed and summed up."""
     with translated(table.name):
-        rows, digest = digests.agg(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST)).collect()[0]
-    return rows or 0, digest or 0
+        found = digests.agg(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.MIXED)).collect()[0]
+    rows, digest, mixed = (value or 0 for value in found)
+    return rows, digest, mixed
 
 
 def differing_partitions(beside: DataFrame, table: RefreshableTable, limit: int) -> tuple[str, ...]:
@@ -307,7 +316,7 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
     differs = F.col(diff.DIFFERS)
     sums = (
         *(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS)),
-        *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST)),
+        *(F.sum(diff.MAIN_ROWS), F.bit_xor(diff.MAIN_DIGEST), F.sum(diff.MIXED)),
         *(F.sum(diff.STANDS_FOR), F.count_if(differs), F.count_if(diff.KEYS_DIFFER)),
         *(F.sum(F.when(differs, F.col(diff.ROWS))), F.bit_xor(F.when(differs, F.col(diff.DIGEST)))),
         F.sum(F.when(F.col(diff.KEYS_DIFFER), F.col(diff.MAIN_ROWS))),
@@ -315,10 +324,10 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
     with translated(table.name):
         found = beside.groupBy(*names).agg(*sums).collect()
     parts: dict[str, BucketCounts] = {}
-    num_null_keys = num_new_keys = num_main_rows = whole_main_digest = rows_with_other_keys = 0
+    num_null_keys = num_new_keys = num_main_rows = whole_main_digest = whole_mixed = rows_with_other_keys = 0
     for row in found:
-        whole, counted = row[len(names) :][:5], row[len(names) :][5:]
-        rows, digest, null_keys, main_rows, main_digest = (value or 0 for value in whole)
+        whole, counted = row[len(names) :][:6], row[len(names) :][6:]
+        rows, digest, null_keys, main_rows, main_digest, mixed = (value or 0 for value in whole)
         buckets, differing, new_keys, differing_rows, differing_digest, other = (value or 0 for value in counted)
         sealed = SealedPartition(_name(row, table, len(names)), rows, digest)
         parts[sealed.partition] = BucketCounts(sealed, main_rows, buckets, differing, differing_rows, differing_digest)
@@ -327,6 +336,7 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
         rows_with_other_keys += other
         num_main_rows += main_rows
         whole_main_digest ^= main_digest
+        whole_mixed += mixed
     place = _place(table)
     return Buckets(
         beside=beside,
@@ -340,6 +350,7 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
         main_rows=num_main_rows,
         main_digest=whole_main_digest,
         partitions=parts,
+        mixed=whole_mixed,
     )
 
 

@@ -94,10 +94,20 @@ def seal(
             raise SealBrokenError(table.name, f"the source has {there:,} rows, its watermark tells of {told:,}.")
         after = diff.added(before, diff.digested_changes(changes, table, published.num_buckets), table)
         storage.write(after, to)
-        parts, _ = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
+        parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
     keys.check_storable(table, parts)
-    return Seal(None, to, published.num_buckets, num_bytes, parts, layout.columns, strategy="incremental", changes=path)
+    return Seal(
+        None,
+        to,
+        published.num_buckets,
+        num_bytes,
+        parts,
+        layout.columns,
+        strategy="incremental",
+        changes=path,
+        mixed=mixed,
+    )
 
 
 def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> int:

@@ -27,19 +27,19 @@ def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note:
     """
     table, names = layout.table, columns(layout.names)
     if seal.rows is not None:
-        _check_copy(rows, layout, seal.rows, (seal.num_rows, seal.digest))
+        _check_copy(rows, layout, seal.rows, (seal.num_rows, seal.digest, seal.mixed))
     seen = Observation()
     with translated(table.name):
         written = diff.aligned(rows, layout).observe(seen, *diff.measure()).select(*names)
         if table.partition_by:
             written = written.hint("rebalance", *columns(table.partition_by))
         main.overwrite(written, note, new_partitions=table.partition_by if layout.changes_main else None)
-    return diff.measured(seen) == (seal.num_rows, seal.digest)
+    return diff.measured(seen) == (seal.num_rows, seal.digest, seal.mixed)
 
 
-def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, int]) -> None:
+def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, int, int]) -> None:
     copy = storage.read(rows.sparkSession, layout.table.name, path, [*layout.columns, diff.HASHED])
     with translated(layout.table.name):
         found = copy.agg(*diff.measure()).collect()[0]
-    if (found.num_rows, found.digest) != sealed:
+    if tuple(found) != sealed:
         raise SealBrokenError(layout.table.name, f"the copy at {path} is not what was sealed.")

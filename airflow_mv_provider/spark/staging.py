@@ -134,12 +134,12 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
     table, buckets = layout.table, staged.buckets
     with translated(table.name):
         if buckets is not None:
-            parts, null_keys = buckets.sealed, buckets.null_keys
+            parts, null_keys, mixed = buckets.sealed, buckets.null_keys, buckets.mixed
         else:
             mine = digests.read(spark, layout, staged.digests)
-            parts, null_keys = digests.measured(mine, table, staged.num_buckets)
+            parts, null_keys, mixed = digests.measured(mine, table, staged.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, path) for path in staged.written)
-        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns)
+        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns, mixed=mixed)
         if null_keys:
             raise keys.null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:

@@ -232,7 +232,7 @@ def test_digests_are_kept_while_their_buckets_have_about_the_right_size(rows, nu
     kept = digests_to_keep(seal, "r")
 
     columns = fingerprint(seal.columns)
-    assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5, columns) if is_kept else None)
+    assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5, 0, columns) if is_kept else None)
 
 
 # -- amounts -----------------------------------------------------------------------------------------------------------

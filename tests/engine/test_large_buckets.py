@@ -173,3 +173,36 @@ def _hashed(rows, layout):
 
 def _multiset(rows):
     return Counter(tuple(row) for row in rows.collect())
+
+
+def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, published):
+    """Of a hundred rows with another value, some can always be chosen whose hashes' xor is what it was."""
+    layout, before = published(a_table())
+    spark.sql(ROWS).createOrReplaceTempView("t")
+    other = spark.sql("SELECT id, p, 'another' AS v, t FROM t WHERE id < 100")
+    hashes = [
+        {row.id: row[diff.HASH] for row in diff.aligned(rows, layout).select("id", diff.HASH).collect()}
+        for rows in (spark.sql("SELECT * FROM t WHERE id < 100"), other)
+    ]
+    chosen = _with_xor_of_zero({key: old ^ hashes[1][key] for key, old in hashes[0].items()})
+    source = spark.sql(f"SELECT id, p, if(id IN ({', '.join(map(str, chosen))}), 'another', v) AS v, t FROM t")
+
+    staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
+    staged.close()
+
+    sums = digests.summed(digests.read(spark, layout, str(tmp_path / "new")), layout.table)
+    assert sums[:2] == before.sums[:2]
+    assert (staged.is_as_published, sums[2] == before.mixed) == (False, False)
+
+
+def _with_xor_of_zero(numbers):
+    """Return the keys of some of them whose xor is 0: elimination, by the highest bit."""
+    basis = {}
+    for key, signed in numbers.items():
+        members, number = {key}, signed & (2**64 - 1)
+        while number and (held := basis.get(number.bit_length())):
+            number, members = number ^ held[0], members ^ held[1]
+        if not number:
+            return members
+        basis[number.bit_length()] = (number, members)
+    raise AssertionError("64 bits, and a hundred numbers")

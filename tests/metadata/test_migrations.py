@@ -129,6 +129,7 @@ def test_what_an_older_database_bound_and_refreshed_is_carried_over(empty_engine
             db.execute(insert(reflected(db, "source_binding")).values(binding))
         for upper, scope in ((1, None), (2, day.to_json()), (None, Scope(without=(day,)).to_json())):
             row = an_older_refresh(upper, scope) | {"definition": a_table().to_json(), "frontier": to_json(files)}
+            row["seal"] = AN_OLDER_SEAL if upper == 2 else None
             db.execute(insert(reflected(db, "refresh")).values(row))
 
     migrations.migrate(empty_engine)
@@ -140,10 +141,18 @@ def test_what_an_older_database_bound_and_refreshed_is_carried_over(empty_engine
     assert [each.definition for each in found] == [a_table()] * 3
     assert [each.frontier for each in found] == [files, files, NoFrontier()]
     assert [each.scope for each in found] == [Scope(), day, Scope(without=(day,))]
+    assert [each.seal and each.seal.mixed for each in found] == [None, 0, None], "a sum that nobody knows of it"
     assert {report.source for report in store.history(1)} == {"2 files, 1,234 bytes"}
     assert store.overview().lines[0].fresh_ms == 30, "what covered all that was stale covered everything"
     rows = dump(empty_engine)
     assert (len(rows["source_frontier"]), len(rows["refresh_definition"])) == (1, 1)
+
+
+AN_OLDER_SEAL = {
+    **{"rows": None, "digests": "/wh/_mv/x/digests/y/1", "num_buckets": 64, "num_bytes": 10, "num_rows": 0},
+    **{"strategy": "corrections", "changes": None, "columns": []},
+    "rejected": {"path": None, "num_rows": 0, "digest": 0},
+}
 
 
 def reflected(db: Connection, name: str) -> Table:
