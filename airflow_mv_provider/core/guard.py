@@ -54,18 +54,24 @@ def judge(
     overrides     : names of guards a person has set aside for this one refresh
     is_everything : all of the table was looked at; a part of it may be empty on both sides
     """
-    if (
-        counts.desired == 0
-        and (counts.main or is_everything)
-        and not guards.allow_empty
-        and "allow_empty" not in overrides
-    ):
-        return Refusal("allow_empty", f"the source has no rows; main has {counts.main:,}.")
-    deleted = counts.deleted / counts.main if counts.main else 0.0
-    if deleted > guards.max_deleted_fraction and "max_deleted_fraction" not in overrides:
-        return Refusal(
-            "max_deleted_fraction",
-            f"{counts.deleted:,} of main's {counts.main:,} rows would be deleted "
-            f"({deleted:.1%}; the guard allows {guards.max_deleted_fraction:.1%}).",
-        )
-    return None
+    found = (
+        _emptied(guards, counts, is_everything=is_everything),
+        _too_many("max_deleted_fraction", guards.max_deleted_fraction, counts.deleted, counts.main, "deleted"),
+        _too_many("max_updated_fraction", guards.max_updated_fraction, counts.updated, counts.main, "changed"),
+    )
+    return next((refusal for refusal in found if refusal is not None and refusal.guard not in overrides), None)
+
+
+def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:
+    if counts.desired or guards.allow_empty or not (counts.main or is_everything):
+        return None
+    return Refusal("allow_empty", f"the source has no rows; main has {counts.main:,}.")
+
+
+def _too_many(guard: str, most: float | None, num_rows: int, main: int, done: str) -> Refusal | None:
+    """Refuse more than a fraction of main's rows; None lets any number pass."""
+    fraction = num_rows / main if main else 0.0
+    if most is None or fraction <= most:
+        return None
+    problem = f"{num_rows:,} of main's {main:,} rows would be {done} ({fraction:.1%}; the guard allows {most:.1%})."
+    return Refusal(guard, problem)

@@ -202,6 +202,11 @@ def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
     return "frozen partitions stay as they are" if table.frozen_before is not None else None
 
 
+def count_obstacle(table: RefreshableTable) -> str | None:
+    """Say why rows that change have to be counted one by one, which overwriting does not, or None if they need not."""
+    return None if table.guards.max_updated_fraction is None else "max_updated_fraction is judged on exact counts"
+
+
 def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
     """Say why the source's changes alone do not tell what main lacks, or None if they do."""
     if situation.must_compare is not None:
@@ -239,7 +244,7 @@ def _judged(way: Way, table: RefreshableTable, situation: Situation) -> Estimate
     if way == "incremental":
         obstacle = feed_obstacle(table, situation)
     if way == "replace":
-        obstacle = replace_obstacle(table, situation.scope)
+        obstacle = replace_obstacle(table, situation.scope) or count_obstacle(table)
     if obstacle is not None:
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)

@@ -24,6 +24,13 @@ class Guards(Part):
     max_deleted_fraction: float = Field(
         default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger part of main's rows."
     )
+    max_updated_fraction: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        strict=True,
+        description="Refuse to change a larger part of main's rows; without it any number may change.",
+    )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 

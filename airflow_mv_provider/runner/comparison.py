@@ -68,19 +68,22 @@ class Comparison:
             changes.check_adoptable(self._main.spark, self._layout, found)
         return recorded_chunk(chunk, found, epoch=self._epoch, merge_round=merge_round, base_version=self._base)
 
-    def most_deleted(self) -> Counts:
-        """Return rows on both sides, and an upper bound of those that main would lose: no row is read for it."""
+    def at_most(self) -> Counts:
+        """Return rows on both sides, and upper bounds of those that main would lose and change; reads no row."""
         buckets = self.buckets
-        return Counts(self._seal.num_rows, buckets.main_rows, deleted=buckets.rows_with_other_keys)
+        updated = min(sum(part.differing_rows for part in buckets.partitions.values()), buckets.main_rows)
+        return Counts(self._seal.num_rows, buckets.main_rows, updated=updated, deleted=buckets.rows_with_other_keys)
 
-    def deleted_by_keys(self) -> Counts:
-        """Return rows on both sides, and how many of main's the seal has no key for.
+    def counted(self, *, with_updates: bool) -> Counts:
+        """Return rows on both sides, and how many of main's the seal has no key for, or another row.
 
-        cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
+        with_updates : those with another row are counted, too; 0 without
+        cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them; for updates one of
+               the rows in all buckets that differ
         """
-        buckets = self.buckets
-        deleted = changes.deleted(self._main, self._layout, self._seal, self._read_source, buckets, self._base)
-        return Counts(self._seal.num_rows, buckets.main_rows, deleted=deleted)
+        sides = (self._main, self._layout, self._seal, self._read_source, self.buckets, self._base)
+        updated = changes.updated(*sides) if with_updates else 0
+        return Counts(self._seal.num_rows, self.buckets.main_rows, updated=updated, deleted=changes.deleted(*sides))
 
     def close(self) -> None:
         """Let Spark forget the buckets."""

@@ -176,10 +176,11 @@ class Merging:
             raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
 
     def _judge_by_keys(self) -> None:
-        """Judge before the first commit, when not every chunk is compared: what would be deleted follows from keys."""
+        """Judge before the first commit, when not every chunk is compared: keys, and hashes of rows, tell as much."""
         compared = self._compared()
-        if self._refusal(compared.most_deleted()):
-            self._judge(compared.deleted_by_keys())
+        if self._refusal(compared.at_most()):
+            limit = self._work.definition.guards.max_updated_fraction
+            self._judge(compared.counted(with_updates=limit is not None))
 
     def _refusal(self, counts: Counts) -> Refusal | None:
         work = self._work

@@ -156,6 +156,8 @@ def _is_replaced(work: Work, ground: Ground, seal: Seal, buckets: Buckets | None
         return False
     if ground.is_empty:
         return True  # nothing to compare with
+    if strategy.count_obstacle(work.definition) is not None:
+        return False
     is_adopting = work.definition.adopt and work.store.state(work.table.id).published_version is None
     if wanted == "replace":
         return not is_adopting  # its keys have to be looked at

@@ -196,6 +196,31 @@ def deleted(
         return diff.missing(existing, desired, table).count()
 
 
+def updated(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    buckets: Buckets,
+    base_version: int,
+) -> int:
+    """Return how many of main's rows at `base_version` the seal has another row for, with the same key.
+
+    cost : a scan of the rows in buckets that differ, on both sides, and a shuffle of their keys and hashes
+    """
+    table = layout.table
+    with translated(table.name):
+        desired, existing = (
+            diff.aligned(diff.within(rows, buckets.differing, table, buckets.num_buckets), layout)
+            for rows in (
+                staging.desired_rows(main.spark, seal, read_source, layout),
+                _existing(main, layout, base_version),
+            )
+        )
+        found = diff.corrections(desired, existing.select(*columns(table.group_by), HASH), layout)
+        return found.where(F.col(OP) == "U").count()
+
+
 def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
     """Refuse to adopt a main that has a key twice or a NULL in one.
 

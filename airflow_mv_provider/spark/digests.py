@@ -191,9 +191,8 @@ def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published:
     before : all of them
     cost   : a scan of them, where the comparison looked at some partitions only
     """
-    if layout.is_whole:
-        return (found.main_rows, found.main_digest) == (published.num_rows, published.digest)
-    return summed(before, layout.table) == published.sums
+    sums = (found.main_rows, found.main_digest) if layout.is_whole else summed(before, layout.table)
+    return sums == published.sums[: len(sums)]
 
 
 def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests) -> bool:

@@ -23,6 +23,12 @@ FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
         (Counts(100, 100, 0, 100, 0), {"max_deleted_fraction": 0.0}, (), None),
         (Counts(1, 100, 1, 0, 100), {"max_deleted_fraction": 1.0}, (), None),
         (Counts(5, 0, 5, 0, 0), {"max_deleted_fraction": 0.0}, (), None),
+        (Counts(100, 100, 0, 31, 0), {"max_updated_fraction": 0.3}, (), "max_updated_fraction"),
+        (Counts(100, 100, 0, 30, 0), {"max_updated_fraction": 0.3}, (), None),
+        (Counts(100, 100, 0, 31, 0), {"max_updated_fraction": 0.3}, ("max_updated_fraction",), None),
+        (Counts(69, 100, 0, 69, 31), {"max_updated_fraction": 0.3}, (), "max_deleted_fraction"),
+        (Counts(69, 100, 0, 69, 31), {"max_updated_fraction": 0.3}, ("max_deleted_fraction",), "max_updated_fraction"),
+        (Counts(1, 0, 1, 0, 0), {"max_updated_fraction": 0.0}, (), None),
         (Counts(0, 100, 0, 0, 100), {}, (), "allow_empty"),
         (Counts(0, 100, 0, 0, 100), {}, ("allow_empty",), "max_deleted_fraction"),
         (Counts(0, 100, 0, 0, 100), {}, NAMES, None),
@@ -39,14 +45,16 @@ def test_judge(counts, guards, overrides, refused_by):
 
 def test_refusal_says_what_was_expected_and_found():
     too_many = judge(Guards(max_deleted_fraction=0.25), Counts(5_000, 10_000, 0, 0, 5_000))
+    shifted = judge(Guards(max_updated_fraction=0.5), Counts(1_000, 1_000, 0, 1_000, 0))
     nothing = judge(Guards(), Counts(0, 10_000, 0, 0, 10_000))
 
     assert too_many.problem == "5,000 of main's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
+    assert shifted.problem == "1,000 of main's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
     assert nothing.problem == "the source has no rows; main has 10,000."
 
 
 def test_every_guard_can_be_overridden_by_its_field():
-    assert set(NAMES) == set(Guards.model_fields) == {"max_deleted_fraction", "allow_empty"}
+    assert set(NAMES) == set(Guards.model_fields) == {"max_deleted_fraction", "max_updated_fraction", "allow_empty"}
 
 
 COUNTS = st.builds(Counts, *[st.integers(0, 2**40)] * 5)

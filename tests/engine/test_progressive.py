@@ -134,3 +134,23 @@ def test_partitions_are_not_all_read_again_for_each_step(table):
     assert many_chunks >= 2 * few_chunks
     assert in_many == in_few
     check_invariants(table)
+
+
+@pytest.mark.parametrize("way", [{"publish": "progressive"}, {}, {"strategy": "replace"}], ids=str)
+def test_rows_that_change_are_counted_before_the_first_commit(table, way):
+    """Ten of twenty may change and eleven may not, whichever way main is brought up to date."""
+    before, guards = table.rows(), {"max_updated_fraction": 0.5}
+    table.apply(partition_by=["p"], key=["id", "p"], chunk_rows=10, guards=guards, **way)
+    changed = "SELECT id, CAST(id % 2 AS INT) AS p, concat(if(id < {}, 'w', 'v'), id) AS v FROM range(20)"
+    table.write(changed.format(11))
+
+    with pytest.raises(GuardRefusedError, match=r"max_updated_fraction: 11 of main's 20 rows would be changed \(55.0%"):
+        table.refresh()
+
+    assert table.rows() == before
+    table.write(changed.format(10))
+    report = table.refresh()
+    assert (report.rows_updated, report.strategy) == (10, "corrections")
+    table.write(FIRST.replace("'v'", "'shifted'"))
+    assert table.refresh(overrides=["max_updated_fraction"]).rows_updated == 20
+    check_invariants(table)
