@@ -6,6 +6,7 @@
     │   ├── LeaseLostError             this process no longer owns the refresh
     │   │   └── FencedError            a newer epoch has written its fence into main's log
     │   ├── MainMovedError             main kept changing under us, round after round
+    │   ├── OvertakenError             later refreshes, which the database does not know, have followed this one
     │   ├── SourceChangedError         the source is no longer what was pinned
     │   ├── SealBrokenError            what was sealed does not read back the same
     │   ├── EngineError                Spark or Delta failed for a reason of its own
@@ -121,6 +122,11 @@ class FencedError(LeaseLostError):
 class MainMovedError(TransientError):
     code = "MV-MAIN-MOVED"
     hint = "Stop the other writer of this table, then refresh again."
+
+
+class OvertakenError(TransientError):
+    code = "MV-OVERTAKEN"
+    hint = "Was the metadata database put back from a backup, or is another one in use too? Refresh again."
 
 
 class SourceChangedError(TransientError):

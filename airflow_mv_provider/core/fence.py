@@ -169,9 +169,10 @@ def next_part_move(standing: Standing) -> Move:
     return Move.START_OVER if standing.foreign else Move.MERGE
 
 
-def has_fence(commits: Iterable[Commit], epoch: int) -> bool:
-    """True if the fence of `epoch` is among `commits`."""
-    return any(c.note and c.note.step == "fence" and c.note.epoch == epoch for c in commits)
+def has_fence(commits: Iterable[Commit], epoch: int, refresh_id: str) -> bool:
+    """True if this refresh's fence of `epoch` is among `commits`: two databases may give one epoch to two refreshes."""
+    notes = (c.note for c in commits if c.note)
+    return any(n.step == "fence" and (n.epoch, n.refresh_id) == (epoch, refresh_id) for n in notes)
 
 
 def has_publish(commits: Iterable[Commit], refresh_id: str) -> bool:
@@ -217,6 +218,31 @@ def _is_publish(commit: Commit, refresh_id: str) -> bool:
 def last_epoch(commits: Iterable[Commit]) -> int:
     """Return the latest epoch that wrote to main; 0 if none of ours did."""
     return max((c.note.epoch for c in commits if c.note), default=0)
+
+
+def overtaken_by(commits: Iterable[Commit], refresh_id: str, first_epoch: int) -> Commit | None:
+    """Return the first commit of a refresh that began after this one; None while there is none.
+
+    A refresh begins where the one before has ended. So this one has ended too, whatever the database says of it: that
+    was put back to an older state, or another one is in use for the same main.
+
+    first_epoch : under which this refresh began
+    """
+    later = (c for c in commits if c.note and c.note.refresh_id != refresh_id and c.note.epoch >= first_epoch)
+    return min(later, key=lambda c: c.version, default=None)
+
+
+def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | None = None) -> Commit | None:
+    """Return the commit that brought all of a refresh into main, if nobody else changed main since its first commit.
+
+    before : the first commit of the next refresh; what follows that is not looked at
+    """
+    known = sorted((c for c in commits if before is None or c.version < before.version), key=lambda c: c.version)
+    ours = [c for c in known if c.note and c.note.refresh_id == refresh_id]
+    whole = [c for c in ours if _is_publish(c, refresh_id) and c.note and c.note.is_final]
+    if not whole or not all(c.keeps_data or c in ours for c in known if c.version > ours[0].version):
+        return None
+    return whole[-1]
 
 
 def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:

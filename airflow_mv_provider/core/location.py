@@ -153,6 +153,19 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
     roots  : further roots a source may lie under
     raises : UnsafeLocationError, when it leaves them all, or lies in a workspace of ours
     """
+    absolute = absolute_source(path, warehouse)
+    if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
+        raise UnsafeLocationError("source", f"{path!r} is outside the warehouse and the source roots.")
+    if _may_meet(f"{warehouse.rstrip('/')}/{MARKER}", absolute):
+        raise UnsafeLocationError("source", f"{path!r} lies in the staging area.", hint="Choose another path.")
+    return absolute
+
+
+def absolute_source(path: str, warehouse: str) -> str:
+    """Return the absolute form of a source's `path`, under whatever root it lies.
+
+    raises : UnsafeLocationError, when it is no plain path
+    """
     _check_scheme("source", path)
     if any(ord(char) < 32 for char in path) or not path.strip():
         raise UnsafeLocationError("source", f"{path!r} is empty or has control characters.")
@@ -162,12 +175,7 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
     if any(".." in re.split(r"[/\\{},]", text) for text in (decoded, decoded.replace("\\", ""))):
         raise UnsafeLocationError("source", f"{path!r} leads out of its root.")
     absolute = plain if plain.startswith("/") or "://" in plain else f"{warehouse.rstrip('/')}/{plain}"
-    absolute = _normalised(absolute)
-    if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
-        raise UnsafeLocationError("source", f"{path!r} is outside the warehouse and the source roots.")
-    if _may_meet(f"{warehouse.rstrip('/')}/{MARKER}", absolute):
-        raise UnsafeLocationError("source", f"{path!r} lies in the staging area.", hint="Choose another path.")
-    return absolute
+    return _normalised(absolute)
 
 
 def check_apart(main: str, source: str) -> None:

@@ -144,6 +144,8 @@ def outcome_of(error: MvError) -> Outcome:
             return Outcome.REFUSED
         case "MV-CANCELLED":
             return Outcome.CANCELLED
+        case "MV-OVERTAKEN":
+            return Outcome.ABANDONED
         case _:
             return Outcome.FAILED
 

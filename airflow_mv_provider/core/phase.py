@@ -73,7 +73,9 @@ def is_cancellable(phase: Phase, *, is_progressive: bool, has_committed: bool, h
     return is_progressive or not (has_committed or has_tried)
 
 
-_USELESS_TO_RESUME = frozenset({"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED"})
+_USELESS_TO_RESUME = frozenset(
+    {"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED", "MV-OVERTAKEN"}
+)
 _MAX_MERGING_ATTEMPTS = 5
 
 

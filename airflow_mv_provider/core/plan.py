@@ -19,6 +19,11 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Conclude:
+    """End the refresh by what main's log shows of it, and nothing else: later ones have followed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """Read the source once, validate it and seal."""
 
@@ -47,7 +52,7 @@ class Clean:
     """Remove what this refresh staged and go back to NORMAL."""
 
 
-Step = Fence | Stage | Compare | PublishPart | Publish | Clean
+Step = Fence | Conclude | Stage | Compare | PublishPart | Publish | Clean
 
 
 def remaining(
@@ -58,6 +63,7 @@ def remaining(
     recorded: Collection[int],
     committed: Collection[int] = (),
     is_progressive: bool = False,
+    is_overtaken: bool = False,
 ) -> tuple[Step, ...]:
     """Return the steps from `phase` to the end of the refresh.
 
@@ -66,8 +72,11 @@ def remaining(
     recorded  : numbers of the chunks whose corrections are recorded against a base that still holds
     committed : numbers of the recorded chunks that main has, or that need no correction
     is_progressive : chunks are committed as they are ready, and not all at the end
+    is_overtaken   : main's log shows a refresh that began after this one
     """
     fence: tuple[Step, ...] = () if is_fenced else (Fence(),)
+    if is_overtaken and phase in (Phase.REFRESHING, Phase.MERGING):
+        return (*fence, Conclude())
     match phase:
         case Phase.NORMAL:
             return ()

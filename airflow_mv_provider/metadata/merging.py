@@ -200,11 +200,17 @@ class MergingStore(Reader):
         digests: PublishedDigests | None,
         bytes_main: int,
         seconds: Mapping[str, float],
+        is_main_known: bool = True,
+        is_continued: bool = True,
+        reason: str | None = None,
     ) -> None:
         """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late.
 
         commit     : the mark of our newest commit up to `main_version`
         is_counted : its changes are in the refresh's figures already, commit by commit
+        is_main_known : main is as this refresh left it; else the next one compares everything
+        is_continued : outside of its scope main is as the last publish left it, so what was covered since still is
+        reason     : what the history says instead of why its strategy was chosen; None leaves that
         """
         with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
             facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint)
@@ -213,6 +219,8 @@ class MergingStore(Reader):
             outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
             definition_hash = RefreshableTable.model_validate(refresh.definition).content_hash
             scope = scope_from_json(refresh.scope)
+            is_whole = scope.is_everything or (scope.is_whole and is_continued)
+            before = covered if is_continued else []
             stored = asdict(digests) if digests else None
             done = Covered(scope, refresh.source_fingerprint, definition_hash)
             db.execute(
@@ -223,17 +231,21 @@ class MergingStore(Reader):
                     published_version=main_version,
                     published_commit=commit,
                     published_hash=definition_hash,
-                    covered=[] if scope.is_whole else [*covered, done.to_json()][-_MAX_COVERED:],
+                    covered=[] if is_whole or not is_main_known else [*before, done.to_json()][-_MAX_COVERED:],
                     published_digests=stored,
-                    is_main_trusted=True,
+                    is_main_trusted=is_main_known,
                 )
             )
             forget_bindings(db, own.table_id)
-            figures = (added(counts, bytes_main) if not is_counted else {}) | {
-                "rows_unchanged": counts.unchanged,
-                "main_version": main_version,
-                "outdated_digests_of": outdated["refresh_id"] if outdated and outdated != stored else None,
-            }
+            figures = (
+                (added(counts, bytes_main) if not is_counted else {})
+                | {
+                    "rows_unchanged": counts.unchanged,
+                    "main_version": main_version,
+                    "outdated_digests_of": outdated["refresh_id"] if outdated and outdated != stored else None,
+                }
+                | ({} if reason is None else {"reason": reason})
+            )
             partitions = self._partitions(db, own.refresh_id)
             self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
 

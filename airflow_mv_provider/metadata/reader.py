@@ -108,6 +108,11 @@ class Reader:
     def _now(self) -> ColumnElement[int]:
         return self._clock(self.engine.dialect.name)
 
+    def now_ms(self) -> int:
+        """Return the database's time."""
+        with transaction(self.engine) as db:
+            return db.scalars(select(self._now())).one()
+
     def tables(self) -> tuple[TableRecord, ...]:
         """Return every registered table, by name."""
         with transaction(self.engine) as db:
@@ -266,6 +271,12 @@ class Reader:
         with transaction(self.engine) as db:
             found = db.scalars(query.limit(1)).one_or_none()
         return found["code"] if found else None
+
+    def first_epoch(self, refresh_id: str) -> int:
+        """Return the epoch under which a refresh began."""
+        query = select(func.min(RefreshAttemptRow.epoch)).where(RefreshAttemptRow.refresh_id == refresh_id)
+        with transaction(self.engine) as db:
+            return db.scalar(query) or 0
 
     def worked_on(self, owner_key: str) -> str | None:
         """Return the newest refresh that a caller began, or else the newest that it took over; None if neither."""

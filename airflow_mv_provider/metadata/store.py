@@ -183,10 +183,21 @@ class Store(MergingStore, Control):
             self._end(db, own, seconds, Outcome.PUBLISHED, None)
 
     def abandon(
-        self, own: Ownership, outcome: Outcome, error: ErrorReport | None, seconds: Mapping[str, float]
+        self,
+        own: Ownership,
+        outcome: Outcome,
+        error: ErrorReport | None,
+        seconds: Mapping[str, float],
+        *,
+        is_main_known: bool = True,
     ) -> None:
-        """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released."""
+        """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released.
+
+        is_main_known : main is what the row says of it; else the next refresh compares everything
+        """
         with self._claimed(own, claim.abandon(own)) as db:
+            if not is_main_known:
+                db.execute(update(State).where(*is_owned(own)).values(is_main_trusted=False, covered=[]))
             self._end(db, own, seconds, outcome, error)
 
     def begin_preview(self, refresh: RefreshRecord, caller: Caller, *, lease_ms: int) -> Ownership:

@@ -178,13 +178,21 @@ def _turned_away(
 
 
 def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request: Request) -> str | None:
-    """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask."""
+    """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask.
+
+    None also where the source cannot be asked: its turn comes, and with it the error.
+    """
     running = runner.store.refresh(state.refresh_id) if state.refresh_id else None
     if running is None or not joinable(state, running, table.definition, request):
         return None
-    source = runner.source_of(table, table.definition)
-    now = source.probe(request.overrides)
-    return running.id if may_join(running, now, source.determinism(now).doubt) else None
+    try:
+        source = runner.source_of(table, table.definition)
+        now = source.probe(request.overrides)
+        doubt = source.determinism(now).doubt
+    except MvError as error:
+        log.info("%s: not joined: %s", table.name, error)
+        return None
+    return running.id if may_join(running, now, doubt) else None
 
 
 def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:

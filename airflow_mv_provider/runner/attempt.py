@@ -17,8 +17,16 @@ from typing import assert_never
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase, is_cancellable
 from airflow_mv_provider.core.progress import Chunk, DoneChunks
-from airflow_mv_provider.exceptions import LeaseLostError, MetadataUnavailableError, MvError, one_line
+from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
+    LeaseLostError,
+    MetadataUnavailableError,
+    MvError,
+    OvertakenError,
+    one_line,
+)
 from airflow_mv_provider.runner.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.conclusion import conclude
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.error_table import ErrorTable
 from airflow_mv_provider.runner.fencing import Ground
@@ -61,6 +69,7 @@ class Attempt:
                 recorded=done.recorded,
                 committed=done.committed,
                 is_progressive=self.work.is_progressive,
+                is_overtaken=self._ground.followed is not None,
             )
             if not steps:
                 return
@@ -104,6 +113,32 @@ class Attempt:
                 self._fence()
             return self._merging.is_published
 
+    @property
+    def is_main_known(self) -> bool:
+        """False if main's log shows refreshes that the database does not know."""
+        return self._ground.followed is None
+
+    def bring_to_end(self) -> bool:
+        """End a refresh of which main has a commit: as it would go on, or else by what main's log alone shows.
+
+        returns : False when neither is possible, so that it has to be given up; the next refresh compares everything
+        raises  : LeaseLostError, MetadataUnavailableError, InterruptedRefreshError; what keeps it from being cleaned up
+        """
+        try:
+            self.run()
+        except (LeaseLostError, MetadataUnavailableError, InterruptedRefreshError):
+            raise
+        except MvError as error:
+            if self._phase() is not Phase.MERGING:
+                raise
+            log.warning("%s: ended by main's log alone: %s", self.work.table.name, error)
+            try:
+                conclude(self.work, self._ground, self._clock)
+            except OvertakenError:
+                return False
+            self.run()
+        return True
+
     def _is_cancellable(self, phase: Phase) -> bool:
         return is_cancellable(
             phase,
@@ -131,6 +166,9 @@ class Attempt:
                 say(f"fencing main for epoch {own.epoch}")
                 self._fence()
                 self._errors.prepare()
+            case plan.Conclude():
+                say("concluding from main's log")
+                conclude(self.work, self._ground, self._clock)
             case plan.Stage():
                 say(f"staging {self.work.refresh.frontier.describe()}")
                 self._stage()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.location import MainPlace, check_apart, source_location
+from airflow_mv_provider.core.location import MainPlace, absolute_source, check_apart
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.exceptions import MainNotOursError, RefreshInProgressError
@@ -80,7 +80,8 @@ def _provably_ours(runner: Refresher, table: TableRecord) -> MainPlace | None:
     place = MainPlace(table.warehouse, table.name, table.location)
     for other in runner.store.tables():
         for path in other.definition.source.paths:
-            check_apart(place.location, source_location(path, other.warehouse, runner.settings.source_roots))
+            # Also of a table whose source no root holds any more: it is its source all the same.
+            check_apart(place.location, absolute_source(path, other.warehouse))
     if not _is_ours(runner, table, place.location):
         return None
     return place

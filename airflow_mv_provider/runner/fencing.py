@@ -12,6 +12,8 @@ from airflow_mv_provider.core.fence import (
     has_publish,
     is_untouched_since,
     last_epoch,
+    overtaken_by,
+    whole_publish,
 )
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import RefreshState, is_main_as_published
@@ -43,12 +45,14 @@ class Ground:
     base            : main's version that chunks are compared with; moved on when main was
     is_out_of_reach : main is no table any more, or refuses even the fence, and so any commit of an older epoch. What
                       comes once main is mended is found in its log by the next refresh, which compares
+    followed        : the first commit of a refresh that began after this one; None unless the database is behind main
     """
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
         self.base = 0
         self.is_out_of_reach = False
+        self.followed: Commit | None = None
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
         self._num_fences = 0
@@ -84,7 +88,8 @@ class Ground:
         commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
-        self.is_fenced = has_fence(commits, epoch)
+        self.is_fenced = has_fence(commits, epoch, work.own.refresh_id)
+        self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
         if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
             self._check_partitions(work.main.detail())
         self.base = commits[0].version
@@ -96,6 +101,11 @@ class Ground:
             raise EpochRegressionError(
                 work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
             )
+
+    @property
+    def is_as_published(self) -> bool:
+        """True if main, as it was fenced, provably was what the last publish left."""
+        return is_main_as_published(self._work.store.state(self._work.table.id), self._commits)
 
     def published_digests(self) -> PublishedDigests | None:
         """Return the digests of the last publish, if main at the base provably still is what they say."""
@@ -112,6 +122,11 @@ class Ground:
     def holds_publish(self) -> bool:
         """True if main, as it was fenced, holds a commit of this refresh; of an older epoch's nothing can follow."""
         return has_publish(self._commits, self._work.own.refresh_id)
+
+    @property
+    def whole_publish(self) -> Commit | None:
+        """The commit that brought all of this refresh into main, as far as main's log proves that by itself."""
+        return whole_publish(self._commits, self._work.own.refresh_id, self.followed)
 
     @property
     def is_empty(self) -> bool:

@@ -242,6 +242,7 @@ class Merging:
     def _published(self, commits: Sequence[Commit], standing: Standing, counts: Counts) -> None:
         work = self._work
         version = standing.published[-1].version if standing.published else standing.latest
+        is_continued = self._ground.is_as_published and not work.current().merge_round
         kept = self._digests_to_keep(self._work.seal, is_overwritten=standing.is_overwritten)
         with durable(Write.PUBLISHED):
             work.store.published(
@@ -254,6 +255,7 @@ class Merging:
                 digests=kept,
                 bytes_main=standing.bytes_added,
                 seconds=self._clock.spent(),
+                is_continued=is_continued,
             )
         self.close()  # while the files are there: cleaning up removes them
 

@@ -3,25 +3,30 @@
     an attempt failed      settle     abandon it, or keep it for whoever comes next
     its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
     a person gives it up   take_over  as after a cancel
-    files were left        sweep      remove the workspaces of refreshes that have ended
+    files were left        sweep      remove those of refreshes that have ended, and what main's log proves garbage
 
 Giving up is safe only when nothing of the refresh can reach main any more. So before a refresh that may have tried to
 publish is abandoned, a new epoch fences main and looks at its log: if the publish is there, it runs forward instead.
+
+The database may have been put back to an older state, in which a refresh is unfinished that has ended long ago. Main's
+log tells: a refresh that others have followed is concluded from the log alone, whatever files or source there are.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.fence import last_epoch
+from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Recovery, on_failure, on_takeover
+from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshState, TableRecord, next_epoch
 from airflow_mv_provider.exceptions import (
     LeaseLostError,
@@ -29,6 +34,7 @@ from airflow_mv_provider.exceptions import (
     MainUnsupportedError,
     MetadataUnavailableError,
     MvError,
+    OvertakenError,
     RefreshCancelledError,
     SealBrokenError,
 )
@@ -85,7 +91,7 @@ class Recoverer:
 
         is_given_up : a person wants it abandoned, not resumed; what main has is brought to its end all the same
         returns     : its report; None when somebody else was faster
-        raises      : whatever its remaining steps raise, after `settle`
+        raises      : whatever its remaining steps raise, after `settle`, unless it has ended all the same
         """
         own = self.hand_over(table, state, caller)
         if own is None:
@@ -106,7 +112,11 @@ class Recoverer:
                     except MvError as failure:
                         error = self.explained(table, failure)
                         self.settle(attempt, error, caller)
-                        raise error from failure.__cause__
+                        outcome = self.store.report(own.refresh_id).outcome
+                        is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
+                        if not is_over and outcome is not Outcome.PUBLISHED:
+                            raise error from failure.__cause__
+                        log.warning("%s: refresh %s is %s: %s", table.name, own.refresh_id, outcome, error)
             case Recovery.NOTHING:
                 raise AssertionError("a table in NORMAL has nothing to take over")
         return self.store.report(own.refresh_id)
@@ -131,8 +141,9 @@ class Recoverer:
             )
             if ending is Ending.KEEP:
                 self.store.park(own, until_ms=self.handover_ms if caller.will_retry else 0)
-            elif not attempt.has_tried_publish:
-                self._abandon(table, own, outcome_of(error), error_report(error))
+            elif not attempt.has_tried_publish or not attempt.is_main_known:
+                is_main_known = attempt.is_main_known
+                self._abandon(table, own, outcome_of(error), error_report(error), is_main_known=is_main_known)
             elif (fresh := self.hand_over(table, state, caller)) is not None:
                 # What was committed and cannot be brought to its end, or has not come to it, is given up all the same.
                 is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
@@ -148,28 +159,49 @@ class Recoverer:
         return error
 
     def sweep(self, table: TableRecord) -> tuple[str, ...]:
-        """Remove the workspaces of this table's refreshes that have ended; return their refresh ids.
+        """Remove the files of this table's refreshes that have ended; say what was removed, and what was not and why.
 
-        A workspace whose refresh this database does not know, or whose refresh is under way, is left alone.
+        Files of a refresh that this database does not know go when main's log proves that nobody needs them. Those of a
+        refresh under way are left alone.
         """
         self.store.end_stale_previews(table.id)
-        ended = []
-        workspaces, digests = storage.refreshes_with_files(self.spark, table.warehouse, table.uuid)
-        for refresh_id in sorted(workspaces | digests):
-            workspace = Workspace(table.warehouse, table.uuid, refresh_id)
-            refresh = self.store.refresh(refresh_id)
-            if refresh is None or not refresh.is_ended:
-                continue
-            # Asked after the refresh has ended: from then on it can only lose them, never get them.
-            kept = self.store.state(table.id).published_digests
-            is_garbage = refresh_id in digests and not (kept and kept.refresh_id == refresh_id)
-            if refresh_id in workspaces:
-                storage.remove(self.spark, workspace)
-            if is_garbage:
-                storage.remove_digests(self.spark, workspace)
-            if refresh_id in workspaces or is_garbage:
-                ended.append(refresh_id)
-        return tuple(ended)
+        said, unknown = list[str](), list[Leftover]()
+        for leftover in storage.leftovers(self.spark, table.warehouse, table.uuid):
+            refresh = self.store.refresh(leftover.refresh_id)
+            if refresh is None:
+                unknown.append(leftover)
+            elif refresh.is_ended and self._remove(table, leftover):
+                said.append(f"removed what refresh {leftover.refresh_id} had left.")
+        return (*said, *self._sweep_unknown(table, unknown))
+
+    def _sweep_unknown(self, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:
+        now_ms = self.store.now_ms()
+        kept = self.store.state(table.id).published_digests
+        in_use = {each.refresh_id for each in unknown if kept and _holds(each, kept) and not each.has_workspace}
+        old = [each for each in unknown if each.refresh_id not in in_use and not each.is_in_grace(now_ms)]
+        if not old:
+            return
+        main = Main(self.spark, table.location, table.uuid)
+        commits = main.log(0) if main.properties() is not None else []
+        epoch = self.store.state(table.id).epoch
+        for leftover in old:
+            of_whom = f"refresh {leftover.refresh_id}, which this database does not know"
+            if (why := why_left(leftover, commits, epoch=epoch)) is not None:
+                yield f"left what is of {of_whom}: {why}."
+            elif self._remove(table, leftover):
+                yield f"removed what was of {of_whom}."
+
+    def _remove(self, table: TableRecord, leftover: Leftover) -> bool:
+        """Remove what an ended refresh has left, but for main's digests; False if there was nothing else."""
+        workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
+        # Asked after the refresh has ended: from then on it can only lose them, never get them.
+        kept = self.store.state(table.id).published_digests
+        is_garbage = leftover.has_digests and not (kept and _holds(leftover, kept))
+        if leftover.has_workspace:
+            storage.remove(self.spark, workspace)
+        if is_garbage:
+            storage.remove_digests(self.spark, workspace)
+        return leftover.has_workspace or is_garbage
 
     def _give_up(
         self,
@@ -190,25 +222,31 @@ class Recoverer:
         with self.open_attempt(table, own) as attempt:
             try:
                 is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
-                if is_published:
-                    attempt.run()
+                is_ended = is_published and attempt.bring_to_end()
             except MvError as problem:
                 if caller is not None:  # else a refresh whose main is gone would be given up again and again
                     self.settle(attempt, problem, caller)
                 if caller is not None or attempt.has_tried_publish:
                     raise
-                is_published = False  # no commit can reach main: it is gone, or refuses even the fence
-        if not is_published:
-            self._abandon(table, own, outcome, error)
+                is_published = is_ended = False  # no commit can reach main: it is gone, or refuses even the fence
+        if not is_ended:
+            is_main_known = attempt.is_main_known and not is_published
+            self._abandon(table, own, outcome, error, is_main_known=is_main_known)
 
-    def _abandon(self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport) -> None:
+    def _abandon(
+        self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_main_known: bool = True
+    ) -> None:
         """Back to NORMAL first; only then are the files garbage."""
         with durable(Write.NORMAL):
-            self.store.abandon(own, outcome, error, {})
+            self.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
         with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.spark, workspace)
             storage.remove_digests(self.spark, workspace)
+
+
+def _holds(leftover: Leftover, kept: PublishedDigests) -> bool:
+    return leftover.has_digests and leftover.refresh_id == kept.refresh_id
 
 
 def _reset(table: TableRecord) -> ErrorReport:

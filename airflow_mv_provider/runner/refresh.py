@@ -225,8 +225,8 @@ class Refresher:
                     if report is not None:
                         ended.append(report)
                         tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
-                    for refresh_id in self.recoverer.sweep(table):
-                        tell(f"{table.name}: removed what refresh {refresh_id} had left.")
+                    for done in self.recoverer.sweep(table):
+                        tell(f"{table.name}: {done}")
                     # After the sweep: it knows files by the refreshes that the history holds.
                     if num_old := self.store.forget_history(table.id, older_than_ms=self.settings.history_ms):
                         tell(f"{table.name}: forgot {num_old} refreshes that ended long ago.")
@@ -336,8 +336,9 @@ class Refresher:
         refresh = self.store.refresh(own.refresh_id)
         assert refresh is not None
         with self.held(own, self.store.renew) as lease:
-            source = self.source_of(table, refresh.definition)
-            work = Work(self.store, self.spark, table, refresh, own, source, lease)
+            work = Work(
+                self.store, self.spark, table, refresh, own, lambda: self.source_of(table, refresh.definition), lease
+            )
             with suited(self.spark, is_small=work.is_small()), closing(Attempt(work, self.watch)) as attempt:
                 yield attempt
 

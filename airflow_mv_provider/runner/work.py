@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,8 +31,9 @@ from airflow_mv_provider.spark.partitions import in_scope
 class Work:
     """One refresh under one epoch.
 
-    spark   : a session of this attempt's own
-    refresh : as it was when the attempt began; `current` is what it is now
+    spark       : a session of this attempt's own
+    refresh     : as it was when the attempt began; `current` is what it is now
+    open_source : opens its source, which may have moved or become forbidden since; called when a step reads it
     """
 
     store: Store
@@ -40,7 +41,7 @@ class Work:
     table: TableRecord
     refresh: RefreshRecord
     own: Ownership
-    source: TableSource
+    open_source: Callable[[], TableSource]
     lease: Lease
 
     @property
@@ -51,6 +52,15 @@ class Work:
     @property
     def is_progressive(self) -> bool:
         return self.definition.publish == "progressive"
+
+    @cached_property
+    def source(self) -> TableSource:
+        """Its source, opened by the first step that reads it: what main has is finished or given up without it.
+
+        raises : UnsafeLocationError, and what else a source cannot be opened for
+        """
+        with translated(self.table.name):
+            return self.open_source()
 
     @cached_property
     def main(self) -> Main:
@@ -88,13 +98,16 @@ class Work:
         return schema.columns_of(found.jsonValue())
 
     def is_small(self) -> bool:
-        """True if the source and main are small; False also where it cannot be told now."""
+        """True if the source and main are small; False also where it cannot be told now.
+
+        Once sealed, the source is what was sealed of it: it may not be there any more.
+        """
         known = (self.store.state(self.table.id).published_digests, self.refresh.seal)
         if not cost.is_small(max((each.num_rows for each in known if each is not None), default=0)):
             return False
         try:
             with translated(self.table.name):
-                if not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
+                if self.refresh.seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
                     return False
                 main = delta.detail(self.spark, self.table.location)
                 return cost.is_small(0, main.num_bytes if main else 0)

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import literal, quoted
+from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
 from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
@@ -120,14 +121,25 @@ def has_files(spark: SparkSession, location: str) -> bool:
     return bool(_files(spark, location))
 
 
-def refreshes_with_files(spark: SparkSession, warehouse: str, table_uuid: str) -> tuple[set[str], set[str]]:
-    """Return the refreshes that have left staging or changes behind, and those that have left digests."""
-    workspaces: set[str] = set()
-    digests: set[str] = set()
-    for path in _files(spark, table_workspaces(warehouse, table_uuid)):
+def leftovers(spark: SparkSession, warehouse: str, table_uuid: str) -> list[Leftover]:
+    """Return what refreshes have left behind, by their ids."""
+    times: dict[str, dict[bool, int]] = {}
+    for path, written_ms in _files_with_times(spark, table_workspaces(warehouse, table_uuid)):
         if found := refresh_id_of(path, warehouse, table_uuid):
-            (digests if is_digest(path, warehouse, table_uuid) else workspaces).add(found)
-    return workspaces, digests
+            of_kind, is_sums = times.setdefault(found, {}), is_digest(path, warehouse, table_uuid)
+            of_kind[is_sums] = max(written_ms, of_kind.get(is_sums, 0))
+    return [
+        Leftover(refresh_id, False in of_kind, True in of_kind, max(of_kind.values()))
+        for refresh_id, of_kind in sorted(times.items())
+    ]
+
+
+def _files_with_times(spark: SparkSession, location: str) -> list[tuple[str, int]]:
+    if not has_files(spark, location):
+        return []
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(location)
+    with translated(location):
+        return [tuple(row) for row in files.select("path", F.expr("unix_millis(modificationTime)")).collect()]
 
 
 def _files(spark: SparkSession, location: str) -> list[str]:

@@ -16,14 +16,17 @@ from airflow_mv_provider.core.fence import (
     Standing,
     app_id,
     fence_version,
+    has_fence,
     has_publish,
     is_untouched_since,
     last_epoch,
     next_move,
     next_part_move,
     next_txn_version,
+    overtaken_by,
     parse_note,
     stand,
+    whole_publish,
 )
 
 UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
@@ -297,3 +300,66 @@ def test_publish_of_any_epoch_and_round_is_one_of_the_refresh():
 )
 def test_part_that_is_there_is_recorded_whoever_came_with_it(commits, expected):
     assert next_part_move(judged(*commits)) is expected
+
+
+# -- a database that was put back to an older state ------------------------------------------------------------------
+
+
+def final(version: int, epoch: int, refresh_id: str = OURS) -> Commit:
+    """A commit of everything."""
+    found = publish(version, epoch, refresh_id)
+    assert found.note is not None
+    return replace(found, note=replace(found.note, is_final=True))
+
+
+BEFORE = (fence(8, 2, THEIRS), final(9, 2, THEIRS))
+
+
+@pytest.mark.parametrize(
+    ("commits", "by"),
+    [
+        ((*BEFORE, fence(10, 3)), None),
+        ((*BEFORE, fence(10, 3), final(11, 3), fence(12, 5)), None),  # a takeover of ours
+        ((*BEFORE, fence(10, 3), other(11)), None),
+        ((*BEFORE, fence(10, 3), fence(11, 4, THEIRS), final(12, 4, THEIRS), fence(13, 5)), 11),
+        ((*BEFORE, fence(10, 3), final(11, 3), fence(12, 4, "c" * 32), fence(13, 5, THEIRS)), 12),
+        ((*BEFORE, fence(10, 3, THEIRS), fence(11, 4)), 10),  # two databases gave epoch 3 to two refreshes
+        ((), None),
+    ],
+)
+def test_refresh_that_began_later_shows_that_this_one_has_ended(commits, by):
+    found = overtaken_by(commits[::-1], OURS, 3)
+
+    assert (found and found.version) == by
+
+
+def test_fence_of_another_refresh_under_the_same_epoch_is_not_ours():
+    assert has_fence([fence(10, 3)], 3, OURS)
+    assert not has_fence([fence(10, 3, THEIRS)], 3, OURS)
+
+
+@pytest.mark.parametrize(
+    ("commits", "version"),
+    [
+        ((fence(10, 3), final(11, 3)), 11),
+        ((fence(10, 3), fence(11, 4), final(12, 4), other(13, "OPTIMIZE")), 12),
+        ((other(9), fence(10, 3), final(11, 3)), 11),
+        ((fence(10, 3), publish(11, 3)), None),  # a part
+        ((fence(10, 3),), None),
+        ((fence(10, 3), other(11), final(12, 3)), None),  # rebased, or of a round that others' commit made void
+        ((fence(10, 3), final(11, 3), other(12)), None),
+        ((fence(10, 3), final(11, 3), final(12, 4, THEIRS)), None),
+    ],
+)
+def test_publish_is_proven_only_where_nobody_else_changed_main_meanwhile(commits, version):
+    found = whole_publish(commits[::-1], OURS)
+
+    assert (found and found.version) == version
+
+
+def test_what_later_refreshes_did_takes_no_proof_away():
+    later = fence(12, 4, THEIRS)
+
+    assert whole_publish([other(14), final(13, 4, THEIRS), later, final(11, 3), fence(10, 3)], OURS, later) == final(
+        11, 3
+    )

@@ -47,7 +47,11 @@ def test_exit_codes_are_what_is_documented():
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda c: c.__name__)
 def test_refusal_and_cancel_are_told_from_failure(kind):
-    special = {exceptions.GuardRefusedError: Outcome.REFUSED, exceptions.RefreshCancelledError: Outcome.CANCELLED}
+    special = {
+        exceptions.GuardRefusedError: Outcome.REFUSED,
+        exceptions.RefreshCancelledError: Outcome.CANCELLED,
+        exceptions.OvertakenError: Outcome.ABANDONED,
+    }
 
     outcome = outcome_of(kind("orders", "it failed."))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.plan import Compare, Fence, Publish, PublishPart, remaining
+from airflow_mv_provider.core.plan import Clean, Compare, Conclude, Fence, Publish, PublishPart, remaining
 from airflow_mv_provider.core.progress import REST, Chunk, Slice, part_number
 
 WHOLE = Chunk(0, ("[1]",))
@@ -56,6 +56,16 @@ def test_a_new_owner_fences_before_it_commits():
     steps = remaining(Phase.MERGING, is_fenced=False, chunks=CHUNKS, recorded={0}, is_progressive=True)
 
     assert steps[:2] == (Fence(), PublishPart((WHOLE,)))
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
+@pytest.mark.parametrize("is_progressive", [False, True])
+def test_refresh_that_others_have_followed_is_concluded_whatever_is_left_of_it(phase, is_progressive):
+    left = {"chunks": CHUNKS, "recorded": {0}, "is_progressive": is_progressive, "is_overtaken": True}
+
+    assert remaining(phase, is_fenced=True, **left) == (Conclude(),)
+    assert remaining(phase, is_fenced=False, **left) == (Fence(), Conclude())
+    assert remaining(Phase.CLEANUP, is_fenced=True, **left) == (Clean(),)
 
 
 def test_parts_have_numbers_that_differ_from_a_commit_of_everything():

@@ -177,6 +177,16 @@ def test_stale_believes_nothing_of_an_older_state_or_of_a_main_that_others_chang
     check_invariants(table)
 
 
+def test_stale_believes_nothing_that_was_covered_before_others_changed_main(table):
+    table.refresh(partitions=[SECOND])
+    table.sql(f"DELETE FROM {{t}} WHERE on_day = DATE'{SECOND}'")
+    table.refresh(partitions=[THIRD])
+
+    table.refresh(stale=True)
+
+    check_invariants(table)
+
+
 def test_source_that_goes_back_to_what_was_published_before_a_scope_is_compared(lake):
     """Files, unlike Delta, may have the same token again: only a whole refresh may say that nothing is new."""
     place = lake.root / "raw" / "days"

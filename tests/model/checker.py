@@ -2,7 +2,8 @@
 
 Beside the steps of the workers there are those of the world, each of which may happen a few times: the source changes,
 others write to main, a process dies (its MERGE goes on), a lease runs out, a caller starts a twin, somebody asks for a
-cancel, Spark fails, the answer to a MERGE is lost while it goes on.
+cancel, Spark fails, the answer to a MERGE is lost while it goes on, the metadata database is put back to what a backup
+holds of it (everybody who works dies with it, MERGEs go on; files and main are what they are).
 
 The twins are alike, so of two states that differ in their names only one is looked at.
 """
@@ -26,6 +27,7 @@ from tests.model.world import (
     NORMAL,
     SOURCE,
     Commit,
+    Database,
     Faults,
     Merge,
     Row,
@@ -203,6 +205,12 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
     if faults.cancel < each.cancel and not row.cancel and (asked := cancelled(row)) is not None:
         counted = faults._replace(cancel=faults.cancel + 1)
         yield None, "somebody asks for a cancel", state._replace(row=asked, faults=counted)
+    if faults.put_back < each.put_back:
+        now = Database(row, state.refresh, state.bindings, state.outcomes)
+        if state.backup is None and state.refresh is not None:
+            yield None, "a backup is taken", state._replace(backup=now)
+        elif state.backup is not None and state.backup != now:
+            yield None, "the backup is put back", _put_back(state, state.backup)
     if faults.foreign < each.foreign:
         counted = faults._replace(foreign=faults.foreign + 1)
         now = content(state.log)
@@ -215,6 +223,22 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
         for commit in written:
             log = appended(state.log, commit)
             yield None, f"others: {commit.kind} {dict(commit.changes)}", state._replace(log=log, faults=counted)
+
+
+def _put_back(state: State, backup: Database) -> State:
+    """Put the database back. Who worked dies with it; a lease has run out until somebody comes."""
+    forgotten = ("forgotten",) * (len(state.outcomes) - len(backup.outcomes))
+    under_way = (worker.data[0] for worker in state.workers if worker.at == "commit")
+    return state._replace(
+        row=backup.row._replace(live=False),
+        refresh=backup.refresh,
+        bindings=backup.bindings,
+        outcomes=(*backup.outcomes, *forgotten),
+        workers=(IDLE, IDLE, IDLE),
+        orphans=tuple(sorted((*state.orphans, *under_way))),
+        backup=None,
+        faults=state.faults._replace(put_back=state.faults.put_back + 1),
+    )
 
 
 def canonical(state: State) -> State:
@@ -240,7 +264,7 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
         raise Violated(f"invariant 11: main is taken for upper {row.upper}, and is {content(state.log)}")
     if (row.phase == NORMAL) != (state.refresh is None) or bool(row.refresh) != (row.phase != NORMAL):
         raise Violated("invariant 2: the row and the refresh under way say different things")
-    if row.phase == MERGING and state.refresh is not None:
+    if row.phase == MERGING and state.refresh is not None and not state.faults.put_back:
         kept = {path for path, _ in state.files}
         pin = state.refresh.pin
         epoch = state.refresh.sealed_by if design.has_own_paths else 0
@@ -261,7 +285,8 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
 
 def _check_end(design: Design, state: State, ends_well: set[State]) -> None:
     """Invariant 10: when everybody dies now, one process alone brings the table to NORMAL and main to the source."""
-    left = state._replace(workers=(IDLE, IDLE, IDLE), orphans=(), faults=Faults(), row=state.row._replace(live=False))
+    faults, row = Faults(put_back=state.faults.put_back), state.row._replace(live=False)
+    left = state._replace(workers=(IDLE, IDLE, IDLE), orphans=(), faults=faults, row=row, backup=None)
     met, way = [], list[str]()
     try:
         for _ in range(_PATIENCE):

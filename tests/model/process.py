@@ -48,10 +48,12 @@ from tests.model.world import (
     handed_over,
     held,
     is_fence_in,
+    is_overtaken,
     is_publish_in,
     last_txn,
     latest,
     minted,
+    published_whole,
     standing,
     steps_left,
     txn_after,
@@ -68,6 +70,7 @@ class Design(NamedTuple):
     has_epoch_per_process : the next process of a caller takes an epoch of its own
     looks_first           : a refresh that an epoch before may have published is not given up without a look
     tells_rounds          : a commit of a round that was given up is not taken for one of this round
+    asks_log              : a refresh that others have followed is concluded from main's log, and not resumed
     settles_its_own       : whoever fails looks whether the refresh still is its own before it settles that
     """
 
@@ -80,6 +83,7 @@ class Design(NamedTuple):
     has_epoch_per_process: bool = True
     looks_first: bool = True
     tells_rounds: bool = True
+    asks_log: bool = True
     settles_its_own: bool = True
 
 
@@ -142,7 +146,7 @@ def _acquire(design: Design, state: State, number: int, worker: Worker) -> Stepp
     bindings = state.bindings if upper <= len(state.bindings) else (*state.bindings, pin)
     changed = {
         "row": row,
-        "refresh": Refresh(pin, upper),
+        "refresh": Refresh(pin, upper, epoch),
         "bindings": bindings,
         "outcomes": (*state.outcomes, "running"),
     }
@@ -192,7 +196,9 @@ def _hand_over(design: Design, state: State, number: int, worker: Worker) -> Ste
 
 
 def _check_new_epoch(state: State, number: int, epoch: int) -> None:
-    others = [state.row.epoch, *epochs_of_others(state, number)]
+    others = [state.row.epoch]
+    if not state.faults.put_back:  # else others may work under epochs that the database has forgotten
+        others += epochs_of_others(state, number)
     if epoch <= max(others):
         raise Violated(f"invariant 2: epoch {epoch} is not later than all others ({max(others)})")
 
@@ -210,7 +216,8 @@ def _run(design: Design, state: State, number: int, worker: Worker) -> Stepped:
     refresh = state.refresh
     assert refresh is not None
     is_fenced = worker.is_fenced or not design.has_fence
-    steps = steps_left(row.phase, is_fenced, refresh.chunks, design.is_progressive, bool(refresh.sealed_by))
+    is_sealed, is_followed = bool(refresh.sealed_by), worker.is_overtaken
+    steps = steps_left(row.phase, is_fenced, refresh.chunks, design.is_progressive, is_sealed, is_followed)
     row = row._replace(live=True)
     can_stop = is_cancellable(
         PHASES[row.phase],
@@ -225,6 +232,8 @@ def _run(design: Design, state: State, number: int, worker: Worker) -> Stepped:
     match steps[0]:
         case plan.Fence():
             after = worker._replace(at="fence")
+        case plan.Conclude():
+            after = worker._replace(at="conclude")
         case plan.Stage():
             after = worker._replace(at="stage")
         case plan.Compare(chunk):
@@ -265,11 +274,15 @@ def _fence(design: Design, state: State, number: int, worker: Worker) -> Stepped
 def _look_at_fence(design: Design, state: State, number: int, worker: Worker) -> Stepped:
     if epoch_in(state.log) > worker.own[1] and design.has_fence:
         return "sees a later epoch's fence", with_worker(state, number, IDLE)
-    is_fenced = is_fence_in(state.log, worker.own[1]) or not design.has_fence
+    is_fenced = is_fence_in(state.log, worker.own) or not design.has_fence
     at = ("look before giving up" if worker.mode else "run") if is_fenced else "fence"
     after = worker._replace(at=at, is_fenced=is_fenced, base=latest(state.log))
     if is_fenced and design.looks_first:
         after = after._replace(is_unknown=False, is_in_main=is_publish_in(state.log, worker.own[0]))
+    if is_fenced and design.asks_log and state.refresh is not None and state.row.refresh == worker.own[0]:
+        asked = (state.log, worker.own[0], state.refresh.first)
+        found = published_whole(*asked)
+        after = after._replace(is_overtaken=is_overtaken(*asked), whole=-1 if found is None else found)
     return f"stands on version {after.base}", with_worker(state, number, after)
 
 
@@ -427,7 +440,7 @@ def committed(design: Design, state: State, merge: Merge) -> int | None:
         is_same_app = bool(commit.epoch) and commit.app == merge.app and design.app != "none"
         if is_same_app or commit.kind == "optimize" or touched & {partition for partition, _ in commit.changes}:
             return None
-    if state.outcomes[merge.refresh - 1] != "running":
+    if state.outcomes[merge.refresh - 1] != "running" and not state.faults.put_back:
         outcome = state.outcomes[merge.refresh - 1]
         raise Violated(f"invariant 9: refresh {merge.refresh} is {outcome}, and a commit of it reaches main")
     entry = Commit(
@@ -456,6 +469,8 @@ def _appended(design: Design, log: int, commit: Commit) -> int:
         is_torn = now not in SOURCE
     if is_torn and not is_foreign:
         raise Violated(f"invariant 4: a reader sees {now}, which no version of the source is")
+    if not design.is_progressive and not is_foreign and SOURCE.index(now) < SOURCE.index(content(log)):
+        raise Violated(f"invariant 13: main goes back to the source at {SOURCE.index(now)}")
     return after
 
 
@@ -471,6 +486,24 @@ def _published(design: Design, state: State, number: int, worker: Worker) -> Ste
     row = row._replace(upper=state.refresh.upper, version=version)
     return f"writes: version {version} is published", with_worker(
         state, number, worker._replace(at="run", data=()), row=row
+    )
+
+
+def _conclude(design: Design, state: State, number: int, worker: Worker) -> Stepped:
+    """Write what main's log shows, which nothing else is needed for."""
+    refresh = state.refresh
+    if worker.whole < 0 or design.is_progressive or refresh is None or not refresh.sealed_by:
+        return "sees that others have followed it", _failing(state, number, worker, "MV-OVERTAKEN")
+    row = _written(design, state, worker, advanced, MERGING, CLEANUP)
+    if row is None:
+        return "cannot write that it was published", with_worker(state, number, IDLE)
+    if content(state.log, worker.whole) != SOURCE[refresh.pin]:
+        found = content(state.log, worker.whole)
+        raise Violated(f"invariant 1: main at version {worker.whole} was {found}, sealed was {SOURCE[refresh.pin]}")
+    row = row._replace(upper=refresh.upper, version=-1)
+    after = worker._replace(at="run", mode="", data=())
+    return f"writes: version {worker.whole} was published, main is not known", with_worker(
+        state, number, after, row=row
     )
 
 
@@ -529,8 +562,11 @@ def _abandon(design: Design, state: State, number: int, worker: Worker) -> Stepp
     if row is None:
         return "cannot abandon any more", with_worker(state, number, IDLE)
     is_in_main = any(c.kind == "publish" and c.refresh == worker.own[0] for c in commits_of(state.log))
-    if is_in_main and not design.is_progressive and worker.mode != "give up for good":
+    may_be_forgotten = worker.mode == "give up for good" or state.faults.put_back
+    if is_in_main and not design.is_progressive and not may_be_forgotten:
         raise Violated(f"invariant 9: refresh {worker.own[0]} is abandoned, and main has it")
+    if worker.is_overtaken or worker.mode == "bring to its end":
+        row = row._replace(version=-1)
     changed = {"row": row, "refresh": None, "outcomes": _ended(state, worker.own[0], "abandoned")}
     return "abandons the refresh", with_worker(state, number, worker._replace(at="sweep", data=()), **changed)
 
@@ -546,6 +582,9 @@ def _sweep(design: Design, state: State, number: int, worker: Worker) -> Stepped
 
 
 def _failing(state: State, number: int, worker: Worker, code: str, **changes: object) -> State:
+    if worker.mode == "bring to its end":
+        at = "abandon" if code == "MV-OVERTAKEN" else "conclude"
+        return with_worker(state, number, worker._replace(at=at, data=()), **changes)
     if worker.mode:
         return with_worker(state, number, IDLE, **changes)
     return with_worker(state, number, worker._replace(at="settle", data=(code,)), **changes)
@@ -576,7 +615,7 @@ def _settle(design: Design, state: State, number: int, worker: Worker) -> Steppe
     )
     if ending is Ending.KEEP:
         return "keeps the refresh", with_worker(state, number, worker._replace(at="park", data=()))
-    if not _has_tried(worker):
+    if not _has_tried(worker) or worker.is_overtaken:
         return "gives the refresh up", with_worker(state, number, worker._replace(at="abandon", data=()))
     is_final = bool(refresh and refresh.has_committed) and not design.is_progressive
     if as_state(row).refresh_id is None:
@@ -604,7 +643,8 @@ def _look_before_giving_up(design: Design, state: State, number: int, worker: Wo
         found = standing(state.log, base, worker.own, refresh.merge_round, None, design.tells_rounds)
         is_published = is_published or bool(found.published)
     if is_published and worker.mode != "give up for good" and not design.is_progressive:
-        return "sees that main has it", with_worker(state, number, worker._replace(at="run", mode="", data=()))
+        mode = "bring to its end" if design.asks_log else ""
+        return "sees that main has it", with_worker(state, number, worker._replace(at="run", mode=mode, data=()))
     return "sees that it may be given up", with_worker(state, number, worker._replace(at="abandon"))
 
 
@@ -635,6 +675,7 @@ _STEPS: dict[str, Callable[[Design, State, int, Worker], Stepped | None]] = {
     "merge": _merge,
     "commit": _commit,
     "published": _published,
+    "conclude": _conclude,
     "committed": _committed,
     "discard": _discard,
     "clean": _clean,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import (
+    Commit,
     CommitNote,
     Move,
     Standing,
@@ -31,7 +32,9 @@ from airflow_mv_provider.core.fence import (
     next_move,
     next_part_move,
     next_txn_version,
+    overtaken_by,
     stand,
+    whole_publish,
 )
 from airflow_mv_provider.core.frontier import DeltaFrontier, desired_upper
 from airflow_mv_provider.core.guard import Counts
@@ -67,6 +70,7 @@ from airflow_mv_provider.exceptions import (
     MainMovedError,
     MetadataUnavailableError,
     MvError,
+    OvertakenError,
     RefreshCancelledError,
     RefreshInProgressError,
     SealBrokenError,
@@ -108,10 +112,11 @@ class World:
     def remove(self, refresh_id: str) -> None:
         self.files = {path: held for path, held in self.files.items() if path[0] != refresh_id}
 
-    def sweep(self) -> None:
+    def sweep(self, *, knows_all: bool = True) -> None:
+        """Remove what ended refreshes have left; what is of unknown ones `core.leftover` judges, after a day."""
         for refresh_id in {path[0] for path in self.files}:
             found = self.store.refresh(refresh_id)
-            if found is not None and found.is_ended:
+            if found.is_ended if found is not None else not knows_all:
                 self.remove(refresh_id)
 
 
@@ -247,7 +252,13 @@ class Process:
             case Recovery.ABANDON:
                 yield from self._give_up(own, Outcome.CANCELLED, Given, caller=self.caller)
             case _:
-                yield from self._work(own)
+                try:
+                    yield from self._work(own)
+                except MvError as error:
+                    outcome = self.world.store.report(own.refresh_id).outcome
+                    is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
+                    if not is_over and outcome is not Outcome.PUBLISHED:
+                        raise
         return None
 
     def _settle(self, attempt: Attempt, error: MvError, caller: Caller) -> Points:
@@ -268,8 +279,9 @@ class Process:
             )
             if ending is Ending.KEEP:
                 world.store.park(own, until_ms=HANDOVER_MS if caller.will_retry else 0)
-            elif not attempt.has_tried_publish:
-                yield from self._abandon(own, outcome_of(error), error_report(error))
+            elif not attempt.has_tried_publish or attempt.followed is not None:
+                is_main_known = attempt.followed is None
+                yield from self._abandon(own, outcome_of(error), error_report(error), is_main_known=is_main_known)
             elif (fresh := (yield from self._hand_over(state))) is not None:
                 is_final = attempt.must_run_forward
                 yield from self._give_up(fresh, outcome_of(error), error_report(error), is_final=is_final)
@@ -290,19 +302,19 @@ class Process:
         try:
             is_published = yield from attempt.fence_and_look()
             is_published = is_published and not is_final and not self.world.is_progressive
-            if is_published:
-                yield from attempt.run()
+            is_ended = is_published and (yield from attempt.bring_to_end())
         except MvError as problem:
             if caller is not None:
                 yield from self._settle(attempt, problem, caller)
             raise
-        if not is_published:
-            yield from self._abandon(own, outcome, error)
+        if not is_ended:
+            is_main_known = attempt.followed is None and not is_published
+            yield from self._abandon(own, outcome, error, is_main_known=is_main_known)
         return None
 
-    def _abandon(self, own: Ownership, outcome: Outcome, error: ErrorReport) -> Points:
+    def _abandon(self, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_main_known: bool = True) -> Points:
         yield "normal.before"
-        self.world.store.abandon(own, outcome, error, {})
+        self.world.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
         yield "normal.after"
         yield "staging_delete.before"
         self.world.remove(own.refresh_id)
@@ -323,6 +335,7 @@ class Attempt:
         self.chunks, self.recorded = self.world.store.chunks(own.refresh_id)
         self.merge_round, self.has_committed = found.merge_round, found.has_committed
         self.is_fenced, self.base, self.num_fences = False, 0, 0
+        self.commits, self.followed = list[Commit](), None
         self.is_unknown, self.is_in_main = found.seal is not None, False
         self.has_tried_before, self.num_tries = False, dict[int, int]()
         if (state.refresh_id, state.epoch) != (own.refresh_id, own.epoch):
@@ -360,12 +373,15 @@ class Attempt:
                 recorded={chunk.number for chunk in self.recorded},
                 committed={chunk.number for chunk in self.recorded if chunk.is_committed},
                 is_progressive=self.world.is_progressive,
+                is_overtaken=self.followed is not None,
             )
             self.check_lease(is_cancellable=self._can_stop())
             try:
                 match steps[0]:
                     case plan.Fence():
                         yield from self._fence()
+                    case plan.Conclude():
+                        yield from self._conclude()
                     case plan.Stage():
                         yield from self._stage()
                     case plan.Compare(chunk):
@@ -386,6 +402,43 @@ class Attempt:
             yield from self._fence()
         return self.has_committed or self.is_in_main
 
+    def bring_to_end(self) -> Generator[str, None, bool]:
+        try:
+            yield from self.run()
+        except (LeaseLostError, MetadataUnavailableError):
+            raise
+        except MvError:
+            if self.world.store.state(self.world.table.id).phase is not Phase.MERGING:
+                raise
+            try:
+                yield from self._conclude()
+            except OvertakenError:
+                return False
+            yield from self.run()
+        return True
+
+    # -- runner/conclusion -------------------------------------------------------------------------------------------
+
+    def _conclude(self) -> Points:
+        whole = None if self.world.is_progressive else whole_publish(self.commits, self.own.refresh_id, self.followed)
+        if whole is None or self.refresh.seal is None:
+            raise OvertakenError("simulated", "others have followed it.")
+        yield "published.before"
+        self.world.store.published(
+            self.own,
+            main_version=whole.version,
+            commit=whole.mark,
+            counts=total(self.recorded),
+            digests=None,
+            bytes_main=0,
+            seconds={},
+            is_main_known=False,
+        )
+        assert sorted(self.world.delta.rows(whole.version)) == sorted(self.world.source[self._pin()]), "invariant 1"
+        self.phase = Phase.CLEANUP
+        yield "published.after"
+        return None
+
     # -- runner/fencing ----------------------------------------------------------------------------------------------
 
     def _fence(self) -> Points:
@@ -399,7 +452,9 @@ class Attempt:
         commits = delta.log(self.published_version)
         if last_epoch(commits) > epoch:
             raise FencedError("simulated", "a later epoch owns main.")
-        self.is_fenced, self.base = has_fence(commits, epoch), commits[0].version
+        self.is_fenced, self.base = has_fence(commits, epoch, self.own.refresh_id), commits[0].version
+        self.commits = commits
+        self.followed = overtaken_by(commits, self.own.refresh_id, self.world.store.first_epoch(self.own.refresh_id))
         self.num_fences += 1
         if self.is_fenced:
             self.is_unknown, self.is_in_main = False, has_publish(commits, self.own.refresh_id)
@@ -582,6 +637,7 @@ class Attempt:
             merge_round=self.merge_round,
             part=part,
             definition_hash=world.table.definition.content_hash,
+            is_final=step == "publish" and not part,
         )
 
 

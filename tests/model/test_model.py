@@ -5,8 +5,8 @@ What is explored is told in `world` (the state), `process` (a worker's steps) an
 shortest way into its violation.
 
 What is abstracted away: rows (a partition is one value), guards, schema, scopes, queue and pause, the error table, the
-digests of the last publish and with them the incremental strategy, a lost or restored metadata database. How often each
-fault may happen stands at the tests; of more than two faults at once `test_simulation.py` draws examples.
+digests of the last publish and with them the incremental strategy, a lost metadata database. How often each fault may
+happen stands at the tests; of more than two faults at once `test_simulation.py` draws examples.
 """
 
 from __future__ import annotations
@@ -55,6 +55,23 @@ def test_progressive_publish_and_any_one_fault():
     assert found.num_states >= 200_000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_backup_of_any_moment_is_put_back_beside_another_fault():
+    each = ONCE._replace(twin=0, expiry=0, error=0, crash=0, put_back=1)
+
+    found = explored(Design(), Bounds(each, together=2, workers=A))
+
+    assert found.violation is None, str(found)
+    assert found.num_states >= 50_000
+
+
+def test_backup_of_a_progressive_refresh_is_put_back():
+    found = explored(Design(is_progressive=True), Bounds(Faults(source=1, put_back=1), together=2, workers=A))
+
+    assert found.violation is None, str(found)
+
+
 WEAKER = [
     # design, its faults, its workers, what breaks, who is in the way there
     (
@@ -97,6 +114,11 @@ WEAKER = [
         Design("a commit of any round is taken for this round's", tells_rounds=False),
         *(Faults(lost=1, foreign=1), A),
         *("invariant 1: main at version 5 is (2, 9, 2), what was sealed is (2, 1, 2)", "loses the answer"),
+    ),
+    (
+        Design("a refresh is resumed from its seal, whatever main's log shows after it", asks_log=False),
+        *(Faults(put_back=1), A),
+        *("invariant 10: the table, left alone, does not come to rest", "the backup is put back"),
     ),
     (
         Design("a refresh is settled by whoever once had it", settles_its_own=False),

@@ -70,6 +70,10 @@ class Site:
         self.is_down = False
         return _copied(world)
 
+    def put_back(self, saved: tuple[bytes, World, int]) -> None:
+        """Put the database back to an older state; main, files and processes stay what they are."""
+        self._raw.deserialize(saved[0])
+
     def crashed_at(self, point: str) -> tuple[bytes, World, int]:
         """Return what the second refresh has left when its process, one of caller a, has died at a point."""
         if point not in self._crashed:
@@ -132,8 +136,11 @@ def check_log(world: World) -> None:
             assert any(set(version.rows) == set(s) for s in world.source), "invariant 4"
 
 
-def check_rest(world: World, clock: Clock) -> None:
-    """Invariants 1, 3, 8, 9 and 10: left alone, the table comes to rest, and everybody tells the same of it."""
+def check_rest(world: World, clock: Clock, *, is_put_back: bool = False) -> None:
+    """Invariants 1, 3, 8, 9 and 10: left alone, the table comes to rest, and everybody tells the same of it.
+
+    is_put_back : the database has forgotten what main's log shows of some refreshes
+    """
     for number in range(8):
         clock.pass_ms(HANDOVER_MS + 1)
         process = Process(world, Caller(f"last {number}", "last"))
@@ -145,13 +152,13 @@ def check_rest(world: World, clock: Clock) -> None:
         raise AssertionError("invariant 10: it does not come to rest")
     assert world.store.state(world.table.id).phase is Phase.NORMAL
     assert sorted(world.delta.rows()) == sorted(world.source[-1]), "invariant 1"
-    world.sweep()
+    world.sweep(knows_all=not is_put_back)
     assert not world.files, "invariant 8"
     check_log(world)
     published = {v.note.refresh_id for v in world.delta.versions if v.note and v.note.step == "publish"}
     for report in world.store.history(world.table.id, 100):
         assert report.outcome is not Outcome.RUNNING
-        if report.outcome is not Outcome.PUBLISHED and not world.is_progressive:
+        if report.outcome is not Outcome.PUBLISHED and not world.is_progressive and not is_put_back:
             found = world.store.refresh(report.refresh_id)
             assert report.refresh_id not in published or found.has_committed, "invariant 9"
 
@@ -218,6 +225,41 @@ def crash(world: World, point: str, *, is_disturbed: bool, key: str = "") -> Non
     process.die()
 
 
+# -- a database that is put back -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["", "cancelled"])
+@pytest.mark.parametrize("num_later", [0, 1, 2])
+@pytest.mark.parametrize("publish", ["atomic", "progressive"])
+def test_database_that_is_put_back_to_any_moment_is_mended(site_of, publish, num_later, is_cancelled):
+    site = site_of(publish)
+    for nth in range(100):
+        world = site.restore(site.start)
+        process = Process(world, Caller("in the backup", "host"))
+        for _ in range(nth):
+            process.advance()
+        backup, point = site.save(world), process.at
+        if point is None:
+            break
+        process.finish()
+        for rows in SOURCES[3 : 3 + num_later]:
+            world.source.append(rows)
+            later = Process(world, Caller("lost", "host"))
+            later.finish()
+            assert later.outcome is Outcome.PUBLISHED
+        site.put_back(backup)
+        if is_cancelled:
+            world.store.request_cancel(world.table.id, "somebody")
+        try:
+            check_rest(world, site.clock, is_put_back=True)
+        except AssertionError as error:
+            raise AssertionError(f"put back to {point}, {num_later} later: {error}") from error
+    else:
+        raise AssertionError("no end of it")
+    assert nth > len(WRITES)
+
+
 # -- histories -------------------------------------------------------------------------------------------------------
 
 NUM_EXAMPLES, NUM_STEPS = 5_000, 7
@@ -239,6 +281,8 @@ class History(RuleBasedStateMachine):
     def begin(self, begins: tuple[str, str], is_left_alone: bool) -> None:
         self.site, self.is_left_alone = the_site(self.publish), is_left_alone
         self.processes, self.num_others = [], 0
+        self.backup: tuple[bytes, World, int] | None = None
+        self.is_put_back = False
         what, point = begins
         if what == "alive":
             self.world = self.site.restore(self.site.start)
@@ -297,6 +341,21 @@ class History(RuleBasedStateMachine):
     def cancel(self) -> None:
         self.world.store.request_cancel(self.world.table.id, "somebody")
 
+    @precondition(lambda self: not self.site.is_down and self.backup is None)
+    @rule()
+    def backup_is_taken(self) -> None:
+        self.backup = self.site.save(self.world)
+
+    @precondition(lambda self: self.backup is not None and not self.is_put_back)
+    @rule()
+    def backup_is_put_back(self) -> None:
+        for process in self.processes:
+            process.die()
+        self.forget_ended()
+        assert self.backup is not None
+        self.site.is_down, self.is_put_back = False, True
+        self.site.put_back(self.backup)
+
     @precondition(lambda self: self.num_others < 3)
     @rule(what=st.sampled_from(["append", "delete", "optimize", "restore"]), partition=st.sampled_from(PARTITIONS))
     def others_write(self, what: str, partition: int) -> None:
@@ -327,7 +386,7 @@ class History(RuleBasedStateMachine):
         self.site.is_down = False
         check_log(self.world)
         if self.is_left_alone:
-            check_rest(self.world, self.site.clock)
+            check_rest(self.world, self.site.clock, is_put_back=self.is_put_back)
 
     def process(self, who: int) -> Process:
         return self.processes[who % len(self.processes)]

@@ -39,7 +39,9 @@ from airflow_mv_provider.core.fence import (
     last_epoch,
     mark_at,
     next_txn_version,
+    overtaken_by,
     stand,
+    whole_publish,
 )
 from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, desired_upper
 from airflow_mv_provider.core.phase import Phase
@@ -101,10 +103,11 @@ class Recorded(NamedTuple):
 
 
 class Refresh(NamedTuple):
-    """The refresh under way. `merging` counts the epochs that began in MERGING."""
+    """The refresh under way, since epoch `first`. `merging` counts the epochs that began in MERGING."""
 
     pin: int
     upper: int
+    first: int = 0
     merging: int = 0
     sealed_by: int = 0
     chunks: tuple[Recorded | None, ...] = (None, None, None)
@@ -134,6 +137,8 @@ class Worker(NamedTuple):
     mode: str = ""  # "give up" or "give up for good", once that is decided
     is_fenced: bool = False
     base: int = 0
+    is_overtaken: bool = False  # main's log shows, at the fence, that others have followed
+    whole: int = -1  # the version that has all of the refresh, as far as the log proves it; -1 if it does not
     has_tried: bool = False
     is_unknown: bool = False  # whether an epoch before has committed, or may yet
     is_in_main: bool = False
@@ -154,6 +159,16 @@ class Faults(NamedTuple):
     cancel: int = 0
     error: int = 0
     lost: int = 0
+    put_back: int = 0
+
+
+class Database(NamedTuple):
+    """What a backup of the metadata database holds."""
+
+    row: Row
+    refresh: Refresh | None
+    bindings: tuple[int, ...]
+    outcomes: tuple[str, ...]
 
 
 class State(NamedTuple):
@@ -167,6 +182,7 @@ class State(NamedTuple):
     orphans: tuple[Merge, ...]
     workers: tuple[Worker, Worker, Worker]
     faults: Faults
+    backup: Database | None = None
 
 
 class Violated(Exception):
@@ -232,6 +248,7 @@ def _core(version: int, commit: Commit) -> CoreCommit:
         step = "fence" if commit.kind == "fence" else "publish"
         # The log tells what the shipped transaction version would be, also to designs that use another.
         facts = {"merge_round": commit.merge_round, "part": commit.part}
+        facts["is_final"] = step == "publish" and not commit.part
         note = CommitNote(UUID, f"r{commit.refresh}", commit.epoch, step, commit.txn, **facts)
     return CoreCommit(version, operation.get(commit.kind, "WRITE"), version - 1, note)
 
@@ -344,7 +361,12 @@ def minted(row: Row, log: int, bindings: tuple[int, ...], source: int) -> tuple[
 
 @cache
 def steps_left(
-    phase: int, is_fenced: bool, chunks: tuple[Recorded | None, ...], is_progressive: bool, is_sealed: bool
+    phase: int,
+    is_fenced: bool,
+    chunks: tuple[Recorded | None, ...],
+    is_progressive: bool,
+    is_sealed: bool,
+    is_overtaken: bool,
 ) -> tuple[plan.Step, ...]:
     return plan.remaining(
         PHASES[phase],
@@ -353,6 +375,7 @@ def steps_left(
         recorded={c.chunk for c in chunks if c},
         committed={c.chunk for c in chunks if c and (c.committed or c.old == c.new)},
         is_progressive=is_progressive,
+        is_overtaken=is_overtaken,
     )
 
 
@@ -378,8 +401,22 @@ def epoch_in(log: int) -> int:
 
 
 @cache
-def is_fence_in(log: int, epoch: int) -> bool:
-    return has_fence(core_log(log), epoch)
+def is_fence_in(log: int, own: tuple[int, int]) -> bool:
+    return has_fence(core_log(log), own[1], f"r{own[0]}")
+
+
+@cache
+def is_overtaken(log: int, refresh: int, first_epoch: int) -> bool:
+    """True if the log shows a refresh that began after this one."""
+    return overtaken_by(core_log(log), f"r{refresh}", first_epoch) is not None
+
+
+@cache
+def published_whole(log: int, refresh: int, first_epoch: int) -> int | None:
+    """Return the version with all of a refresh, as far as the log alone proves it."""
+    commits = core_log(log)
+    found = whole_publish(commits, f"r{refresh}", overtaken_by(commits, f"r{refresh}", first_epoch))
+    return None if found is None else found.version
 
 
 @cache

@@ -111,3 +111,16 @@ def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelle
     assert (report.refresh_id, report.error.code, table.phase()) == (refresh_id, "MV-MAIN-MOVED", Phase.NORMAL)
     assert table.refresh().outcome is Outcome.PUBLISHED
     assert table.rows("orders") == table.rows("raw/orders")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
+def test_refresh_whose_main_is_no_table_any_more_can_be_given_up(table, crash_at, point):
+    die(table, crash_at, point)
+    shutil.rmtree(table.root / "orders/_delta_log")
+
+    abandon(table)
+
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    table.refresher().drop("orders", table.caller())
+    assert table.store.tables() == ()
