@@ -76,9 +76,9 @@ def read(
 
     def column(field: StructField) -> Column:
         value, misfit = _value(field, options)
-        if misfit is not None:
+        if misfit is not None:  # a value is worked out once, which `misfit` would do again
             refusal = _refusal(BAD_RECORD, _misfit(field)).cast(field.dataType)
-            value = F.when(misfit, refusal).otherwise(value)
+            value = F.coalesce(value, F.when(_read(field).isNotNull(), refusal))
         if not _is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
             refusal = _refusal(BAD_ENCODING, F.lit("")).cast(field.dataType)
             value = F.when(_read(field).contains(_REPLACEMENT), refusal).otherwise(value)

@@ -108,7 +108,7 @@ TABLE = "tables:\n- name: orders\n  source: {type: delta, path: raw/orders}\n  k
         ),
         (
             "schema_policy: evolv",
-            "line 5, schema_policy: expected 'fail', 'ignore' or 'evolve', found 'evolv' (did you",
+            "line 5, schema_policy: expected 'fail', 'ignore', 'add' or 'evolve', found 'evolv' (did you",
         ),
         ("partition_by: day", "line 5, partition_by: expected a list, found 'day': write [day]."),
         ("chunk_rows: 1.5", "line 5, chunk_rows: expected a whole number, found 1.5."),
