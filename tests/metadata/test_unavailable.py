@@ -251,7 +251,7 @@ def test_lock_of_a_sqlite_file_that_another_process_holds_is_named(tmp_path):
     assert str(file) in caught.value.where
 
 
-ANSWER_S = 1.0
+ANSWER_S = 2.0
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def _in_the_middle(store, proxy):
 def test_lock_that_somebody_keeps_in_postgresql_ends_every_call_in_time(postgres):
     address = postgres.new_database()
     engine, other = open_engine(address, answer_s=ANSWER_S), open_engine(address)
-    migrations.migrate(engine)
+    migrations.migrate(other)
     store = Store(engine)
     own = acquired(store, registered(store))
 
