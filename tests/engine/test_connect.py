@@ -25,7 +25,7 @@ from tests.proxy import proxied
 __all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.sample(2, of="connect")]
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 AMV = Path(sys.executable).with_name("amv")
 TABLES = """
 tables:
