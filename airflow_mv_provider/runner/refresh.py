@@ -27,8 +27,9 @@ That is the way `corrections` takes. Two others differ in what they read and wri
                  What others wrote meanwhile shows in main's log, and the next round merges what is still missing
 
 Who works begins with a hand-over: the same refresh, a new epoch, then the fence. So a retried task, its twin and its
-zombie never share an epoch. The steps are in `attempt`, what happens when one fails or its owner dies in `recovery`,
-the order of writes and where tests kill in `crash_points`.
+zombie never share an epoch. The database may be older than main, having been put back: a refresh that later ones have
+followed in main's log is concluded from that log alone, and needs no file and no source. The steps are in `attempt`,
+what happens when one fails or its owner dies in `recovery`, the order of writes and where tests kill in `crash_points`.
 """
 
 from __future__ import annotations
