@@ -153,6 +153,7 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__MV__SOURCE_ROOTS", "/a:s3a://b")
     monkeypatch.setenv("AIRFLOW__MV__HANDOVER_S", "9")
     monkeypatch.setenv("AIRFLOW__MV__ANSWER_S", "8")
+    monkeypatch.setenv("AIRFLOW__MV__HISTORY_DAYS", "30")
     monkeypatch.setenv("AIRFLOW__MV__SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW__MV__S3_SINGLE_DRIVER", "true")
     hook = MvHook(warehouse=str(tmp_path))
