@@ -46,7 +46,7 @@ FILES = WAREHOUSE / "raw" / "flights"
 STATE = HOME / "state.db"
 LOG = HOME / "demo.log"
 NAME = "flights"
-LEASE_S = 5  # short, so that nobody waits long for a dead process; the default is a minute
+LEASE_S = 10  # short, so that nobody waits long for a dead process; the default is a minute
 KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is not
 
 DOES = {

@@ -78,7 +78,7 @@ tables:
 """
 # Rows that live only as long as a refresh; the others are history, a few a refresh.
 PASSING = ("refresh_progress", "refresh_chunk", "refresh_ticket")
-LEASE_S = 2
+LEASE_S = 10
 PATIENCE_S = 300
 
 

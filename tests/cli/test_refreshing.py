@@ -167,7 +167,7 @@ def interrupt_at(monkeypatch):
 @pytest.mark.sample(1, of="real processes")
 def test_a_killed_amv_is_recovered_by_another(amv, orders):
     """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
-    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
     killed.communicate()
     left = amv("status", "orders", "--json").document
     _wait_for_the_lease(amv)
@@ -241,7 +241,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
 
 @pytest.mark.sample(1, of="real processes")
 def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
-    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
     killed.communicate()
     _wait_for_the_lease(amv)
 

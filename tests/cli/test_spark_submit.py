@@ -79,7 +79,7 @@ def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, clust
     spark.sql("SELECT id, id % 2 AS p FROM range(20)").write.format("delta").save(source)
     amv("apply", amv.file(TABLES))
 
-    killed = submit(amv, "orders", master=cluster.url, AMV_CRASH_AT="publish.before", AMV_LEASE_S="1")
+    killed = submit(amv, "orders", master=cluster.url, AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
     done = submit(amv, "orders", "--json", master=cluster.url)
 
     assert killed.returncode != 0

@@ -28,7 +28,7 @@ from tests.browser.chromium import chromium
 from tests.connect import ConnectServer
 
 PATIENCE_S = 240
-LEASE_S = 5
+LEASE_S = 10
 MONTHS = tuple(f"2026-{month:02d}" for month in range(1, 13))
 Rows = Counter[tuple[str, ...]]
 

@@ -164,7 +164,7 @@ def test_files_and_a_query_and_bad_input(client):
 def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
     client.amv("refresh", "orders")
     client.write(LATER)
-    code, _, _ = client.amv("refresh", "orders", AMV_CRASH_AT=point, AMV_LEASE_S="1")
+    code, _, _ = client.amv("refresh", "orders", AMV_CRASH_AT=point, AMV_LEASE_S="5")
     assert code == -signal.SIGKILL
     until = time.monotonic() + 30
     while client.amv("status", "orders")[1]["is_lease_live"]:
