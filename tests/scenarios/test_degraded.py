@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import uuid
 from typing import Any
 
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import EngineError, InterruptedRefreshError, TransientError
+from airflow_mv_provider.exceptions import CorruptRecordError, EngineError, InterruptedRefreshError, TransientError
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash
 from tests.full_disk import full_disk
@@ -92,9 +93,14 @@ def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
 
 def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(table, crash_at):
     table.apply(name="another")
-    ended = table.refresh("another")
-    odd = table.root / "_mv" / table.store.table("another").uuid / ended.refresh_id
-    odd.write_text("not a directory")
+    table.refresh("another")
+    unknown = table.root / "_mv" / table.store.table("another").uuid / uuid.uuid4().hex / "staging-1" / "a.parquet"
+    unknown.parent.mkdir(parents=True)
+    unknown.write_text("old")
+    os.utime(unknown, (0, 0))
+    newest = max((table.root / "another/_delta_log").glob("*.json"))
+    newest.write_text("main's log has to be asked, and cannot be read")
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     change_source(table)
     crash_at("seal.after")
     with pytest.raises(Crash):
@@ -102,10 +108,10 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
     table.clock.pass_ms(table.settings.lease_ms + 1)
     told: list[str] = []
 
-    with pytest.raises(EngineError):
+    with pytest.raises(CorruptRecordError):
         table.refresher().recover(table.caller(), told.append)
 
-    assert any(line.startswith("another: not looked after. [MV-ENGINE]") for line in told)
+    assert any(line.startswith("another: not looked after. [MV-FILE-CORRUPT]") for line in told)
     assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
     assert table.phase("orders") == "NORMAL"
     assert table.rows() == table.rows("raw/orders")
