@@ -80,6 +80,8 @@ def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, m
     )
     (lake.root / "raw/clicks").mkdir()
     (lake.root / "raw/clicks/a.json").write_text('{"click_id": 1, "page": "/"}\n{"click_id": 2, "page"\n')
+    (lake.root / "raw/prices").mkdir()
+    (lake.root / "raw/prices/a.csv").write_text("sku,price\npen,1.00\npen,1.20\n")
     lake.write("SELECT 1 AS order_id, 9.90 AS amount, 7 AS customer")
     lake.write("SELECT 7 AS customer_id, 'ann' AS name", "raw/customers")
 
@@ -90,6 +92,7 @@ def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, m
 
     assert lake.rows("payments") == [(Decimal("9.90"), None, datetime(2026, 1, 15, 9, tzinfo=UTC), 1)]
     assert lake.rows("sales") == [(Decimal("9.90"), "ann", 1)]
+    assert lake.rows("prices") == [(Decimal("1.20"), "pen")]
     assert lake.rows("clicks") == [(1, "/")]
     assert [row.source_position for row in lake.sql("SELECT * FROM {t}", path="clicks__errors")] == [2]
     assert lake.rows("rates") == [(date(2026, 1, 1), 1.08), (date(2026, 1, 2), 1.09)]
