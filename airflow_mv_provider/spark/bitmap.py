@@ -4,42 +4,68 @@ A MERGE that may insert keeps every row of its source, so Spark cannot broadcast
 instead, all columns of it. With the bitmap in its condition only the rows that may match get that far. It is a Bloom
 filter with one hash function, in 64-bit words, which plain SQL reads on any engine without making anything of a row.
 
-Delta writes a MERGE's condition into main's log, so it is as small as the changes are few: about six bytes a key of a
-hundred keys or more, at most 400 KB.
+Delta writes a MERGE's condition into main's log, values and all. So the words are an array in a session variable, which
+a query has filled: Spark holds such an array in its own format, and the text of that is a class and a hash code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core.identifier import literal, quoted
+from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.spark.errors import translated
 
-_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 20  # of up to 65,536 keys one row in sixteen passes, or less
+_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 24  # of up to a million keys one row in sixteen passes, or less
 _WORD = 64
 MAX_KEYS = _MAX_BITS * 2 // 3  # of so many, about half of all rows pass
 
 
-def bitmap_of(changes: DataFrame, key: Sequence[str], num_keys: int) -> tuple[int, ...]:
-    """Return the bitmap of the keys in `changes`: words of 64 bits, signed; how many is a power of two.
+@dataclass(frozen=True)
+class Bitmap:
+    """The keys of `variable`, an array of `num_bits` bits in words of 64; a power of two."""
+
+    variable: str
+    key: tuple[str, ...]
+    num_bits: int
+
+    def place_sql(self, alias: str) -> str:
+        """Return where the bit of a row's key is, from 0."""
+        columns = ", ".join(f"{quoted(alias)}.{quoted(name)}" for name in self.key)
+        return f"CAST(xxhash64({columns}) & {self.num_bits - 1} AS INT)"
+
+    def may_match_sql(self, alias: str) -> str:
+        """Return the condition that a row of `alias` may have one of the keys; false only if it has none."""
+        place = self.place_sql(alias)
+        return f"getbit(get({quoted(self.variable)}, CAST({place} DIV {_WORD} AS INT)), {place} % {_WORD}) = 1"
+
+
+@contextmanager
+def bitmap_of(spark: SparkSession, view: str, table: RefreshableTable, num_keys: int) -> Iterator[Bitmap]:
+    """Hold the bitmap of the keys in `view`, in a variable of the session that has the view's name.
 
     num_keys : about how many there are
-    cost     : one scan; at most 16,384 numbers come to the driver, no value of any row
+    cost     : one scan; an array of `num_keys` × 2 to 4 bytes, at most 2 MB, in the driver and each task
     """
     num_bits = min(max(_MIN_BITS, 1 << (_BITS_PER_KEY * num_keys - 1).bit_length()), _MAX_BITS)
-    place = F.xxhash64(*(F.col(quoted(name)) for name in key)).bitwiseAND(F.lit(num_bits - 1)).cast("int")
-    bits = F.expr(f"bit_or(shiftleft(1L, place % {_WORD}))")
-    words = [0] * (num_bits // _WORD)
-    for index, word in changes.select(place.alias("place")).groupBy(F.expr(f"place DIV {_WORD}")).agg(bits).collect():
-        words[index] = word
-    return tuple(words)
-
-
-def may_match_sql(alias: str, key: Sequence[str], bitmap: Sequence[int]) -> str:
-    """Return the condition that a row of `alias` may have one of the keys; false only if it has none."""
-    columns = ", ".join(f"{quoted(alias)}.{quoted(name)}" for name in key)
-    place = f"CAST(xxhash64({columns}) & {len(bitmap) * _WORD - 1} AS INT)"
-    words = f"from_json({literal(str(list(bitmap)))}, 'ARRAY<BIGINT>')"  # read once, when the statement is planned
-    return f"getbit(get({words}, CAST({place} DIV {_WORD} AS INT)), {place} % {_WORD}) = 1"
+    bitmap = Bitmap(f"{view}_keys", tuple(table.key), num_bits)
+    variable, place = quoted(bitmap.variable), bitmap.place_sql("s")
+    spark.sql(f"DECLARE OR REPLACE VARIABLE {variable} ARRAY<BIGINT>")
+    try:
+        with translated(table.name):
+            spark.sql(f"""
+                SET VAR {variable} = (
+                    SELECT transform(array_sort(collect_list(struct(number, word))), x -> x.word) FROM (
+                        SELECT number, bit_or(word) AS word FROM (
+                            SELECT id AS number, 0L AS word FROM range({num_bits // _WORD})
+                            UNION ALL
+                            SELECT {place} DIV {_WORD}, shiftleft(1L, {place} % {_WORD}) FROM {quoted(view)} AS s)
+                        GROUP BY number))
+            """).collect()  # nosec B608  # every name is quoted
+        yield bitmap
+    finally:
+        spark.sql(f"DROP TEMPORARY VARIABLE IF EXISTS {variable}")

@@ -11,15 +11,17 @@ are part of the match.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.progress import RecordedChunk
-from airflow_mv_provider.spark import bitmap, changes, delta, diff
+from airflow_mv_provider.spark import changes, delta, diff
+from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
 from airflow_mv_provider.spark.diff import OLD_HASH, OP
-from airflow_mv_provider.spark.errors import ROW_MISMATCH, translated
+from airflow_mv_provider.spark.errors import ROW_MISMATCH
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 
@@ -47,15 +49,13 @@ def publish(
     parts = [part for chunk in chunks for part in chunk.partitions]
     touched = [part.partition for part in parts if part.counts.changes]
     is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
-    keys = None
     num_keys = sum(chunk.num_rows for chunk in chunks)
-    if is_large and not has_null_keys and 0 < num_keys <= bitmap.MAX_KEYS:
-        with translated(layout.table.name):
-            keys = bitmap.bitmap_of(merged, layout.table.key, num_keys)
-    sql = merge_sql(main.location, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
+    pays = is_large and not has_null_keys and 0 < num_keys <= MAX_KEYS
     try:
-        with main.transaction(note):
-            spark.sql(sql).collect()
+        with bitmap_of(spark, view, layout.table, num_keys) if pays else nullcontext() as keys:
+            sql = merge_sql(main.location, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
+            with main.transaction(note):
+                spark.sql(sql).collect()
     finally:
         spark.catalog.dropTempView(view)
 
@@ -67,7 +67,7 @@ def merge_sql(
     touched: Sequence[str],
     *,
     has_null_keys: bool,
-    keys: Sequence[int] | None = None,
+    keys: Bitmap | None = None,
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
 
@@ -86,7 +86,7 @@ def merge_sql(
     elif table.partition_by and len(touched) <= MAX_NAMED:
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
-        match.append(bitmap.may_match_sql("t", table.key, keys))
+        match.append(keys.may_match_sql("t"))
     old_hash = diff.row_hash(layout.columns, layout.in_main("t"))
     as_expected = f"{old_hash} = s.{OLD_HASH}"
     first = quoted(layout.names[0])
