@@ -53,7 +53,6 @@ from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import (
     Settings,
 )
-from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import warnings_on_stderr, watcher
 
 if TYPE_CHECKING:
@@ -111,10 +110,6 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
 @click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
 @click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
 @refresh_options
-@click.option(
-    "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=click.FloatRange(0),
-    help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
-)  # fmt: skip
 @functools.partial(answering, is_refresh=True)
 def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
     """Bring a table up to date with its source, or only some of its partitions."""

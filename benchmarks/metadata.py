@@ -97,7 +97,7 @@ def times(store: Store, table: Any, rounds: int) -> dict[str, float]:
         "ledger": lambda: store.ledger(table.id),
         "age": lambda: store.age_s(table.id),
         "whose refresh": lambda: store.worked_on("nobody"),
-        "stale previews": lambda: store.end_stale_previews(table.id, older_than_ms=DAY_MS),
+        "stale previews": lambda: store.end_stale_previews(table.id),
         "state": lambda: store.state(state.table_id),
     }
     return {name: median_ms(question, rounds) for name, question in questions.items()}

@@ -20,14 +20,13 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
     """
     is_done = RefreshRow.outcome.in_(DONE)
     of_scope = (cast(RefreshRow.scope, Text), is_done)
-    newest_first = (RefreshRow.started_ms.desc(), RefreshRow.id)
-    rank = func.row_number().over(partition_by=of_scope, order_by=newest_first).label("rank")
+    rank = func.row_number().over(partition_by=of_scope, order_by=RefreshRow.number.desc()).label("rank")
     ranked = (
-        select(RefreshRow.id, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms, rank)
+        select(RefreshRow.id, RefreshRow.number, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms, rank)
         .where(RefreshRow.table_id == table_id, ~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
         .subquery()
     )
-    query = select(ranked).where(ranked.c.rank == 1).order_by(ranked.c.started_ms.desc(), ranked.c.id)
+    query = select(ranked).where(ranked.c.rank == 1).order_by(ranked.c.number.desc())
     return tuple(
         Covering(row.id, from_json(row.scope), Outcome(row.outcome), iso(row.started_ms))
         for row in db.execute(query.limit(_MAX_COVERINGS))
@@ -40,6 +39,6 @@ def last_look_ms(db: Connection, table_id: int) -> int | None:
     query = (
         select(RefreshRow.started_ms)
         .where(RefreshRow.table_id == table_id, *is_good)
-        .order_by(RefreshRow.started_ms.desc())
+        .order_by(RefreshRow.number.desc())
     )
     return db.scalar(query.limit(1))

@@ -115,12 +115,13 @@ class RefreshRow(Base):
     __tablename__ = "refresh"
     __table_args__ = (
         # With what newest ones are looked for by, so that no row is read that is not shown.
-        Index("refresh_by_table", "table_id", "started_ms", "outcome", "is_whole"),
-        Index("refresh_by_owner", "owner_key", "started_ms"),
+        Index("refresh_by_table", "table_id", "number", "outcome", "is_whole"),
+        Index("refresh_by_owner", "owner_key", "number"),
     )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
+    number: Mapped[int]  # of the table's refreshes in the order in which they began: a clock may be set back
     outcome: Mapped[str] = mapped_column(String(16))
     phase: Mapped[str] = mapped_column(String(16))
     epoch: Mapped[int]
@@ -168,7 +169,7 @@ class RefreshAttemptRow(Base):
     """One epoch of a refresh: the process that worked under it."""
 
     __tablename__ = "refresh_attempt"
-    __table_args__ = (Index("refresh_attempt_by_owner", "owner_key", "started_ms"),)
+    __table_args__ = (Index("refresh_attempt_by_owner", "owner_key", "epoch"),)
 
     refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
     epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)

@@ -156,4 +156,4 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
 def _newest(*conditions: ColumnElement[bool]) -> ScalarSelect[str]:
     """Return the id of a table's newest refresh for which the conditions hold."""
     inner = select(Refresh.id).where(Refresh.table_id == Table.id, *conditions)
-    return inner.order_by(Refresh.started_ms.desc(), Refresh.id).limit(1).correlate(Table).scalar_subquery()
+    return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()

@@ -267,7 +267,7 @@ class Reader:
     def last_error_code(self, table_id: int) -> str | None:
         """Return the code with which the newest refresh of a table failed that has ended; None if it did not fail."""
         ended = (RefreshRow.table_id == table_id, RefreshRow.finished_ms.is_not(None))
-        query = select(RefreshRow.error).where(*ended).order_by(RefreshRow.started_ms.desc(), RefreshRow.epoch.desc())
+        query = select(RefreshRow.error).where(*ended).order_by(RefreshRow.number.desc())
         with transaction(self.engine) as db:
             found = db.scalars(query.limit(1)).one_or_none()
         return found["code"] if found else None
@@ -281,15 +281,12 @@ class Reader:
     def worked_on(self, owner_key: str) -> str | None:
         """Return the newest refresh that a caller began, or else the newest that it took over; None if neither."""
         began = (
-            select(RefreshRow.id)
-            .where(RefreshRow.owner_key == owner_key)
-            .order_by(RefreshRow.started_ms.desc())
-            .limit(1)
+            select(RefreshRow.id).where(RefreshRow.owner_key == owner_key).order_by(RefreshRow.number.desc()).limit(1)
         )
         took_over = (
             select(RefreshAttemptRow.refresh_id)
             .where(RefreshAttemptRow.owner_key == owner_key)
-            .order_by(RefreshAttemptRow.started_ms.desc())
+            .order_by(RefreshAttemptRow.epoch.desc())
             .limit(1)
         )
         with transaction(self.engine) as db:

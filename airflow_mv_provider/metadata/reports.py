@@ -15,7 +15,15 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAtte
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
 # Large, and in no report.
-_NOT_SHOWN = ("seal", "owner_key", "definition_fingerprint", "source_fingerprint", "merge_round", "has_committed")
+_NOT_SHOWN = (
+    "number",
+    "seal",
+    "owner_key",
+    "definition_fingerprint",
+    "source_fingerprint",
+    "merge_round",
+    "has_committed",
+)
 _SHOWN: tuple[Any, ...] = tuple(column for column in RefreshRow.__table__.c if column.name not in _NOT_SHOWN)
 _COST = tuple(
     RefreshRow.__table__.c[name]
@@ -32,7 +40,7 @@ def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple
         select(*_SHOWN, RefreshableTableRow.name)
         .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
         .where(condition)
-        .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
+        .order_by(RefreshRow.number.desc())
         .limit(limit)
     )
     rows = db.execute(query).all()
@@ -51,7 +59,7 @@ def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...
     query = (
         select(*_COST, RefreshRow.id, RefreshRow.outcome, RefreshRow.scope, RefreshRow.error)
         .where(RefreshRow.table_id == table_id, RefreshRow.outcome.in_((Outcome.PUBLISHED, Outcome.FAILED)))
-        .order_by(RefreshRow.started_ms.desc(), RefreshRow.id)
+        .order_by(RefreshRow.number.desc())
         .limit(limit)
     )
     return tuple(

@@ -46,4 +46,4 @@ def forget(db: Connection, table_id: int, before_ms: ColumnElement[int]) -> int:
 
 def _newest(db: Connection, table_id: int, *conditions: ColumnElement[bool]) -> str | None:
     inner = select(Refresh.id).where(Refresh.table_id == table_id, *conditions)
-    return db.scalar(inner.order_by(Refresh.started_ms.desc(), Refresh.id).limit(1))
+    return db.scalar(inner.order_by(Refresh.number.desc()).limit(1))

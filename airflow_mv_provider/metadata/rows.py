@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal
+from sqlalchemy import ColumnElement, and_, func, literal, select
 
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import fingerprint
@@ -126,7 +126,7 @@ def added(counts: Counts, bytes_main: int) -> dict[str, Any]:
 
 
 def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: ColumnElement[int]) -> dict[str, Any]:
-    """Return the row of a refresh that begins, without its phase and epoch."""
+    """Return the row of a refresh that begins, without its phase and epoch; its table's state row must be held."""
     zeros = dict.fromkeys(
         (
             *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
@@ -134,9 +134,11 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         ),
         0,
     )
+    before = select(func.coalesce(func.max(Refresh.number), 0)).where(Refresh.table_id == refresh.table_id)
     return zeros | {
         "id": refresh.id,
         "table_id": refresh.table_id,
+        "number": before.scalar_subquery() + 1,
         "outcome": outcome,
         "owner_key": caller.key,
         "trigger": caller.trigger,

@@ -27,7 +27,6 @@ from airflow_mv_provider.runner.answer import aside, refresh_answer, tell, unexp
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.options import refresh_options
 from airflow_mv_provider.runner.settings import from_environment, secrets_of
-from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 from airflow_mv_provider.runner.watch import watcher
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
 @refresh_options
-@click.option("--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, type=click.FloatRange(0))
 @click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
 @click.option("--request", metavar="JSON", help="What is asked for, as a run's params, instead of by single options.")
 @click.option("--caller", metavar="JSON", help="Who asks: a key that is the same for every try, trigger, user.")

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from airflow_mv_provider.core.request import STRATEGIES
+from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S
 
 _Function = Callable[..., Any]
 
 
+class _Seconds(click.FloatRange):
+    """A length of time; what is no number would be waited for without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return found
+
+
 def refresh_options(function: _Function) -> _Function:
-    """Give a command the options that say which partitions to refresh, and how."""
+    """Give a command the options that say which partitions to refresh, how, and how long to wait for that."""
     for option in (
+        click.option(
+            "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),
+            help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
+        ),
         click.option(
             "--strategy", type=click.Choice(STRATEGIES),
             help="How to bring the table up to date this time, instead of as its definition says.",

@@ -16,7 +16,7 @@ from airflow_mv_provider.core.location import check_apart, is_inside, main_locat
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, MainNotOursError, TableConflictError
+from airflow_mv_provider.exceptions import DefinitionError, MainNotOursError, RefreshPausedError, TableConflictError
 from airflow_mv_provider.runner.admission import in_progress
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import storage
@@ -39,8 +39,9 @@ def relocate(runner: Refresher, name: str, caller: Caller, *, is_old_gone: bool 
     """Register a table under the settings' warehouse; an unfinished refresh of a dead owner is given up first.
 
     is_old_gone : a person says that nothing lies at the old place any more, which cannot be looked at
-    raises      : RefreshInProgressError, when a live owner works; MainNotOursError, when the new place does not hold
-                  this table; TableConflictError, when the old one still does, or the new one is another table's
+    raises      : RefreshInProgressError, when a live owner works; RefreshPausedError, when it is being dropped;
+                  MainNotOursError, when the new place does not hold this table; TableConflictError, when the old one
+                  still does, or the new one is another table's
     """
     table = runner.store.table(name)
     new = _at_the_warehouse(runner, table)
@@ -53,6 +54,8 @@ def relocate(runner: Refresher, name: str, caller: Caller, *, is_old_gone: bool 
             runner.abandon(name, caller)
         elif state.phase is not Phase.NORMAL:
             raise in_progress(table, state)
+        elif state.is_dropping:
+            raise RefreshPausedError(name, "it is being dropped.", hint="Finish that with `amv drop`.")
         else:
             digests = _moved(state.published_digests, table.warehouse, new.warehouse)
             with durable(Write.RELOCATE):

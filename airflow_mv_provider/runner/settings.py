@@ -19,6 +19,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
 _YEAR_S = 31_622_400
+_HOUR_S = 3_600  # no kernel watches a connection for much longer
 DAY_MS = 86_400_000
 _CENTURY_DAYS = 36_525
 
@@ -87,7 +88,7 @@ def from_environment(
         warehouse=_absolute(place) if place else None,
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
-        answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms),
+        answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms, most=_HOUR_S),
         history_ms=_milliseconds(environ, "AMV_HISTORY_DAYS", settings.history_ms, "days", _CENTURY_DAYS),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),

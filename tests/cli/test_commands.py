@@ -378,6 +378,7 @@ def test_an_unknown_table_needs_a_person(amv, command):
         ("refresh",),
         ("refresh", "orders", "--override", "everything"),
         ("refresh", "orders", "--wait", "-1"),
+        ("refresh", "orders", "--wait", "nan"),
         ("history", "orders", "--limit", "0"),
         ("apply",),
         ("status", "--colour"),

@@ -15,6 +15,7 @@ from airflow_mv_provider.exceptions import (
     MainNotOursError,
     MvError,
     RefreshInProgressError,
+    RefreshPausedError,
     TableConflictError,
 )
 from tests.conftest import Crash
@@ -138,6 +139,19 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_
     assert table.rows() == table.rows("raw/orders")
     table.refresher().recover(table.caller())
     assert table.workspaces() == []
+
+
+def test_table_that_is_being_dropped_is_not_relocated(table, crash_at):
+    crash_at("drop_files.before")
+    with pytest.raises(Crash):
+        table.refresher().drop("orders", table.caller())
+    moved(table)
+
+    with pytest.raises(RefreshPausedError, match=r"being dropped.*amv drop"):
+        relocate(table)
+
+    table.refresher().drop("orders", table.caller())
+    assert table.store.tables() == ()
 
 
 def test_whoever_began_to_look_at_the_old_place_looks_again(table, at_point):

@@ -10,7 +10,21 @@ from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshRe
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PartitionCounts
 from airflow_mv_provider.core.strategy import Choice
-from tests.metadata.rows import ERROR, LEASE_MS, P1, P2, a_caller, a_refresh, acquired, dump, registered, walk
+from tests.metadata.rows import (
+    ERROR,
+    LEASE_MS,
+    P1,
+    P2,
+    a_caller,
+    a_refresh,
+    acquired,
+    dump,
+    handed_over,
+    registered,
+    walk,
+)
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -34,6 +48,56 @@ def test_history_is_newest_first_and_the_tables_own(store, table, clock):
     assert [r.outcome for r in history] == [Outcome.ABANDONED, Outcome.CANCELLED, Outcome.FAILED]
     assert {r.table for r in history} == {"orders"}
     assert [r.refresh_id for r in store.history(table.id, limit=2)] == ids[:0:-1]
+
+
+def test_history_goes_by_what_began_later_though_the_clock_was_set_back(store, table, clock):
+    early = acquired(store, table)
+    walk(store, early, Phase.NORMAL)
+    clock.pass_ms(-DAY_MS)
+    failed = acquired(store, table)
+    store.abandon(failed, Outcome.FAILED, ERROR, {})
+    idle = a_refresh(table, batch=None)
+    store.record(idle, a_caller(), Outcome.NOTHING_TO_DO, main_version=6)
+
+    ids = [idle.id, failed.refresh_id, early.refresh_id]
+    assert [report.refresh_id for report in store.history(table.id)] == ids
+    assert [report.refresh_id for report in store.costs(table.id)] == ids[1:]
+    assert store.worked_on("one") == idle.id
+    assert store.overview().lines[0].last.refresh_id == idle.id == store.status(table).last.refresh_id
+    assert store.age_s(table.id) < 60, "the last look was a moment ago, and none is to come"
+    assert [entry.refresh_id for entry in store.ledger(table.id)] == [idle.id]
+
+
+def test_what_failed_last_is_what_began_last_though_the_clock_was_set_back(store, table, clock):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    clock.pass_ms(-DAY_MS)
+    store.abandon(acquired(store, table), Outcome.FAILED, ERROR, {})
+
+    assert store.last_error_code(table.id) == ERROR.code
+
+
+def test_takeover_under_a_later_epoch_is_the_newer_one_though_the_clock_was_set_back(store, table, clock):
+    for _ in range(2):
+        own = acquired(store, table)
+        clock.pass_ms(LEASE_MS + 1)
+        newer = handed_over(store, own, "two")
+        store.abandon(newer, Outcome.ABANDONED, ERROR, {})
+        clock.pass_ms(-DAY_MS)
+
+    assert store.worked_on("two") == newer.refresh_id
+
+
+def test_retention_keeps_what_ended_last_though_the_clock_was_set_back(store, table, clock):
+    published = acquired(store, table)
+    walk(store, published, Phase.NORMAL)
+    clock.pass_ms(-DAY_MS)
+    failed = acquired(store, table)
+    store.abandon(failed, Outcome.FAILED, ERROR, {})
+    clock.pass_ms(3 * DAY_MS)
+
+    store.forget_history(table.id, older_than_ms=DAY_MS)
+
+    assert [each.refresh_id for each in store.history(table.id)] == [failed.refresh_id, published.refresh_id]
 
 
 def test_nothing_to_do_leaves_a_row_and_no_lease(store, table):

@@ -143,6 +143,7 @@ def test_what_an_older_database_bound_and_refreshed_is_carried_over(empty_engine
     assert [each.scope for each in found] == [Scope(), day, Scope(without=(day,))]
     assert [each.seal and each.seal.mixed for each in found] == [None, 0, None], "a sum that nobody knows of it"
     assert {report.source for report in store.history(1)} == {"2 files, 1,234 bytes"}
+    assert [report.refresh_id[0] for report in store.history(1)] == ["N", "2", "1"], "numbered by their times"
     assert store.overview().lines[0].fresh_ms == 30, "what covered all that was stale covered everything"
     rows = dump(empty_engine)
     assert (len(rows["source_frontier"]), len(rows["refresh_definition"])) == (1, 1)

@@ -115,6 +115,14 @@ def test_patience_that_is_no_time_is_named(name, unit, value):
         from_environment(environ={name: value})
 
 
+def test_silence_that_no_connection_can_wait_for_is_refused():
+    assert from_environment(environ={"AMV_ANSWER_S": "3600"}).answer_ms == 3_600_000
+    with pytest.raises(DefinitionError, match="AMV_ANSWER_S: '3601' is not a number of seconds") as caught:
+        from_environment(environ={"AMV_ANSWER_S": "3601"})
+
+    assert caught.value.advice == "Set it to a number above 0 and up to 3,600."
+
+
 def test_default_database_lies_in_airflows_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
