@@ -13,9 +13,11 @@ that was stale.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from itertools import pairwise
 
 from airflow_mv_provider.core.column_order import Order, order_of
@@ -75,31 +77,57 @@ def ledger(
     kind       : type of the first partition column, by which its values are ordered; None where nobody knows it yet
     start, end : only intervals inside; what lies there and was never refreshed is missing
     """
-    order = order_of(kind)
+    order = cache(order_of(kind))
     cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
     cuts |= {each for each in (start, end) if each is not None}
-    inside = sorted((cut for cut in cuts if _is_inside(cut, start, end, order)), key=order)
-    bounds: list[str | None] = [*inside]
+    bounds: list[str | None] = [*sorted((cut for cut in cuts if _is_inside(cut, start, end, order)), key=order)]
     if start is None and any(_reaches(found.scope, is_start=True) for found in history):
         bounds.insert(0, None)
     if end is None and any(_reaches(found.scope, is_start=False) for found in history):
         bounds.append(None)
-    pairs: Iterable[tuple[str | None, str | None]] = pairwise(bounds) if len(bounds) > 1 else ()
-    if bounds == [None]:
-        pairs = [(None, None)]
-    entries = [
-        _entry(first, last, [f for f in history if _covers(f.scope, first, last, order)]) for first, last in pairs
-    ]
+    newest = _first_covering(history, bounds, order)
+    done = _first_covering([found for found in history if found.outcome in DONE], bounds, order)
+    entries = (
+        _entry(first, last, covering, success)
+        for (first, last), covering, success in zip(pairwise(bounds), newest, done, strict=True)
+    )
     return (*entries, *_named(history, start, end, order))
 
 
+def _first_covering(history: Sequence[Covering], bounds: Sequence[str | None], order: Order) -> list[Covering | None]:
+    """Return, for each interval between two neighbouring bounds, the first refresh that covers it.
+
+    cost : of thousands of refreshes and intervals each is looked at about once
+    """
+    found: list[Covering | None] = [None] * max(0, len(bounds) - 1)
+    following = list(range(len(found) + 1))  # where to look for an interval without one; interval i stands for itself
+
+    def without_one(number: int) -> int:
+        while following[number] != number:
+            following[number] = number = following[following[number]]
+        return number
+
+    known = [order(bound) for bound in bounds if bound is not None]
+    offset = int(bool(bounds) and bounds[0] is None)
+    for each in history:
+        scope = each.scope
+        if scope.partitions:
+            continue
+        first = 0 if scope.start is None else bisect_left(known, order(scope.start)) + offset
+        last = len(found) if scope.end is None else bisect_right(known, order(scope.end)) + offset - 1
+        number = without_one(min(first, len(found)))
+        while number < last:
+            found[number], following[number] = each, number + 1
+            number = without_one(number)
+    return found
+
+
 def _entry(
-    start: str | None, end: str | None, covering: Sequence[Covering], partition: str | None = None
+    start: str | None, end: str | None, newest: Covering | None, done: Covering | None, partition: str | None = None
 ) -> LedgerEntry:
-    if not covering:
+    if newest is None:
         return LedgerEntry(start, end, IntervalState.MISSING, partition)
-    newest = covering[0]
-    done_at = next((found.at for found in covering if found.outcome in DONE), None)
+    done_at = None if done is None else done.at
     return LedgerEntry(
         start, end, _state(newest.outcome), partition, newest.refresh_id, newest.outcome, newest.at, done_at
     )
@@ -116,17 +144,9 @@ def _named(history: Sequence[Covering], start: str | None, end: str | None, orde
     for name in sorted(names, key=lambda name: [order(value or "") for value in partition_values(name)]):
         first = partition_values(name)[0]
         if first is None or _is_inside(first, start, end, order):
-            yield _entry(None, None, [found for found in history if _holds(found.scope, name, order)], name)
-
-
-def _covers(scope: Scope, start: str | None, end: str | None, order: Order) -> bool:
-    """True if a scope covers a whole interval between two neighbouring cuts."""
-    if scope.partitions:
-        return False
-    if scope.without or scope.is_everything:
-        return True
-    begins = scope.start is None or (start is not None and order(scope.start) <= order(start))
-    return begins and (scope.end is None or (end is not None and order(end) <= order(scope.end)))
+            holding = [found for found in history if _holds(found.scope, name, order)]
+            done = (found for found in holding if found.outcome in DONE)
+            yield _entry(None, None, next(iter(holding), None), next(done, None), name)
 
 
 def _holds(scope: Scope, partition: str, order: Order) -> bool:

@@ -98,6 +98,25 @@ def test_intervals_are_in_the_order_of_the_columns_type():
     assert {e.state for e in ledger(past, start="1", end="95")} == {MISSING}, "of a type that nobody knows: as texts"
 
 
+class Counted(list):
+    """A history that counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+
+def test_history_is_not_gone_through_for_each_interval():
+    days = Counted(Covering(str(n), Scope(start=str(n), end=str(n + 1)), Outcome.PUBLISHED, "t") for n in range(3000))
+
+    entries = ledger(days, "integer")
+
+    assert [(e.refresh_id, e.state) for e in entries] == [(str(n), DONE) for n in range(3000)]
+    assert days.times < 10
+
+
 SCOPES = st.tuples(st.integers(0, 9), st.integers(1, 5)).map(lambda p: Scope(start=str(p[0]), end=str(p[0] + p[1])))
 OUTCOMES = st.sampled_from([Outcome.PUBLISHED, Outcome.FAILED, Outcome.RUNNING])
 
