@@ -77,6 +77,9 @@ def test_main_is_replaced_only_where_most_of_it_changes():
     assert chosen(few).strategy == "corrections"
     assert chosen(most).strategy == "replace"
     assert chosen(most, partition_by=["p"], publish="progressive").strategy == "corrections"
+    exact = chosen(most, guards={"max_updated_fraction": 0.5})
+    assert exact.strategy == "corrections"
+    assert "max_updated_fraction" in next(e.why for e in exact.estimates if e.strategy == "replace")
 
 
 def test_what_is_asked_for_is_taken_wherever_it_can_be():
