@@ -40,8 +40,16 @@ FLAGS = frozenset(
     }
 )
 NUMBERS = frozenset({"maxCharsPerColumn", "maxColumns"})
+CHARACTERS = frozenset({"quote", "escape", "comment"})  # one of them each, or none
+NOT_EMPTY = frozenset({"sep", "delimiter", "lineSep", "encoding", "charset"})
 _FLAG: JsonDict = {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
 _NUMBER: JsonDict = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]{1,9}$"}]}
+_OPTION_VALUES: JsonDict = {
+    **dict.fromkeys(sorted(FLAGS), _FLAG),
+    **dict.fromkeys(sorted(NUMBERS), _NUMBER),
+    **{name: {"type": "string", "maxLength": 1} for name in sorted(CHARACTERS)},
+    **{name: {"type": "string", "minLength": 1} for name in sorted(NOT_EMPTY)},
+}
 _NEEDS_SCHEMA = ("csv", "json", "orc")
 _COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
@@ -67,6 +75,10 @@ def _option(name: object, value: object) -> object:
         return text
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
+    if name in CHARACTERS and len(value.encode("utf-16-le", "surrogatepass")) > 2:  # as Spark counts
+        raise ValueError(f"{name}: expected one character")
+    if name in NOT_EMPTY and not value:
+        raise ValueError(f"{name}: expected a text that is not empty")
     return value
 
 
@@ -164,7 +176,7 @@ class Files(_PathSource):
     options: dict[str, str] = Field(
         default_factory=dict,
         description="Spark's reader options; csv and json only.",
-        json_schema_extra={"properties": {**dict.fromkeys(sorted(FLAGS), _FLAG), **dict.fromkeys(NUMBERS, _NUMBER)}},
+        json_schema_extra={"properties": _OPTION_VALUES},
     )
     fingerprint: Literal["mtime", "checksum"] = Field(
         default="mtime",

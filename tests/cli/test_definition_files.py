@@ -213,6 +213,8 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(source=CSV | {"options": {"header": value}}) for value in (True, "false", "yes", 1)),
         *(_changed(source=CSV | {"options": {"maxColumns": value}}) for value in (5, "5", "five", True)),
         *(_changed(source=CSV | {"options": {"nullValue": value}}) for value in (False, 0, "NO")),
+        *(_changed(source=CSV | {"options": {"quote": value}}) for value in ("'", "", "''", False)),
+        *(_changed(source=CSV | {"options": {"sep": value}}) for value in ("||", "", "\t")),
         *(_changed(chunk_rows=10**13), _changed(errors={"max_rows": 10**10}, source=CSV)),
         _changed(source=CSV | {"options": {"mode": "DROPMALFORMED"}}),
         _changed(source=PARQUET | {"options": {"header": "true"}}),

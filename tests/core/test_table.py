@@ -77,6 +77,11 @@ def test_defaults_are_careful():
         ({"source": CSV | {"format": "json", "options": {"header": "true"}}}, "forbidden options: header"),
         ({"source": CSV | {"format": "json", "options": {"mode": "DROPMALFORMED"}}}, "forbidden options: mode"),
         ({"source": CSV | {"options": {"allowComments": "true"}}}, "forbidden options: allowComments"),
+        *(
+            ({"source": CSV | {"options": {name: value}}}, f"{name}: expected one character")
+            for name, value in (("quote", "''"), ("escape", "\\\\"), ("comment", "😀"))
+        ),
+        *(({"source": CSV | {"options": {name: ""}}}, f"{name}: expected a text") for name in ("sep", "encoding")),
         ({"source": CSV | {"format": "orc", "options": {"mergeSchema": "true"}}}, "an orc source takes no options"),
         ({"source": CSV | {"format": "parquet", "options": {"header": "true"}}}, "a parquet source takes no options"),
         *(
