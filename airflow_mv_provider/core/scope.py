@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_mv_provider.core.column_order import order_of
+from airflow_mv_provider.core.column_order import order_of, value_of
 from airflow_mv_provider.core.progress import partition_name, partition_values
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
@@ -115,7 +115,8 @@ def asked_scope(partitions: Sequence[object] = (), start: object = None, end: ob
 def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None:
     """Refuse a scope that the table cannot have.
 
-    kind   : type of the first partition column; None before it is known, when the seal's step looks again
+    kind   : type of the first partition column; None before it is known. Then, and where a text is a value to Spark
+             alone, the seal's step judges
     raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
     """
     if scope.is_everything:
@@ -126,7 +127,9 @@ def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None
         if len(partition_values(name)) != len(table.partition_by):
             columns = ", ".join(table.partition_by)
             raise DefinitionError("scope", f"partition {name} needs one value for each of {columns}.")
-    if kind is not None:
+    firsts = (partition_values(name)[0] for name in scope.partitions)
+    given = [each for each in (scope.start, scope.end, table.frozen_before, *firsts) if each is not None]
+    if kind is not None and all(value_of(kind, each) is not None for each in given):
         check_order(scope, table, kind)
 
 

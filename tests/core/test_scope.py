@@ -114,6 +114,12 @@ def test_range_is_empty_and_a_partition_frozen_by_the_order_of_the_columns_type(
     assert bool(refused(asked_scope([], None, "9"), frozen_before="10")) == is_frozen
 
 
+@pytest.mark.parametrize("bound", ["2024-01-02 00:00:00 Europe/Berlin", "2024-01-02 00:00:00.0000001"])
+def test_range_of_a_value_that_only_spark_understands_is_left_to_it(bound):
+    check_scope(asked_scope([], bound, "2024-01-04"), a_table(frozen_before="2024-01-01"), "timestamp")
+    check_scope(asked_scope([], "2024-01-01", "2024-01-04"), a_table(frozen_before=bound), "timestamp")
+
+
 def test_stale_is_all_but_what_was_covered_at_the_same_state():
     a, b, c = asked_scope(["a"]), asked_scope(["b"]), asked_scope([], "c", "d")
     covered = [Covered(a, "now", "h"), Covered(b, "then", "h"), Covered(c, "now", "h"), Covered(b, "now", "other")]
