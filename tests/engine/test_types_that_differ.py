@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
 
 from airflow_mv_provider.core.evolution import evolved
 from airflow_mv_provider.core.schema import Column
+from airflow_mv_provider.exceptions import SchemaMismatchError
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,21 @@ def test_the_pairs_are_those_that_are_accepted():
         kinds = [JSON_NAMES.get(kind, kind.lower()) for kind in (wider, narrower)]
         main, source = ((Column("id", "long"), Column("v", kind)) for kind in kinds)
         assert evolved("orders", source, main, "ignore", ("id",)).columns == main
+
+
+def test_the_pairs_are_all_that_are_accepted():
+    others = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
+    kinds = [*(JSON_NAMES.get(kind, kind.lower()) for family in FAMILIES for kind in family), *others]
+
+    def is_accepted(narrower, wider):
+        try:
+            evolved("orders", [Column("v", narrower)], [Column("v", wider)], "ignore", ())
+        except SchemaMismatchError:
+            return False
+        return True
+
+    accepted = {pair for pair in permutations(kinds, 2) if is_accepted(*pair)}
+    assert accepted == {tuple(JSON_NAMES.get(kind, kind.lower()) for kind in pair) for pair in PAIRS.values()}
 
 
 @pytest.fixture
