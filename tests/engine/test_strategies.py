@@ -101,6 +101,19 @@ def test_commits_without_changes_of_rows_are_nothing_to_do(table):
     assert table.versions() == before
 
 
+def test_source_of_which_the_published_version_is_gone_is_read(table):
+    """Nobody knows any more whether its columns are what they were."""
+    change(table, *(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.checkpointInterval' = '{n}')" for n in (1, 2)))
+    log_of_source = table.root / "raw/orders/_delta_log"
+    for version in (0, 1):  # with the feed's property: what was published
+        (log_of_source / f"{version:020}.json").unlink()
+
+    report = table.refresh()
+
+    assert (report.outcome, report.rows_unchanged) == (Outcome.PUBLISHED, 60)
+    assert table.rows("orders") == table.rows("raw/orders")
+
+
 def test_plan_says_what_a_refresh_would_do_and_writes_nothing(table):
     before = table.versions()
     assert table.refresher().plan("orders").strategy == "skip"
