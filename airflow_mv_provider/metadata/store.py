@@ -231,6 +231,7 @@ class Store(MergingStore, Control):
         error: ErrorReport | None = None,
         *,
         num_errors: int = 0,
+        schema_changes: Sequence[str] = (),
     ) -> None:
         """Close the history row of a read-only refresh with what it found."""
         found = {
@@ -239,6 +240,7 @@ class Store(MergingStore, Control):
             "rows_deleted": counts.deleted,
             "rows_unchanged": counts.unchanged,
             "rows_rejected": num_errors,
+            "schema_changes": list(schema_changes),
             "partitions": [partition_report(p.partition, p.counts) for p in partitions][:MAX_PARTITIONS_IN_HISTORY],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    """What was found.
+
+    schema_changes : what would become of columns that are not main's, in words
+    """
+
+    partitions: tuple[PartitionCounts, ...]
+    rejected: Rejected
+    schema_changes: tuple[str, ...] = ()
+
+
 def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
     """Return the differences between the source and main, per partition.
 
@@ -59,14 +72,17 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
     own = runner.store.begin_preview(refresh, caller, lease_ms=runner.settings.lease_ms)
     try:
         with runner.held(own, runner.store.renew_preview) as lease:
-            counted, collected = _differences(runner, table, refresh, workspace)
+            found = _differences(runner, table, refresh, workspace)
             lease.check()  # whoever took this process for dead has removed what was compared
-        total = sum((p.counts for p in counted), Counts())
+        total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
         refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
-        num_errors = collected.num_rows
-        runner.store.end_preview(refresh.id, Outcome.DIFFERENCES, reason, total, counted, num_errors=num_errors)
+        runner.store.end_preview(
+            *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),
+            num_errors=found.rejected.num_rows,
+            schema_changes=found.schema_changes,
+        )
     except MvError as error:
         runner.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
         raise
@@ -77,9 +93,7 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
     return runner.store.report(refresh.id)
 
 
-def _differences(
-    runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
-) -> tuple[tuple[PartitionCounts, ...], Rejected]:
+def _differences(runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
     source = runner.source_of(table, table.definition)
     main = Main(runner.spark, table.location, table.uuid)
     rows = rows_at(source, refresh.frontier, main)
@@ -88,12 +102,13 @@ def _differences(
     schema.check_source(table.name, columns, definition.key, definition.partition_by)
     if definition.order_by:
         rows = rows_at(source, refresh.frontier, main, definition.order_by)
-    exists = main.properties() is not None
+    exists, notes = main.properties() is not None, tuple[str, ...]()
     if exists:
         existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
         fixed = (*definition.key, *definition.partition_by)
         policy, on_lost = definition.schema_policy, definition.on_lost_column
-        columns = evolved(table.name, columns, existing, policy, fixed, on_lost).columns
+        evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
+        columns, notes = evolution.columns, evolution.notes
     layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(runner.spark, layout)
@@ -108,8 +123,8 @@ def _differences(
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
-        return tuple(inserted), collected
-    return _compared(main, layout, seal, rows, workspace), collected
+        return _Differences(tuple(inserted), collected)
+    return _Differences(_compared(main, layout, seal, rows, workspace), collected, notes)
 
 
 def _compared(

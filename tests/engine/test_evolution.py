@@ -41,11 +41,12 @@ def table(lake):
 
 
 def test_column_is_added_and_type_widened_in_the_publish(table):
-    report = table.refresh()
+    preview, report = table.refresh(read_only=True), table.refresh()
 
     assert rows(table) == rows(table, "raw/orders")
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 4, 0)  # ids 0, 1, 3 and 5
     assert report.schema_changes == ("column 'n' widened from integer to long", "column 'x', string, added")
+    assert preview.schema_changes == report.schema_changes
     operations = [row.operation for row in table.sql("DESCRIBE HISTORY {t}")]
     assert operations[:2] == ["MERGE", "SET TBLPROPERTIES"], "columns change in a fenced commit alone"
     assert set(operations[2:]) == {"CREATE TABLE", "WRITE"}
