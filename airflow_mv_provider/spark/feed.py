@@ -96,7 +96,7 @@ def seal(
         storage.write(after, to)
         parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
-    keys.check_storable(table, parts)
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, to))
     return Seal(
         None,
         to,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.progress import SealedPartition, unstorable
+from airflow_mv_provider.core.progress import SealedPartition, partition_values, unstorable
 from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, PartitionValueError
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, columns
 
 _NUM_SAMPLES = 10
+_REPLACEMENT = "\ufffd"
 # What a key without a value may get in `select`, by the first word of its type.
 _STAND_INS = {"string": "'none'", "date": "DATE'0001-01-01'", "timestamp": "TIMESTAMP'0001-01-01 00:00:00'"}
 _STAND_INS |= dict.fromkeys(("tinyint", "smallint", "int", "bigint", "decimal"), "-1")
@@ -77,14 +79,30 @@ def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKey
     )
 
 
-def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition]) -> None:
+def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition], digests: Callable[[], DataFrame]) -> None:
     """Refuse partitions with values that Delta would store as others.
 
-    raises : PartitionValueError
+    digests : gives those of the same rows, (*partition_by, ...); asked only where a value may be bytes that are no text
+    raises  : PartitionValueError
     """
-    for part in parts if table.partition_by else ():
-        if problem := unstorable(part.partition, table.partition_by):
+    names = [part.partition for part in parts] if table.partition_by else []
+    for name in names:
+        if problem := unstorable(name, table.partition_by):
             raise PartitionValueError(table.name, problem)
+    if any(_REPLACEMENT in (value or "") for name in names for value in partition_values(name)):
+        _check_text(table, digests())
+
+
+def _check_text(table: RefreshableTable, rows: DataFrame) -> None:
+    """Refuse bytes that are no text: Python is given the replacement character for them, and so is Delta's log."""
+    for column in table.partition_by:
+        text = F.col(quoted(column)).cast("string")
+        with translated(table.name):
+            bad = rows.where(~F.is_valid_utf8(text)).select(F.hex(text.cast("binary")).alias("bytes"))
+            found = bad.limit(1).collect()
+        if found:
+            problem = f"column {column!r} holds bytes that are no UTF-8 (hex {found[0].bytes[:80]}), which Delta stores"
+            raise PartitionValueError(table.name, f"{problem} as {_REPLACEMENT!a}.")
 
 
 def shown(found: Sequence[str]) -> str:

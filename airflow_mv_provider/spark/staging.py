@@ -149,7 +149,7 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
                 rows = diff.within(rows, buckets.new_keys, table, staged.num_buckets)
             keys.check_unique(rows, table)
-    keys.check_storable(table, parts)
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, staged.digests))
     return found
 
 

@@ -175,7 +175,10 @@ def test_empty_source_is_published_when_the_definition_allows_it(good):
     assert good.rows("orders") == []
 
 
-@pytest.mark.parametrize("value", ["''", "'__HIVE_DEFAULT_PARTITION__'", "repeat('x', 300)"])
+NO_TEXT = "CAST(unhex('FF41') AS STRING)"
+
+
+@pytest.mark.parametrize("value", ["''", "'__HIVE_DEFAULT_PARTITION__'", "repeat('x', 300)", NO_TEXT])
 def test_partition_value_that_delta_cannot_keep_is_refused(lake, value):
     lake.write(f"SELECT id, {value} AS p FROM range(3)")
     lake.apply(partition_by=["p"])

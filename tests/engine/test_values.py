@@ -127,7 +127,7 @@ def test_small_changes_are_seen(lake):
 
 
 def test_odd_partition_values_survive(lake):
-    values = ["a=b/c", "%20", "..", 'it\'s "quoted"', "new\nline", "back`tick", "🙂", " ", "null", "x:y*z?"]
+    values = ["a=b/c", "%20", "..", 'it\'s "quoted"', "new\nline", "back`tick", "🙂", " ", "null", "x:y*z?", "\ufffd"]
     rows = [(number, value) for number, value in enumerate(values)] + [(99, None)]
     lake.write(lake.spark.createDataFrame(rows, "id BIGINT, p STRING"))
     lake.apply(partition_by=["p"], chunk_rows=3)
