@@ -82,8 +82,9 @@ def _looked_at(rows: DataFrame, layout: Layout) -> Column:
 
 
 def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:
+    """Return the condition that a row lies in a scope; never NULL, for whatever does not lie in it is outside."""
     if scope.partitions:
-        return is_member(rows, table, scope.partitions)
+        return F.coalesce(is_member(rows, table, scope.partitions), F.lit(False))
     covered = F.lit(True)
     if scope.start is not None:
         covered = covered & (_first(rows, table) >= _bound(rows, table, scope.start))

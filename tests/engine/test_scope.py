@@ -165,6 +165,22 @@ def test_stale_leaves_out_what_is_fresh_and_then_all_is(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+def test_partition_without_a_value_is_in_no_named_one_and_stale_beside_it(lake):
+    """NULL is not in a list of values, and is not outside of it either, unless somebody says which."""
+    rows = "SELECT id, CAST(nullif(id % 3, 2) AS INT) AS p, '{}' AS v FROM range(9)"
+    lake.write(rows.format("old"))
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.write(f"SELECT id, p, if(p = 1, 'new', v) AS v FROM ({rows.format('old')})")
+    lake.refresh(partitions=["1"])
+
+    assert lake.refresh().rows_unchanged == 9  # digests of all of main were kept
+    lake.write(rows.format("newer"))
+    lake.refresh(partitions=["1"])
+    assert lake.refresh(stale=True).rows_updated == 6
+    check_invariants(lake)
+
+
 def test_stale_believes_nothing_of_an_older_state_or_of_a_main_that_others_changed(table):
     table.refresh(partitions=[SECOND])
     table.write(FIRST)
