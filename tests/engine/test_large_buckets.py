@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.progress import WHOLE_TABLE, PublishedDigests, Seal, SealedPartition
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
-from airflow_mv_provider.spark import diff, digests, large_buckets, partitions, staging
+from airflow_mv_provider.spark import diff, digests, large_buckets, overwrite, partitions, staging
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
@@ -175,8 +177,12 @@ def _multiset(rows):
     return Counter(tuple(row) for row in rows.collect())
 
 
-def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, published):
-    """Of a hundred rows with another value, some can always be chosen whose hashes' xor is what it was."""
+@pytest.fixture
+def chosen(spark, published):
+    """The digests of ROWS, and rows of which some are others: chosen so that count and xor of all hashes are the same.
+
+    Of a hundred rows with another value, some can always be chosen.
+    """
     layout, before = published(a_table())
     spark.sql(ROWS).createOrReplaceTempView("t")
     other = spark.sql("SELECT id, p, 'another' AS v, t FROM t WHERE id < 100")
@@ -184,8 +190,12 @@ def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, published):
         {row.id: row[diff.HASH] for row in diff.aligned(rows, layout).select("id", diff.HASH).collect()}
         for rows in (spark.sql("SELECT * FROM t WHERE id < 100"), other)
     ]
-    chosen = _with_xor_of_zero({key: old ^ hashes[1][key] for key, old in hashes[0].items()})
-    source = spark.sql(f"SELECT id, p, if(id IN ({', '.join(map(str, chosen))}), 'another', v) AS v, t FROM t")
+    others = ", ".join(map(str, _with_xor_of_zero({key: old ^ hashes[1][key] for key, old in hashes[0].items()})))
+    return layout, before, spark.sql(f"SELECT id, p, if(id IN ({others}), 'another', v) AS v, t FROM t")
+
+
+def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, chosen):
+    layout, before, source = chosen
 
     staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
     staged.close()
@@ -193,6 +203,25 @@ def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, published):
     sums = digests.summed(digests.read(spark, layout, str(tmp_path / "new")), layout.table)
     assert sums[:2] == before.sums[:2]
     assert (staged.is_as_published, sums[2] == before.mixed) == (False, False)
+
+
+def test_rows_chosen_to_keep_count_and_xor_are_not_what_was_sealed(spark, tmp_path, chosen):
+    layout, before, source = chosen
+    copy, sums = str(tmp_path / "copy"), str(tmp_path / "new")
+    staging.load(source, layout, (copy, sums), None)
+    parts = (SealedPartition(WHOLE_TABLE, before.num_rows, before.digest),)
+    seal = Seal(copy, sums, before.num_buckets, 0, parts, layout.columns, mixed=before.mixed)
+    main, note = Main(spark, str(tmp_path / "main"), "u"), CommitNote("u", "r", 1, "publish", 1)
+
+    mine = digests.read(spark, layout, sums)
+    with closing(digests.compared(mine, mine, layout.table, before.num_buckets)) as buckets:
+        assert buckets.sealed == seal.partitions
+        with pytest.raises(SealBrokenError, match="the digests are no longer of the rows that were sealed"):
+            buckets.check_sealed("orders", seal)
+    with pytest.raises(SealBrokenError, match="is not what was sealed"):
+        overwrite.publish(main, layout, seal, source, note)
+    assert main.properties() is None
+    assert not overwrite.publish(main, layout, replace(seal, rows=None), source, note)
 
 
 def _with_xor_of_zero(numbers):

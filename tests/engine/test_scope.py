@@ -296,6 +296,7 @@ def test_range_of_a_text_column_is_in_the_order_of_texts(lake):
         else:
             assert lake.refresh(**asked).outcome is Outcome.PUBLISHED
 
+    assert lake.store.state(lake.store.table("orders").id).partition_type == "string"
     assert [row[1] for row in lake.rows()] == ["11", "8"]
     found = lake.store.ledger(lake.store.table("orders").id)
     assert [(e.start, e.end, str(e.state)) for e in found] == [("11", "9", "done")]
@@ -303,6 +304,15 @@ def test_range_of_a_text_column_is_in_the_order_of_texts(lake):
     assert lake.refresh().rows_inserted == 1, "the text '10' is frozen, '9' is not"
     with pytest.raises(FrozenPartitionError):
         lake.refresh(partitions=["11"])
+
+
+def test_bounds_that_only_spark_understands_are_those_that_it_reads(lake):
+    lake.write("SELECT id, timestamp'2024-01-01' + make_dt_interval(CAST(id AS INT)) AS p, 'a' AS v FROM range(5)")
+    lake.apply(partition_by=["p"], key=["id", "p"], frozen_before="2023-01-01 00:00:00 Europe/Berlin")
+    berlin = {"from": "2024-01-02 00:00:00 Europe/Berlin", "until": "2024-01-03 02:00:00 Europe/Berlin"}
+
+    assert [lake.refresh(**berlin).rows_inserted for _ in range(2)] == [2, 0]  # before the type is known, and after
+    assert [row[0] for row in lake.rows()] == [1, 2]
 
 
 def test_bound_of_frozen_partitions_is_a_value_of_their_column(lake):
