@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +59,38 @@ def evolved(
     on_lost : what the policies that add columns do about one that the source has not any more
     raises  : SchemaMismatchError, naming the first column that the policy refuses
     """
+    try:
+        return _decided(where, source, main, policy, fixed, on_lost)
+    except SchemaMismatchError as error:
+        taken = _follows(source, main, fixed)
+        if taken is None or error.advice != SchemaMismatchError.hint:
+            raise
+        raise error.advising(f"{error.advice} Or let main follow it: {taken}.") from None
+
+
+def _follows(source: Sequence[Column], main: Sequence[Column], fixed: Collection[str]) -> str | None:
+    """Return what a definition has to say for main to get the source's columns; None where nothing makes it."""
+    ways: tuple[tuple[Policy, LostColumn], ...] = (
+        ("add", "fail"),
+        ("add", "keep"),
+        ("evolve", "fail"),
+        ("evolve", "keep"),
+    )
+    for policy, on_lost in ways:
+        with suppress(SchemaMismatchError):
+            _decided("", source, main, policy, fixed, on_lost)
+            return f"`schema_policy: {policy}`" + (" and `on_lost_column: keep` or `drop`" if on_lost == "keep" else "")
+    return None
+
+
+def _decided(
+    where: str,
+    source: Sequence[Column],
+    main: Sequence[Column],
+    policy: Policy,
+    fixed: Collection[str],
+    on_lost: LostColumn,
+) -> Evolution:
     if policy == "fail":
         check_same(where, source, main)
         return Evolution(tuple(main))

@@ -72,6 +72,26 @@ def test_each_kind_of_change(source, ignore, evolve):
             assert decided(source, policy) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "policy", "way"),
+    [
+        ((*MAIN, Column("x", "double")), "fail", "`schema_policy: add`."),
+        (MAIN[:3], "fail", "`schema_policy: add` and `on_lost_column: keep` or `drop`."),
+        (columns(id="long", p="integer", v="string", n="long"), "add", "`schema_policy: evolve`."),
+        (columns(id="long", p="integer", n="long"), "ignore", "`schema_policy: evolve` and `on_lost_column: keep` or"),
+        (columns(id="long", p="long", v="string", n="integer"), "fail", None),
+        (columns(id="long", p="integer", v="string", n="string"), "evolve", None),
+    ],
+    ids=str,
+)
+def test_who_is_refused_is_told_which_policy_is_not(source, policy, way):
+    with pytest.raises(SchemaMismatchError) as caught:
+        decided(source, policy)
+
+    assert (f"let main follow it: {way}" if way else "main's again.") in caught.value.advice
+    assert ("follow" in caught.value.advice) == (way is not None)
+
+
 @pytest.mark.parametrize("policy", ["add", "evolve"])
 def test_a_column_that_the_source_has_lost_is_kept_or_dropped(policy):
     source = (*columns(id="long", p="integer", v="string"), Column("m", "integer"))
