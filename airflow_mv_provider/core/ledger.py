@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 
-from airflow_mv_provider.core.column_order import Order, order_of
+from airflow_mv_provider.core.column_order import Order, order_of, value_of
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import partition_values
 from airflow_mv_provider.core.scope import Scope
@@ -76,11 +76,14 @@ def ledger(
     history    : newest first
     kind       : type of the first partition column, by which its values are ordered; None where nobody knows it yet
     start, end : only intervals inside; what lies there and was never refreshed is missing
+    returns    : without the ranges of bounds that only Spark understands: nobody here can say what they cover
     """
     order = cache(order_of(kind))
+    history = [found for found in history if kind is None or _is_placed(found.scope, kind)]
     cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
     cuts |= {each for each in (start, end) if each is not None}
-    bounds: list[str | None] = [*sorted((cut for cut in cuts if _is_inside(cut, start, end, order)), key=order)]
+    inside = {order(cut): cut for cut in sorted(cuts) if _is_inside(cut, start, end, order)}  # each value once
+    bounds: list[str | None] = [inside[place] for place in sorted(inside)]
     if start is None and any(_reaches(found.scope, is_start=True) for found in history):
         bounds.insert(0, None)
     if end is None and any(_reaches(found.scope, is_start=False) for found in history):
@@ -159,6 +162,11 @@ def _holds(scope: Scope, partition: str, order: Order) -> bool:
         return False
     after = scope.start is None or order(scope.start) <= order(first)
     return after and (scope.end is None or order(first) < order(scope.end))
+
+
+def _is_placed(scope: Scope, kind: str) -> bool:
+    """True if it is known what lies in a range: both bounds are values of the column's type."""
+    return all(value_of(kind, bound) is not None for bound in (scope.start, scope.end) if bound is not None)
 
 
 def _reaches(scope: Scope, *, is_start: bool) -> bool:
