@@ -30,11 +30,7 @@ def conclude(work: Work, ground: Ground, clock: PhaseClock) -> None:
         known = "main's log does not show that all of it was there."
         problem = f"main's log shows refresh {by} after it, which the metadata database does not know." if by else known
         raise OvertakenError(work.table.name, problem)
-    why = (
-        f"main's log shows it, and refresh {by} after it"
-        if by
-        else "main's log shows it, but not all its files are left"
-    )
+    why = f"main's log shows it, {_what_follows(work, by)}"
     log.warning("%s: refresh %s was published: %s", work.table.name, work.own.refresh_id, why)
     work.lease.ignore_cancel()
     _, recorded = work.store.chunks(work.own.refresh_id)
@@ -50,3 +46,10 @@ def conclude(work: Work, ground: Ground, clock: PhaseClock) -> None:
             is_main_known=False,
             reason=f"{work.refresh.choice.reason}; {why}: the next refresh compares everything",
         )
+
+
+def _what_follows(work: Work, by: str | None) -> str:
+    if by:
+        return f"and refresh {by} after it"
+    is_old = ", and its error table may be older" if work.definition.errors is not None else ""
+    return f"but not all its files are left{is_old}"

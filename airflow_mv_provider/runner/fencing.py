@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from airflow_mv_provider.core import schema, strategy
 from airflow_mv_provider.core.fence import (
@@ -43,8 +45,8 @@ class Ground:
 
     is_fenced       : this epoch's fence is in main's log
     base            : main's version that chunks are compared with; moved on when main was
-    is_out_of_reach : main is no table any more, or refuses even the fence, and so any commit of an older epoch. What
-                      comes once main is mended is found in its log by the next refresh, which compares
+    is_out_of_reach : main is no table any more, its log cannot be read, or it refuses even the fence, and so any commit
+                      of an older epoch. What comes once main is mended the next refresh finds in its log, and compares
     followed        : the first commit of a refresh that began after this one; None unless the database is behind main
     """
 
@@ -64,28 +66,23 @@ class Ground:
         """
         work = self._work
         state = work.store.state(work.table.id)
-        try:
+        with self._reaching(MainMovedError, MainUnsupportedError):
             self._prepare_main(state)
-        except (MainMovedError, MainUnsupportedError):
-            self.is_out_of_reach = True
-            raise
         since = state.published_version
         if since is None and work.refresh.seal is not None:
             since = 0  # whoever was here before may have published; others may have written a lot since
         epoch = work.own.epoch
         failure: MvError | None = None
         try:
-            with durable(Write.FENCE):
+            with self._reaching(MainRefusedError), durable(Write.FENCE):
                 work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
-        except MainRefusedError:
-            self.is_out_of_reach = True
-            raise
         except (FencedError, EngineError, MainMovedError) as error:
             # Failed, or done with its answer lost: the log tells which.
             work.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", epoch, error)
             failure = error
-        commits = work.main.log(since)
+        with self._reaching(MainUnsupportedError):
+            commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
         self.is_fenced = has_fence(commits, epoch, work.own.refresh_id)
@@ -101,6 +98,14 @@ class Ground:
             raise EpochRegressionError(
                 work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
             )
+
+    @contextmanager
+    def _reaching(self, *refusals: type[MvError]) -> Iterator[None]:
+        try:
+            yield
+        except refusals:
+            self.is_out_of_reach = True
+            raise
 
     @property
     def is_as_published(self) -> bool:

@@ -20,7 +20,7 @@ from airflow_mv_provider.core import schema
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
-from airflow_mv_provider.spark.errors import condition_of, first_line, translate
+from airflow_mv_provider.spark.errors import condition_of, damage_of_log, first_line, translate
 from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
@@ -52,7 +52,7 @@ class Detail:
 
 @contextmanager
 def _understood(location: str) -> Iterator[None]:
-    """As `errors.translated`, for a look at a table that may have been written by a later Delta."""
+    """As `errors.translated`, for a look at a table that a later Delta may have written, or whose log is damaged."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -62,6 +62,11 @@ def _understood(location: str) -> Iterator[None]:
                 f"this Delta cannot read it: {first_line(str(error))}.",
                 hint="Upgrade Delta, or drop the feature from the table.",
             ) from error
+        if (damage := damage_of_log(error)) is not None:
+            hint = (
+                f"Restore {location}/_delta_log from a backup; or move main away, and the next refresh makes it anew."
+            )
+            raise MainUnsupportedError(location, f"its Delta log is damaged: {damage}.", hint=hint) from error
         raise translate(error, location) from error
 
 

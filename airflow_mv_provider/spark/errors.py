@@ -59,6 +59,9 @@ _NO_TYPE = (
     *("UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING", "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE"),
     *("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT_SUPPORTED", "PARQUET_TYPE_NOT_RECOGNIZED"),
 )
+# A commit that is missing, and what is no commit any more; not what a network or a right keeps from being read.
+_INCOMPLETE_LOG = ("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG")
+_NOT_AS_WRITTEN = ("MALFORMED_RECORD_IN_PARSING", "ChecksumException", "is not a Parquet file")
 _ILLEGAL_PARQUET = "Illegal Parquet type"
 _OTHER_TYPE = "Write the column with another type (STRING for texts, microseconds for times), or leave it out."
 _MAX_TEXT = 300
@@ -171,6 +174,17 @@ def _is_refused(error: BaseException, condition: str) -> bool:
     return isinstance(error, refusal) and not condition.startswith("DELTA_")
 
 
+def damage_of_log(error: BaseException) -> str | None:
+    """Say what is damaged in the Delta log that an error is about; None where nothing is known to be."""
+    text = _text(error)
+    if condition_of(error).startswith(_INCOMPLETE_LOG):
+        return first_line(text)
+    if not any(word in text for word in _NOT_AS_WRITTEN):
+        return None
+    file = next((uri for uri in _FILE_URI.findall(text) if "/_delta_log/" in uri), None)
+    return file and f"{_plain(file)} is not what was written there"
+
+
 def first_line(text: str) -> str:
     """Return the first telling line of an error's text, without stack and at most 300 characters long."""
     # What went wrong with a call to a Connect server stands in the second line of what gRPC says of it, or the third.
@@ -206,8 +220,11 @@ def _sql_state(text: str) -> str:
 
 def _file_in(text: str) -> str:
     """Return the file that an error is about; what was being written to is not it."""
-    found = (uri.rstrip(".") for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri)
-    return re.sub(r"^file:/+", "/", next(found, "the source"))
+    return next((_plain(uri) for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri), "the source")
+
+
+def _plain(uri: str) -> str:
+    return re.sub(r"^file:/+", "/", uri.rstrip("."))
 
 
 def _folders(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from typing import Any
 
 import pytest
@@ -263,6 +264,26 @@ def test_killed_anywhere_both_tables_have_one_refresh(lake, crash_at, point, pub
     assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
 
 
+def test_records_that_are_gone_after_mains_commit_come_with_the_next_refresh(table, crash_at):
+    """Main has the rows, so the refresh is published; the error table is the next one's to bring up to date."""
+    write(table, "1.json", b'{"id": 1, "v": "b"}\n{"id": 3\n')
+    crash_at("errors.before")
+    with pytest.raises(Crash):
+        table.refresh()
+    for place in table.root.glob("_mv/*/*/errors-*"):
+        shutil.rmtree(place)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    (report,) = table.refresher().recover(table.caller())
+
+    assert (report.outcome, report.error, table.phase()) == (Outcome.PUBLISHED, None, "NORMAL")
+    assert "its error table may be older" in report.reason
+    assert [row[4] for row in errors(table)] == ['{"id": 2']
+    assert table.refresh().outcome is Outcome.PUBLISHED
+    assert (table.rows(), [row[4] for row in errors(table)]) == ([(1, "b")], ['{"id": 3'])
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
 def test_owner_that_was_stopped_before_the_errors_cannot_bring_old_ones_back(table, at_point):
     write(table, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n{"id": 3\n')
 
@@ -295,8 +316,6 @@ def test_what_lies_in_its_place_is_not_touched(lake):
 
 
 def test_error_table_that_was_removed_is_made_again(table):
-    import shutil
-
     shutil.rmtree(table.root / "orders__errors")
     table.refresh(force=True)
 

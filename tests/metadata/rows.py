@@ -111,16 +111,10 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
         store.finish(own, {"CLEANUP": 0.25})
 
 
-def publish(store: Store, own: Ownership, main_version: int = 6) -> None:
-    store.published(
-        own,
-        main_version=main_version,
-        commit="r:1",
-        counts=TOTAL,
-        digests=digests_to_keep(SEAL, own.refresh_id),
-        bytes_main=500,
-        seconds={"MERGING": 2.0},
-    )
+def publish(store: Store, own: Ownership, **changes: Any) -> None:
+    facts: dict[str, Any] = {"main_version": 6, "commit": "r:1", "counts": TOTAL, "bytes_main": 500}
+    facts |= {"digests": digests_to_keep(SEAL, own.refresh_id), "seconds": {"MERGING": 2.0}}
+    store.published(own, **(facts | changes))
 
 
 def dump(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:

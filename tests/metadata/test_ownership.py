@@ -297,6 +297,15 @@ def test_epochs_only_grow_and_each_has_one_process(store, table, clock):
     assert store.merging_attempts(own.refresh_id) == 4
 
 
+def test_first_epoch_of_a_refresh_stays_what_it_was_whoever_takes_it_over(store, table, clock):
+    own = acquired(store, table)
+    for key in ("two", "three"):
+        clock.pass_ms(LEASE_MS + 1)
+        newer = handed_over(store, own, key)
+
+    assert (store.first_epoch(own.refresh_id), newer.epoch) == (own.epoch, own.epoch + 2)
+
+
 def test_worked_on_is_the_newest_refresh_a_caller_began_or_else_took_over(store, table, clock):
     assert store.worked_on("one") is None
     first = acquired(store, table, "one")

@@ -128,6 +128,16 @@ def test_table_that_a_person_moves_has_its_new_place_and_a_later_epoch(store):
     assert store.table("orders") == place(table, "/elsewhere")
 
 
+def test_table_that_is_being_dropped_is_not_moved(store):
+    table = registered(store)
+    seen = store.state(table.id)
+    assert store.begin_drop(seen)
+
+    assert not store.relocate(seen, place(table, "/elsewhere"), None)
+
+    assert store.table("orders") == table
+
+
 @pytest.mark.parametrize("other", ["/elsewhere/orders", "/elsewhere", "/elsewhere/orders/more"])
 def test_table_is_not_moved_to_into_or_around_another_one(store, other):
     table = registered(store)

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import time
 import traceback
+from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import event, exc, text
@@ -246,6 +247,8 @@ def test_lock_of_a_sqlite_file_that_another_process_holds_is_named(tmp_path):
         Store(engine).tables()
 
     other.close()
+    with engine.connect() as db:
+        assert db.connection.execute("PRAGMA busy_timeout").fetchone() == (100,), "it waits so long, and no longer"
     engine.dispose()
     assert f"fuser -v {file}" in caught.value.advice
     assert str(file) in caught.value.where
@@ -293,6 +296,19 @@ def _in_the_middle(store, proxy):
         db.execute(text("SELECT 1"))
         proxy.swallow()
         db.execute(text("SELECT 2"))
+
+
+@pytest.mark.slow
+def test_process_all_of_whose_connections_wait_says_so_in_time(postgres):
+    engine = open_engine(postgres.new_database(), answer_s=0.2)
+    with ExitStack() as busy:
+        for _ in range(engine.pool.size() + 10):  # what SQLAlchemy opens beyond the pool
+            busy.enter_context(engine.connect())
+
+        with pytest.raises(MetadataUnavailableError, match="all of this process's connections are waiting"):
+            Store(engine).tables()
+
+    engine.dispose()
 
 
 @pytest.mark.slow

@@ -20,9 +20,11 @@ from airflow_mv_provider.core.progress import (
     partition_name,
     plan_chunks,
 )
+from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
 from tests.metadata.rows import (
     CHUNKS,
+    ERROR,
     FIRST,
     GONE,
     P1,
@@ -197,6 +199,25 @@ def test_published_main_is_what_the_next_refresh_starts_from(store, table, own):
     assert (state.published_upper, state.published_version, state.published_commit) == (1, 6, "r:1")
     assert (state.published_hash, state.is_main_trusted) == (table.definition.content_hash, True)
     assert state.is_lease_live
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_main_that_nobody_knows_is_compared_as_a_whole_by_the_next_refresh(store, table, own, is_published):
+    """Neither that it is as it was published is believed any more, nor what refreshes of some partitions covered."""
+    walk(store, own, Phase.NORMAL)
+    walk(store, acquired(store, table, scope=Scope(start="1", end="2")), Phase.NORMAL)
+    before = store.state(table.id)
+    assert (before.is_main_trusted, len(before.covered)) == (True, 1)
+    last = acquired(store, table, scope=Scope(start="2", end="3"))
+    walk(store, last, Phase.MERGING)
+
+    if is_published:
+        publish(store, last, is_main_known=False, digests=None)
+    else:
+        store.abandon(last, Outcome.ABANDONED, ERROR, {}, is_main_known=False)
+
+    state = store.state(table.id)
+    assert (state.is_main_trusted, state.covered) == (False, ())
 
 
 def test_published_digests_replace_those_of_the_publish_before(store, table, own):

@@ -113,11 +113,31 @@ def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelle
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-@pytest.mark.sample(1)
+def lose(log):
+    shutil.rmtree(log)
+
+
+def lose_a_commit(log):
+    sorted(log.glob("*.json"))[1].unlink()
+
+
+def damage(log):
+    newest = max(log.glob("*.json"))
+    newest.write_text("no commit")
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def damage_without_a_word(log):
+    """The file system itself knows by its checksum that the file is not what was written."""
+    max(log.glob("*.json")).write_text("no commit")
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("break_log", [lose, lose_a_commit, damage, damage_without_a_word])
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
-def test_refresh_whose_main_is_no_table_any_more_can_be_given_up(table, crash_at, point):
+def test_refresh_whose_main_is_no_table_any_more_can_be_given_up(table, crash_at, point, break_log):
     die(table, crash_at, point)
-    shutil.rmtree(table.root / "orders/_delta_log")
+    break_log(table.root / "orders/_delta_log")
 
     abandon(table)
 

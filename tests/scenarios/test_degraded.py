@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import CorruptRecordError, EngineError, InterruptedRefreshError, TransientError
+from airflow_mv_provider.exceptions import EngineError, InterruptedRefreshError, MainUnsupportedError, TransientError
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash
 from tests.full_disk import full_disk
@@ -108,10 +108,12 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
     table.clock.pass_ms(table.settings.lease_ms + 1)
     told: list[str] = []
 
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(MainUnsupportedError) as caught:
         table.refresher().recover(table.caller(), told.append)
 
-    assert any(line.startswith("another: not looked after. [MV-FILE-CORRUPT]") for line in told)
+    assert caught.value.where == str(table.root / "another")
+    assert f"its Delta log is damaged: {newest} " in caught.value.problem
+    assert any(line.startswith("another: not looked after. [MV-MAIN-UNSUPPORTED]") for line in told)
     assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
     assert table.phase("orders") == "NORMAL"
     assert table.rows() == table.rows("raw/orders")
