@@ -1,0 +1,238 @@
+"""Folders without files, files without rows, columnar files that are broken or disagree."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.source import DeltaSource, Files
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    GuardRefusedError,
+    SchemaMismatchError,
+    SourceFileError,
+    SourceNotFoundError,
+)
+from tests.engine.refusing import GOOD, csv, refused
+
+pytestmark = pytest.mark.slow
+
+
+def orc(lake: Any, sql: str, schema: str = "id BIGINT, v STRING", mode: str = "overwrite") -> Path:
+    lake.spark.sql(sql).coalesce(1).write.mode(mode).orc(str(lake.root / "raw/orc"))
+    lake.apply(source=Files("raw/orc", format="orc", schema=schema))
+    return next((lake.root / "raw/orc").glob("*.orc"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "parts"),
+    [
+        pytest.param("id INT, v STRING", ["'id'", "long", "integer"], id="narrower"),
+        pytest.param("id BIGINT, w STRING", ["'v'"], id="other name"),
+        pytest.param("id BIGINT", ["'v'"], id="column added"),
+        pytest.param("id BIGINT, v STRING, w INT", ["'w'"], id="column missing"),
+    ],
+)
+@pytest.mark.parametrize("fmt", ["orc", "parquet"])
+def test_columnar_files_must_have_the_schemas_columns(lake, fmt, schema, parts):
+    lake.spark.sql(GOOD).write.format(fmt).save(str(lake.root / "raw/files"))
+    lake.apply(source=Files("raw/files", format=fmt, schema=schema))
+
+    refused(lake, SchemaMismatchError, *parts)
+
+    lake.apply(source=Files("raw/files", format=fmt, schema="v STRING, id BIGINT"))
+    lake.refresh()
+    assert lake.rows("orders") == [(n, f"v{n}") for n in range(10)]
+
+
+def test_orc_files_that_disagree_are_refused(lake):
+    orc(lake, GOOD)
+    orc(lake, "SELECT 'x' AS id, 'v' AS v", mode="append")
+
+    refused(lake, SchemaMismatchError, "same columns")
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_truncated_orc_is_named(lake, size):
+    file = orc(lake, GOOD)
+    lake.refresh()
+    os.truncate(file, size)
+
+    refused(lake, SourceFileError, file.name)
+
+
+@pytest.mark.parametrize("path", ["raw/none/*.csv", "raw/none", "raw/empty"])
+def test_missing_path_and_empty_directory_are_named(lake, path):
+    (lake.root / "raw/empty").mkdir(parents=True)
+    lake.apply(source=Files(path, format="csv", schema="id BIGINT, v STRING"))
+
+    refused(lake, SourceNotFoundError, path.split("*")[0].rstrip("/"))
+
+
+@pytest.mark.parametrize("path", ["raw/csv", "raw/csv/*.csv"])
+def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_allows_it(good_csv, path):
+    (good_csv.root / "raw/csv/good.csv").unlink()
+    source = Files(path, format="csv", schema="id BIGINT, v STRING")
+    good_csv.apply(source=source)
+    refused(good_csv, SourceNotFoundError, "no file is at", path, "allow_empty")
+    good_csv.apply(source=source, guards={"allow_empty": True})
+    refused(good_csv, GuardRefusedError, "max_deleted_fraction")
+
+    preview = good_csv.refresh(read_only=True)
+    report = good_csv.refresh(overrides=["max_deleted_fraction"])
+
+    assert (preview.rows_deleted, report.rows_deleted, good_csv.rows("orders")) == (1, 1, [])
+    assert good_csv.refresh().outcome is Outcome.NOTHING_TO_DO
+    csv(good_csv, good="id,v\n7,back\n")
+    good_csv.refresh()
+    assert good_csv.rows("orders") == [(7, "back")]
+
+
+@pytest.mark.parametrize("policy", ["guard", "override"])
+def test_headless_csv_without_a_byte_has_no_rows_where_the_definition_allows_it(lake, policy):
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw/a.csv").write_text("1,a\n")
+    source = Files("raw/*.csv", format="csv", schema="id BIGINT, v STRING", options={"header": "false"})
+    lake.apply(source=source, guards={"max_deleted_fraction": 1.0})
+    lake.refresh()
+    (lake.root / "raw/a.csv").write_text("")
+    refused(lake, SourceFileError, "a.csv is empty", "allow_empty")
+
+    if policy == "guard":
+        lake.apply(source=source, guards={"max_deleted_fraction": 1.0, "allow_empty": True})
+    lake.refresh(overrides=["allow_empty"] if policy == "override" else [])
+
+    assert lake.rows("orders") == []
+
+
+def test_csv_with_a_header_cannot_be_without_a_byte(good_csv):
+    csv(good_csv, empty="")
+    good_csv.apply(
+        source=Files("raw/csv/*.csv", format="csv", schema="id BIGINT, v STRING"), guards={"allow_empty": True}
+    )
+
+    refused(good_csv, SourceFileError, "empty.csv is empty")
+
+
+def test_columns_of_parquet_without_a_file_are_mains(lake):
+    (lake.root / "raw/parquet").mkdir(parents=True)
+    guards = {"allow_empty": True, "max_deleted_fraction": 1.0}
+    lake.apply(source=Files("raw/parquet", format="parquet"), guards=guards)
+    refused(lake, DefinitionError, "no file is at", "to say what its columns are")
+    file = parquet(lake, GOOD)
+    lake.refresh()
+    for each in file.parent.iterdir():
+        each.unlink()
+    lake.apply(source=Files("raw/parquet", format="parquet"), guards=guards)
+
+    report = lake.refresh()
+
+    assert (report.rows_deleted, lake.rows("orders")) == (10, [])
+
+
+@pytest.mark.parametrize("name", ["_late.csv", ".late.csv", "late.csv._COPYING_", "_*.csv", "{_a,b}.csv"])
+def test_path_that_names_hidden_files_is_refused(lake, name):
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw" / name.replace("*", "x").replace("{_a,b}", "_a")).write_text("id,v\n1,a\n")
+    lake.apply(source=Files(f"raw/{name}", format="csv", schema="id BIGINT, v STRING"))
+
+    refused(lake, SourceNotFoundError, name, "hidden")
+
+
+EVERYWHERE = {".b.csv", "_c.csv", "d.csv._COPYING_", "sub/e.csv", "day=2/_g.csv", "_old"}
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("raw/csv", EVERYWHERE),
+        ("raw/csv/*.csv", {".b.csv", "_c.csv"}),
+        ("raw/*", EVERYWHERE),
+    ],
+)
+def test_files_that_are_passed_over_are_named_in_the_report(good_csv, caplog, path, expected):
+    """Among them is what Hadoop takes for hidden; a Connect client cannot see that."""
+    folder = good_csv.root / "raw/csv"
+    for name in ("sub", "day=2", "_old"):
+        (folder / name).mkdir()
+    names = (
+        ".b.csv",
+        "_c.csv",
+        "d.csv._COPYING_",
+        "sub/e.csv",
+        "day=2/f.csv",
+        "day=2/_g.csv",
+        "_old/h.csv",
+        "_SUCCESS",
+    )
+    for name in names:
+        (folder / name).write_text("id,v\n2,b\n")
+    good_csv.apply(source=Files(path, format="csv", schema="id BIGINT, v STRING"))
+
+    report = good_csv.refresh()
+
+    shown = report.reason.split("passed over: ")[1]
+    assert sum(str(folder / name) in shown for name in expected) == min(len(expected), 3)
+    assert len(expected) <= 3 or f"and {len(expected) - 3} more" in shown
+    assert all(path in caplog.text for path in shown.split(" and ")[0].split(", "))
+    assert good_csv.rows("orders") == ([(1, "a")] if "*.csv" in path else [(1, "a"), (2, "b")])
+
+
+def test_parquet_files_have_the_columns_of_all_of_them(lake):
+    lake.spark.sql("SELECT 1L AS id, 'a' AS v").write.parquet(str(lake.root / "raw/parquet"))
+    lake.spark.sql("SELECT 2L AS id, 'b' AS v, 7 AS later").write.mode("append").parquet(str(lake.root / "raw/parquet"))
+    lake.apply(source=Files("raw/parquet", format="parquet"))
+
+    lake.refresh()
+
+    assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
+    lake.spark.sql("SELECT 'x' AS id").write.mode("append").parquet(str(lake.root / "raw/parquet"))
+    refused(lake, SchemaMismatchError, "do not have the same columns")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; tests/engine/test_errors.py has the text")
+def test_file_that_may_not_be_read_is_named(lake):
+    csv(lake, closed="id,v\n1,a\n")
+    (lake.root / "raw/csv/closed.csv").chmod(0)
+
+    refused(lake, SourceFileError, "closed.csv")
+
+
+def test_missing_delta_source_is_named(lake):
+    lake.apply(source=DeltaSource("raw/none"))
+
+    refused(lake, SourceNotFoundError, "raw/none")
+
+
+def parquet(lake: Any, sql: str) -> Path:
+    lake.spark.sql(sql).coalesce(1).write.mode("overwrite").parquet(str(lake.root / "raw/parquet"))
+    lake.apply(source=Files("raw/parquet", format="parquet"))
+    return next((lake.root / "raw/parquet").glob("*.parquet"))
+
+
+def test_truncated_parquet_is_named(lake):
+    file = parquet(lake, GOOD)
+    lake.refresh()
+    os.truncate(file, file.stat().st_size // 2)
+
+    refused(lake, SourceFileError, file.name)
+
+
+def test_parquet_files_are_read(lake):
+    parquet(lake, GOOD)
+
+    lake.refresh()
+
+    assert lake.rows("orders") == [(n, f"v{n}") for n in range(10)]
+
+
+def test_empty_parquet_is_named(lake):
+    file = parquet(lake, GOOD)
+    file.write_bytes(b"")
+
+    refused(lake, SourceFileError, file.name)
