@@ -21,6 +21,10 @@ from airflow_mv_provider.exceptions import DefinitionError
 _TOP = ("tables", "dags")
 _QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # Airflow's own; all others are croniter's too
 _WITHOUT_TIMES = ("@once", "@continuous")
+_BY_TIME = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually")
+_PRESETS = (*_BY_TIME, *_WITHOUT_TIMES)
+_NUM_FIELDS = (5, 6, 7)  # with seconds, and years
+_MERGE = "tag:yaml.org,2002:merge"
 _MAX_SHOWN = 60
 _MAX_BYTES = 16_000_000  # /dev/zero has no end
 
@@ -112,6 +116,9 @@ def _schedule_problem(schedule: str, options: DagOptions) -> str | None:
         if options.interval is not None:
             return f"{shown} has no intervals, and interval asks for them"
         return "@continuous needs max_active_runs: 1" if _is_crowded(schedule, options) else None
+    if schedule.lower() not in _PRESETS and len(schedule.split()) not in _NUM_FIELDS:
+        told = f"it has not the five fields of a cron expression, and is none of {', '.join(_PRESETS)}, source"
+        return f"{shown} is no schedule{nearest(schedule, (*_PRESETS, 'source'))}: {told}"
     try:
         croniter(_QUARTERLY.get(schedule, schedule), datetime(2026, 1, 1, tzinfo=UTC)).get_next(datetime)
     except (CroniterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -202,6 +209,12 @@ class _UniqueKeys(yaml.SafeLoader):
     }
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag not in self.yaml_constructors:
+            problem = "a merge (<<) is not taken here: write the names out" if node.tag == _MERGE else None
+            raise yaml.constructor.ConstructorError(
+                problem=problem or f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')!r} is not taken here",
+                problem_mark=node.start_mark,
+            )
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:

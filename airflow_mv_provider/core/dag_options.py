@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _YEAR_S = 31_622_400.0
+_DAG_ID = r"^[A-Za-z0-9_.~-]+$"
 
 
 class DagOptions(Part):
@@ -27,8 +29,8 @@ class DagOptions(Part):
     dag_id: str | None = Field(
         default=None,
         max_length=250,
-        pattern=r"^[A-Za-z0-9_.~-]+$",
         description="Its id; `refresh_` and the table's name without it.",
+        json_schema_extra={"pattern": _DAG_ID},
     )
     schedule: str | None = Field(
         default=None,
@@ -65,6 +67,13 @@ class DagOptions(Part):
     pool: str | None = Field(default=None, min_length=1)
     tags: tuple[str, ...] = ()
     description: str | None = None
+
+    @field_validator("dag_id")
+    @classmethod
+    def _is_id(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(_DAG_ID, name):
+            raise ValueError(f"{name[:60]!r} is no id of a DAG: letters, digits, and any of _ . ~ -")
+        return name
 
     @field_validator("timezone")
     @classmethod

@@ -70,7 +70,8 @@ def kind_of(value: object) -> str:
 
 
 def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
-    where, place = _walked(model, error["loc"])
+    location = [part for part in error["loc"] if part != "[key]"]  # pydantic's own, behind a name that is none
+    where, place = _walked(model, location)
     return Problem(place, _text(error, where))
 
 
@@ -95,8 +96,8 @@ def _text(error: Mapping[str, Any], where: type[BaseModel] | None) -> str:
             return "it is empty"
         case "string_too_long":
             return f"it has more than {context['max_length']} characters"
-        case "string_pattern_mismatch":
-            return f"{_shown(found)} is not of the form {context['pattern']}"
+        case "invalid_key":
+            return "a name is a text: put it in quotes"
         case "greater_than_equal":
             return f"expected at least {context['ge']}, found {_shown(found)}"
         case "less_than_equal":

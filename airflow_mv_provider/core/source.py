@@ -76,7 +76,7 @@ def _option(name: object, value: object) -> object:
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
     if name in CHARACTERS and len(value.encode("utf-16-le", "surrogatepass")) > 2:  # as Spark counts
-        raise ValueError(f"{name}: expected one character")
+        raise ValueError(f"{name}: expected one character, found {value[:60]!r}")
     if name in NOT_EMPTY and not value:
         raise ValueError(f"{name}: expected a text that is not empty")
     return value
@@ -270,7 +270,16 @@ class Function(_Source):
     first = "callable"
 
     type: Literal["function"] = "function"
-    callable: str = Field(pattern=_CALLABLE, description="`module:function`, importable where the refresh runs.")
+    callable: str = Field(
+        description="`module:function`, importable where the refresh runs.", json_schema_extra={"pattern": _CALLABLE}
+    )
+
+    @field_validator("callable")
+    @classmethod
+    def _is_named(cls, name: str) -> str:
+        if not re.fullmatch(_CALLABLE, name):
+            raise ValueError(f"{name[:60]!r} is not of the form module:function")
+        return name
 
     @field_validator("watermark")
     @classmethod

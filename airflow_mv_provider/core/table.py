@@ -137,7 +137,7 @@ class RefreshableTable(Part):
     @classmethod
     def _has_names(cls, source: object) -> object:
         if isinstance(source, dict) and not all(isinstance(name, str) for name in source):
-            raise ValueError("keys should be strings")
+            raise ValueError("a name in it is not a text: put it in quotes")
         return source
 
     @field_validator("name")

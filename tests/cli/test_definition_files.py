@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from airflow_mv_provider.core.table import json_schema
-from airflow_mv_provider.definition_file import parse, parse_file
+from airflow_mv_provider.definition_file import load, parse, parse_file
 from airflow_mv_provider.exceptions import DefinitionError
 
 # The example of the design document, its `…` in the schema completed.
@@ -84,6 +84,33 @@ def test_example_of_the_design_parses_as_it_stands():
         ("tables: [!!set [a]]", "expected a mapping node"),
         ('tables: [{name: t, frozen_before: "\\ud800"}]', "frozen_before: expected a text that UTF-8 can hold"),
         ("tables: [{name: t, chunk_rows: " + "9" * 3000 + "}]", "found a number of hundreds of digits"),
+        ("tables: [{name: t, !foo bar: 5}]", "it is not YAML in line 1: the tag '!foo' is not taken here."),
+        (
+            "tables:\n- name: t\n  <<: {key: [id]}",
+            "it is not YAML in line 3: a merge (<<) is not taken here: write the",
+        ),
+        ("tables: [{5: t}]", "line 1, 5: a name is a text: put it in quotes"),
+        ("tables: [{source: {5: t, type: delta}}]", "source: a name in it is not a text: put it in quotes"),
+        (
+            "tables: [{source: {type: query, sql: SELECT 1, inputs: {5: p}}}]",
+            "line 1, source.inputs.5: expected a text, found 5: put it in quotes",
+        ),
+        (
+            "tables: [{source: {type: function, callable: x}}]",
+            "source.callable: 'x' is not of the form module:function",
+        ),
+        (
+            "tables: [{source: {type: files, path: p, format: csv, schema: a INT, options: {quote: ab}}}]",
+            "source.options: quote: expected one character, found 'ab'",
+        ),
+        (
+            "tables: [{source: {type: files, path: p, format: csv, schema: a INT, options: {headr: a}}}]",
+            "source: unknown or forbidden options: headr (did you mean header?)",
+        ),
+        (
+            "tables: [{source: {type: files, path: p, format: csv, schema: a INT, options: {sep: ''}}}]",
+            "source.options: sep: expected a text that is not empty",
+        ),
         ("tabels: []\ntables: []", "line 1, unknown key 'tabels' beside `tables` (did you mean tables?)."),
     ],
 )
@@ -125,6 +152,11 @@ def test_what_is_wrong_is_said_in_words_with_its_line(more, told):
     assert f"here.yaml, definition of 'orders': {told}" in caught.value.message
 
 
+def test_file_without_an_end_is_read_to_a_length():
+    with pytest.raises(DefinitionError, match="it is longer than 16,000,000 bytes"):
+        load("/dev/zero")
+
+
 def test_date_in_a_definition_is_a_text_whatever_the_calendar_says():
     (table,) = parse(f"{TABLE}  partition_by: [day]\n  frozen_before: 2024-02-30\n")
 
@@ -143,6 +175,12 @@ def test_flag_of_a_reader_may_be_yamls_own():
         ("defaults: {schedule: abcdef}", "dags of 'orders': line 6, schedule: 'abcdef' is no schedule"),
         ("tables: {orders: {schedule: 0 0 30 2 *}}", "line 6, schedule: '0 0 30 2 *' is no schedule"),
         ("defaults: {schedule: 61 * * * *}", "'61 * * * *' is no schedule"),
+        (
+            "defaults: {schedule: '@dayly'}",
+            "'@dayly' is no schedule (did you mean @daily?): it has not the five fields",
+        ),
+        ("defaults: {schedule: sourc}", "'sourc' is no schedule (did you mean source?)"),
+        ("defaults: {dag_id: a b}", "dag_id: 'a b' is no id of a DAG: letters, digits, and any of _ . ~ -"),
         ("defaults: {schedule: '@continuous'}", "@continuous needs max_active_runs: 1"),
         ("defaults: {timezone: Europe/Berlim}", "'Europe/Berlim' is no time zone (did you mean Europe/Berlin?)"),
         ("defaults: {start_date: 2024-02-30}", "start_date: expected a date such as 2026-01-31, found '2024-02-30'."),
@@ -160,7 +198,7 @@ def test_dag_that_airflow_would_not_make_is_refused(dags, told):
 
 
 @pytest.mark.parametrize(
-    "schedule", ["@daily", "@quarterly", "@once", "0 6 * * 1-5", "*/5 0 6 * * *", "@annually", "source", None]
+    "schedule", ["@daily", "@quarterly", "@once", "0 6 * * 1-5", "*/5 0 6 * * *", "@annually", "@Daily", "source", None]
 )
 def test_schedule_that_airflow_takes_is_accepted(schedule):
     text = f"{TABLE}dags: {{defaults: {{schedule: {json.dumps(schedule)}}}}}"

@@ -137,9 +137,9 @@ def test_defaults_are_careful():
             )
         ),
         ({"source": "raw/orders"}, "source"),
-        ({"source": ORDERS["source"] | {1: 2}}, "keys should be strings"),
-        ({"source": ORDERS["source"] | {None: 2}}, "keys should be strings"),
-        ({1: 2}, "keys should be strings"),
+        ({"source": ORDERS["source"] | {1: 2}}, "a name in it is not a text"),
+        ({"source": ORDERS["source"] | {None: 2}}, "a name in it is not a text"),
+        ({1: 2}, "a name is a text: put it in quotes"),
         ({"key": []}, "key"),
         ({"key": None}, "key"),
         ({"key": "id"}, "key"),
