@@ -14,7 +14,10 @@ _PARTITION = re.compile(r"[^=/]+=[^/]*\Z")
 _HIDDEN = re.compile(r"(?:\{(?:[^}]*,)?|\[(?!\^|!)[^\]]*)?[_.]")
 _COPYING = "._COPYING_"
 # What writers leave beside their files: markers, checksums and the like, which nobody takes for data.
-_MARKER = re.compile(r"_(SUCCESS|FAILURE|metadata|common_metadata|committed_.*|started_.*|delta_log)\Z|\..*\.crc\Z")
+_MARKER = re.compile(
+    r"_(?:SUCCESS|FAILURE|metadata|common_metadata|spark_metadata|temporary|committed_.*|started_.*|delta_log|mv)\Z"
+    r"|\.(?:.*\.crc|hive-staging.*|spark-staging.*)\Z"
+)
 _NUM_SHOWN = 3
 
 
@@ -42,7 +45,7 @@ def names_hidden(pattern: str) -> bool:
 
 
 def is_passed_over(name: str) -> bool:
-    """True if Spark takes a file of this name for hidden, and nobody would expect that of it."""
+    """True if Spark takes a file or folder of this name for hidden, and nobody would expect that of it."""
     is_hidden = name.endswith(_COPYING) or (name[:1] in ("_", ".") and not _PARTITION.match(name))
     return is_hidden and _MARKER.match(name) is None
 
@@ -58,6 +61,12 @@ def divided(pattern: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
         folders = path.split("/")[depth:-1]
         (meant if all(_PARTITION.match(folder) for folder in folders) else beside).append(path)
     return meant, beside
+
+
+def partition_folders(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return the partition folders in which files lie that a path stands for, in their order."""
+    depth = len(pattern.rstrip("/").split("/"))
+    return sorted({path.rpartition("/")[0] for path in paths if len(path.split("/")) > depth + 1})
 
 
 def told(paths: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ The first three are looked for in the text before it is read, the last as it is:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
@@ -18,7 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
 
 from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.exceptions import SourceFileError
 from airflow_mv_provider.sources import values
+from airflow_mv_provider.sources.listing import without
+from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, refusal, texts
 from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_QUOTE, BAD_RECORD
 
@@ -36,28 +40,31 @@ _FILE = "_metadata.file_path"
 _SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
 _SEPARATORS = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\\": "\\", r"\u0000": "\0"}
 _MAX_FILES = 1000
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
 
 def check(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
     """Refuse quotes that are not closed, and in UTF-8 bytes that are none.
 
     cost   : a scan of the lines; those with quotes are looked into. With multiLine each file must fit into a task
-    raises : what `spark.errors` makes of BAD_ENCODING and BAD_QUOTE
+    raises : what `spark.errors` makes of BAD_ENCODING and BAD_QUOTE; SourceFileError, when nothing comes out of a file
+             that is compressed and should have a header
     """
     verdict = _quotes_checked(options)
-    if _is_utf_8(options):
-        verdict = F.when(~F.is_valid_utf8("value"), _refusal(BAD_ENCODING, F.lit("")).cast("int")).otherwise(verdict)
-    _texts(spark, paths, options).select(verdict.alias("verdict")).agg(F.sum("verdict")).collect()
+    if is_utf_8(options):
+        refused = refusal(BAD_ENCODING, F.input_file_name()).cast("int")
+        verdict = F.when(~F.is_valid_utf8("value"), refused).otherwise(verdict)
+    _scan(spark, paths, options, verdict)
 
 
-def check_quotes(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """As `check`, but return the files with bytes that are not UTF-8, as far as that is what they should be."""
-    texts = _texts(spark, paths, options)
-    texts.select(_quotes_checked(options).alias("verdict")).agg(F.sum("verdict")).collect()
-    if not _is_utf_8(options):
+def check_quotes(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[str] | None:
+    """As `check`, but return the files with bytes that are not UTF-8, where they should be; None if there are many."""
+    _scan(spark, paths, options, _quotes_checked(options))
+    if not is_utf_8(options):
         return []
-    found = texts.where(~F.is_valid_utf8("value")).select(F.col(_FILE).alias("file")).distinct()
-    return [row.file for row in found.limit(_MAX_FILES).collect()]
+    files = texts(spark, paths, options).where(~F.is_valid_utf8("value")).select(F.col(_FILE).alias("file")).distinct()
+    found = [row.file for row in files.limit(_MAX_FILES + 1).collect()]
+    return found if len(found) <= _MAX_FILES else None
 
 
 def read(
@@ -77,11 +84,11 @@ def read(
     def column(field: StructField) -> Column:
         value, misfit = _value(field, options)
         if misfit is not None:  # a value is worked out once, which `misfit` would do again
-            refusal = _refusal(BAD_RECORD, _misfit(field)).cast(field.dataType)
-            value = F.coalesce(value, F.when(_read(field).isNotNull(), refusal))
-        if not _is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
-            refusal = _refusal(BAD_ENCODING, F.lit("")).cast(field.dataType)
-            value = F.when(_read(field).contains(_REPLACEMENT), refusal).otherwise(value)
+            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(field.dataType)
+            value = F.coalesce(value, F.when(_read(field).isNotNull(), refused))
+        if not is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
+            refused = refusal(BAD_ENCODING, F.input_file_name()).cast(field.dataType)
+            value = F.when(_read(field).contains(_REPLACEMENT), refused).otherwise(value)
         return value.alias(field.name)
 
     return rows.select(*(column(field) for field in declared.fields), *beside)
@@ -92,7 +99,7 @@ def marked(
     paths: Sequence[str],
     declared: StructType,
     options: Mapping[str, str],
-    undecoded: Sequence[str],
+    undecoded: Sequence[str] | None,
     beside: Sequence[Column] = (),
     *,
     is_numbered: bool,
@@ -109,7 +116,7 @@ def marked(
     # Spark answers no query for the corrupt record alone, so every column is asked for.
     text = F.concat_ws("", *(_read(field).cast("string") for field in declared.fields))
     is_garbled = text.contains(_REPLACEMENT)
-    if _is_utf_8(options):
+    if is_utf_8(options) and undecoded is not None:
         is_garbled &= F.col(_FILE).isin(*undecoded)
     is_corrupt = F.col(_CORRUPT).isNotNull()
     is_misfit = reduce(Column.__or__, (misfit for _, misfit in misfits), F.lit(False))
@@ -133,10 +140,9 @@ def well_quoted(options: Mapping[str, str]) -> str:
     A text is a line; with multiLine it is a whole file. All repetitions are possessive: they neither recurse nor go
     back, whatever the text is.
     """
-    quote, escape = _code(options.get("quote", '"')), _code(options.get("escape", "\\"))
-    sep = options.get("sep", options.get("delimiter", ","))
-    sep = _SEPARATORS.get(sep, sep)
-    end = _code(options.get("lineSep", "\r\n")) if _is_multi_line(options) else ""
+    quote, escape = _code(options.get("quote", '"')), _code(options.get("escape", "\\") or "\0")
+    sep = re.sub(r"\\(?:u0000|.)", _unescaped, options.get("sep", options.get("delimiter", ",")))
+    end = _code(options.get("lineSep", "\r\n")) if is_multi_line(options) else ""
     stop = rf"(?:{_code(sep)}|[{end}])" if end else rf"(?:{_code(sep)})"
     other = rf"[^{_code(sep)}{end}]" if len(sep) == 1 else rf"(?:(?!{stop}).)"
     inside = rf"[^{quote}]++|{quote}{quote}" if quote == escape else rf"[^{quote}{escape}]++|{escape}."
@@ -148,25 +154,31 @@ def well_quoted(options: Mapping[str, str]) -> str:
     return rf"(?s)\A{value}(?:{stop}{value})*+\z"
 
 
+def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], verdict: Column) -> None:
+    """Run `verdict`, which is 1 or fails, over the text of all files."""
+    verdicts, num_each = texts(spark, paths, options), F.sum(verdict)
+    has_header = options.get("header", "true").lower() == "true"
+    if not (has_header and any(path.lower().endswith(_COMPRESSED) for path in paths)):
+        verdicts.agg(num_each).collect()
+        return
+    # Some codecs take what they do not understand, zeros for instance, for the end of the file.
+    has_text = F.sum((F.length(F.trim("value")) > 0).cast("int"))
+    found = verdicts.groupBy(F.col(_FILE).alias("file")).agg(num_each, has_text.alias("num")).collect()
+    if lacking := without(paths, (row.file for row in found if row.num)):
+        raise SourceFileError("source", f"{lacking[0]} has nothing in it, not even a header.")
+
+
 def _quotes_checked(options: Mapping[str, str]) -> Column:
     """Return 1, and refuse a text with a quote that opens a value and does not close it."""
-    quote, text = options.get("quote", '"'), F.col("value")
-    encoding = _encoding(options)
+    quote = options.get("quote", '"')
     if not quote:
         return F.lit(1)
-    if not _is_utf_8(options) and encoding not in _SINGLE_BYTE:
-        text = F.decode(text.cast("binary"), encoding)
+    is_as_read = is_utf_8(options) or encoding(options).upper() in _SINGLE_BYTE
+    text = F.col("value") if is_as_read else decoded(F.col("value"), options)
     is_odd = text.contains(quote) & ~text.rlike(well_quoted(options))
-    if (comment := options.get("comment")) and not _is_multi_line(options):
+    if (comment := options.get("comment")) and not is_multi_line(options):
         is_odd &= ~text.startswith(comment)
-    return F.when(is_odd, _refusal(BAD_QUOTE, F.lit("")).cast("int")).otherwise(1)
-
-
-def _texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
-    """Return what the reader parses at a time: lines, or whole files."""
-    separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
-    whole = {"wholetext": "true"} if _is_multi_line(options) else separated
-    return spark.read.format("text").options(**whole).load(list(paths))
+    return F.when(is_odd, refusal(BAD_QUOTE, F.input_file_name()).cast("int")).otherwise(1)
 
 
 def _as_text(declared: StructType, options: Mapping[str, str]) -> StructType:
@@ -202,22 +214,11 @@ def _misfit(field: StructField) -> Column:
     return F.concat(values.expectation(field.name, field.dataType), _read(field))
 
 
-def _encoding(options: Mapping[str, str]) -> str:
-    return options.get("encoding", options.get("charset", "UTF-8")).upper()
-
-
-def _is_utf_8(options: Mapping[str, str]) -> bool:
-    return _encoding(options) in ("UTF-8", "UTF8")
-
-
-def _is_multi_line(options: Mapping[str, str]) -> bool:
-    return options.get("multiLine", "").lower() == "true"
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the character that Spark takes an escape in a separator for."""
+    return _SEPARATORS.get(found.group(), found.group())
 
 
 def _code(text: str) -> str:
     """Return a text as it stands in a regular expression, also inside brackets."""
     return "".join(rf"\x{{{ord(char):x}}}" for char in text)
-
-
-def _refusal(what: str, detail: Column) -> Column:
-    return F.raise_error(F.concat(F.lit(f"{what} "), F.input_file_name(), F.lit(" "), detail))

@@ -32,6 +32,7 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
 )
 from airflow_mv_provider.sources import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.listing import listed, listed_again, literal_path, with_checksums
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
@@ -246,7 +247,7 @@ class FilesReader:
         return self._placed(paths, [*place, rejected.origin(file=F.col("_metadata.file_path"), **at)])
 
     @lru_cache(maxsize=1)  # noqa: B019  # as above
-    def _undecoded(self, paths: tuple[str, ...]) -> list[str]:
+    def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
         return csv_lines.check_quotes(self._spark, paths, self._source.options)
 
     def _no_rows(self, *beside: Column) -> DataFrame:
@@ -262,8 +263,8 @@ class FilesReader:
     def _check_columns(self, paths: list[str]) -> None:
         """Refuse files whose columns are not the schema's; what one of them lacks and another has is NULL."""
         if self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
-            found, declared = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
-            schema.check_same("source", found, declared, names=("a file", "the schema"))
+            found, wanted = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
+            schema.check_same("source", found, wanted, names=("a file", "the schema"))
 
     @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
     def _merged(self, paths: tuple[str, ...]) -> StructType | None:
@@ -283,11 +284,7 @@ class FilesReader:
 
     @cached_property
     def _declared(self) -> StructType:
-        """The schema as Spark understands it; asked of `from_json`, which runs nothing and opens no file."""
-        parsed = self._spark.range(0).select(F.from_json(F.lit("{}"), self._source.schema_ or ""))
-        declared = parsed.schema.fields[0].dataType
-        assert isinstance(declared, StructType)
-        return declared
+        return declared(self._spark, self._source.schema_ or "")
 
 
 @contextmanager

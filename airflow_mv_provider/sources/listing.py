@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote
 
 _MAX_WHOLE_BYTES = 256 << 20  # of a file that is looked at as one value
+_MAX_FOLDERS = 100  # of partitions in which hidden names are looked for: in an object store each of them takes a while
 _NO_BYTES_MS = 0  # Spark tells no time of files without bytes; they are the same at any
 
 
@@ -38,9 +39,10 @@ def listed(spark: SparkSession, location: str) -> Listed:
     """List the files that a path or glob stands for.
 
     raises : SourceNotFoundError, when there is no such folder; that it holds no file is no error here
-    cost   : a listing of all that lies below it; in a process with a JVM one more of the folders themselves
+    cost   : a listing of all that lies below it; in a process with a JVM one more of the folders themselves, if there
+             are not too many
     """
-    frontier, beside = FilesFrontier(()), list[str]()
+    frontier, beside, folders = FilesFrontier(()), list[str](), list[str]()
     try:
         found = _files(spark, [location], is_recursive=listing.has_one_depth(location))
     except SourceNotFoundError:
@@ -49,7 +51,7 @@ def listed(spark: SparkSession, location: str) -> Listed:
         _files(spark, [listing.folder_of(location)], is_recursive=True)  # must be there
     else:
         paths, beside = listing.divided(location, [file.path for file in found])
-        meant = set(paths)
+        meant, folders = set(paths), listing.partition_folders(location, paths)
         frontier = FilesFrontier(tuple(file for file in found if file.path in meant))
     if not frontier.files and listing.names_hidden(location):
         raise SourceNotFoundError(
@@ -57,7 +59,7 @@ def listed(spark: SparkSession, location: str) -> Listed:
             f"{location} names files that Spark takes for hidden: their names begin with _ or ., or end in ._COPYING_.",
             hint="Rename them: Spark reads no file of such a name.",
         )
-    return Listed(frontier, tuple(sorted({*beside, *_hidden(spark, location)})))
+    return Listed(frontier, tuple(sorted({*beside, *_hidden(spark, location, folders[:_MAX_FOLDERS])})))
 
 
 def listed_again(spark: SparkSession, paths: Sequence[str]) -> FilesFrontier:
@@ -99,6 +101,12 @@ def literal_path(path: str) -> str:
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
+def without(paths: Sequence[str], uris: Iterable[str]) -> list[str]:
+    """Return those of the paths, as `literal_path` gave them, that are not among URIs of Spark's; without escapes."""
+    found = {_plain(unquote(uri)) for uri in uris}
+    return [path for path in map(_shown, paths) if path not in found]
+
+
 def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> tuple[SourceFile, ...]:
     """Return the files below `paths`. Without recursion Spark looks for partitions, and refuses what has odd ones."""
     try:
@@ -120,8 +128,11 @@ def _reader(spark: SparkSession, format_: str, *, is_recursive: bool = True) -> 
     return spark.read.format(format_).option("recursiveFileLookup", str(is_recursive).lower())
 
 
-def _hidden(spark: SparkSession, location: str) -> list[str]:
-    """Return the hidden files that a path would stand for by their place; a Connect client cannot see them."""
+def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[str]:
+    """Return the hidden files and folders that a path would stand for by their place; Connect clients cannot see them.
+
+    folders : of its partitions
+    """
     if is_remote(spark):
         return []
     jvm = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
@@ -132,10 +143,10 @@ def _hidden(spark: SparkSession, location: str) -> list[str]:
         def hidden_in(folder: str) -> list[Any]:
             patterns = (jvm.Path(f"{folder}/{pattern}") for pattern in ("[_.]*", "*._COPYING_"))
             statuses = (status for pattern in patterns for status in system.globStatus(pattern) or ())
-            files = (status.getPath() for status in statuses if status.isFile())
-            return [path for path in files if listing.is_passed_over(path.getName())]
+            found = (status.getPath() for status in statuses)
+            return [path for path in found if listing.is_passed_over(path.getName())]
 
-        beside = hidden_in(location)
+        beside = [path for folder in (location, *map(literal_path, folders)) for path in hidden_in(folder)]
         if listing.is_glob(name):
             wanted = jvm.GlobFilter(name)
             beside += (path for path in hidden_in(parent) if wanted.accept(path))

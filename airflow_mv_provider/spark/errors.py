@@ -58,12 +58,21 @@ _FULL = ("No space left on device", "Disk quota exceeded")  # as Linux says it, 
 _NO_TYPE = (
     *("UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING", "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE"),
     *("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT_SUPPORTED", "PARQUET_TYPE_NOT_RECOGNIZED"),
+    "DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION",
 )
 # A commit that is missing, and what is no commit any more; not what a network or a right keeps from being read.
 _INCOMPLETE_LOG = ("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG")
 _NOT_AS_WRITTEN = ("MALFORMED_RECORD_IN_PARSING", "ChecksumException", "is not a Parquet file")
 _ILLEGAL_PARQUET = "Illegal Parquet type"
 _OTHER_TYPE = "Write the column with another type (STRING for texts, microseconds for times), or leave it out."
+_VALUES = (
+    r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)",
+    r"For input string: \"(.*?)\"",
+    r"Value out of range\. Value:\"(.*?)\"",
+    r"Text '(.*?)' could not be parsed",
+    r"Error parsing '(.*?)' to interval",
+    r"rounded half up from (\S+) cannot be represented",
+)
 _MAX_TEXT = 300
 
 
@@ -147,8 +156,8 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         hint = 'Change the schema or the file; if its first line is a record, say `options: {header: "false"}`.'
         problem = f"the header of {_file_in(text)} is not the schema: {_header(text)}."
         return SchemaMismatchError(where, problem, hint=hint)
-    if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
-        return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
+    if of_place := _place_problem(where, text, condition):
+        return of_place
     if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
         return SchemaMismatchError(where, f"it has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
@@ -165,6 +174,18 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         return DefinitionError(where, f"Spark does not understand it: {first_line(text)}.")
     if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
+    return None
+
+
+def _place_problem(where: str, text: str, condition: str) -> MvError | None:
+    """Return the error for a path, a file's name or folders that are not what Hadoop and Spark read."""
+    if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
+        return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
+    if found := re.search(r"Illegal file pattern: (.*)", text):
+        return DefinitionError(where, f"its path is no glob: {found.group(1).rstrip('.')}.")
+    if found := re.search(r"Relative path in absolute URI: (.*)", text):
+        hint = "Rename it: Hadoop takes what stands before a colon for a scheme."
+        return SourceFileError(where, f"{found.group(1).strip()!r} has a colon in its name.", hint=hint)
     return None
 
 
@@ -250,15 +271,16 @@ def _raised(what: str, text: str) -> str:
 
 
 def _record(text: str) -> str:
+    """Return the value or else the record that does not fit, as the file has it where Spark tells."""
     if BAD_RECORD in text:
         return _raised(BAD_RECORD, text)
-    for pattern in (
-        r"Malformed CSV record: (.*?)(?: SQLSTATE|\n|$)",
-        r"For input string: \"(.*?)\"",
-        r"detected in record parsing: (.*?)\.?\n",
-    ):
+    for pattern in _VALUES:
         if found := re.search(pattern, text):
             return repr(found.group(1)[:80])
+    if found := re.search(r"detected in record parsing: (.*?)\.?\n", text):
+        causes = re.findall(r"^Caused by: [\w.$]+: (.*)", text, re.MULTILINE)
+        why = f" ({first_line(causes[-1])})" if causes and "record parsing" not in causes[-1] else ""
+        return f"{found.group(1)[:80]!r}{why}"
     return "see the file"
 
 

@@ -54,13 +54,23 @@ def test_path_that_names_hidden_files_is_known(pattern, is_hidden):
         (".a.csv", True),
         ("a.csv._COPYING_", True),
         ("a.csv", False),
+        ("_old", True),
         ("_SUCCESS", False),
+        ("_temporary", False),
         (".a.csv.crc", False),
         ("_m=2", False),
     ],
 )
 def test_markers_of_writers_are_not_told_of(name, is_told):
     assert listing.is_passed_over(name) is is_told
+
+
+def test_partition_folders_are_those_of_files_below():
+    paths = ["/w/raw/a.csv", "/w/raw/m=2/b.csv", "/w/raw/m=2/c.csv", "/w/raw/m=1/n=3/d.csv"]
+
+    assert listing.partition_folders("/w/raw", paths) == ["/w/raw/m=1/n=3", "/w/raw/m=2"]
+    assert listing.partition_folders("/w/*", paths) == ["/w/raw/m=1/n=3", "/w/raw/m=2"]
+    assert listing.partition_folders("/w/raw/a.csv", paths[:1]) == []
 
 
 def test_a_few_are_shown():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import AnalysisException, SparkRuntimeException
+from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
 
 from airflow_mv_provider.exceptions import (
+    CorruptRecordError,
     DefinitionError,
     DiskFullError,
     EngineError,
@@ -81,6 +82,65 @@ def test_folders_that_disagree_are_named_as_what_no_retry_mends():
     assert error.problem == ("its folders have different partition columns, 'm' and 'n': /wh/raw/m=1, /wh/raw/n=2.")
 
 
+NO_GLOB = ": java.io.IOException: Illegal file pattern: error parsing regexp: Unclosed group at pos 6: `{a.csv`"
+COLON = ": java.lang.IllegalArgumentException: java.net.URISyntaxException: Relative path in absolute URI: a:b.csv"
+
+
+def test_glob_that_is_none_is_a_definitions_mistake():
+    error = translate(SparkRuntimeException(NO_GLOB), "source")
+
+    assert type(error) is DefinitionError
+    assert error.problem == "its path is no glob: error parsing regexp: Unclosed group at pos 6: `{a.csv`."
+
+
+def test_colon_in_a_files_name_is_told_as_what_it_is():
+    error = translate(IllegalArgumentException(COLON), "source")
+
+    assert type(error) is SourceFileError
+    assert (error.problem, error.advice[:10]) == ("'a:b.csv' has a colon in its name.", "Rename it:")
+
+
+def test_number_of_more_digits_than_spark_has_is_a_matter_of_the_type():
+    text = "[DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION] Decimal precision 50 exceeds max precision 38. SQLSTATE: 22003"
+
+    error = translate(SparkRuntimeException(text), "source")
+
+    assert type(error) is SchemaMismatchError
+    assert "precision 50 exceeds" in error.problem
+
+
+MALFORMED = """[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///wh/raw/x.csv. SQLSTATE: KD001
+Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are\
+ detected in record parsing: [1,null].
+Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as 'PERMISSIVE'.
+Caused by: """
+
+
+@pytest.mark.parametrize(
+    ("cause", "shown"),
+    [
+        ('java.lang.NumberFormatException: For input string: "two"', "'two'"),
+        ('java.lang.IllegalArgumentException: For input string: "yes"', "'yes'"),
+        ('java.lang.NumberFormatException: Value out of range. Value:"40000" Radix:10', "'40000'"),
+        ("java.time.format.DateTimeParseException: Text '2024x' could not be parsed at index 4", "'2024x'"),
+        ("a.b.SparkIllegalArgumentException: [INVALID_INTERVAL] Error parsing 'x' to interval. Please ensure", "'x'"),
+        (
+            "a.b.SparkArithmeticException: [NUMERIC] The 12345.00 rounded half up from 12345 cannot be represented as",
+            "'12345'",
+        ),
+        (
+            "java.lang.NumberFormatException: Character x is neither a decimal digit number, nor",
+            "'[1,null]' (Character x is neither a decimal digit number, nor)",
+        ),
+    ],
+)
+def test_value_that_does_not_parse_is_shown_with_its_text(cause, shown):
+    error = translate(SparkRuntimeException(MALFORMED + cause + "\n"), "source")
+
+    assert type(error) is CorruptRecordError
+    assert error.problem == f"/wh/raw/x.csv has a record that does not fit: {shown}."
+
+
 @pytest.mark.parametrize("text", [ILLEGAL, ILLEGAL_IN_A_FILE])
 def test_type_that_cannot_be_read_is_named_as_what_no_retry_mends(text):
     error = translate(SparkRuntimeException(text), "source")
@@ -88,6 +148,23 @@ def test_type_that_cannot_be_read_is_named_as_what_no_retry_mends(text):
     assert type(error) is SchemaMismatchError
     assert "Illegal Parquet type: INT64 (TIMESTAMP(NANOS,true))" in error.problem
     assert "microseconds" in error.advice
+
+
+WITHOUT_A_HEADER = """[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///wh/raw/a.csv.
+Caused by: java.lang.IllegalArgumentException: CSV header does not conform to the schema.
+ Header: 1, a
+ Schema: id, v
+Expected: id but found: 1
+CSV file: file:///wh/raw/a.csv
+"""
+
+
+def test_header_that_is_none_is_told_with_the_option_that_says_so():
+    error = translate(SparkRuntimeException(WITHOUT_A_HEADER), "source")
+
+    assert type(error) is SchemaMismatchError
+    assert error.problem == "the header of /wh/raw/a.csv is not the schema: expected column 'id', found '1'."
+    assert '`options: {header: "false"}`' in error.advice
 
 
 def test_what_spark_refuses_of_a_source_is_no_fault_of_spark():

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
+from airflow_mv_provider.sources import csv_lines
 from airflow_mv_provider.sources.files import FilesReader
 from airflow_mv_provider.spark.errors import translated
 
@@ -123,6 +124,8 @@ QUOTES = {
     "comment": ('id,v\n#"\n1,a\n', {"comment": "#"}, True),
     "two for a separator": ('id||v\n1||"a|b"\n', {"sep": "||"}, True),
     "tab": ('id\tv\n1\t"a\n', {"sep": "\\t"}, False),
+    "two tabs": ('id\t\tv\n1\t\t"a\n', {"sep": "\\t\\t"}, False),
+    "no escape": ('id,v\n1,"a\\"\n2,"b"\n', {"escape": ""}, True),
 }
 
 
@@ -158,11 +161,27 @@ def test_long_quoted_values_need_no_stack(read):
         *(("STRUCT<a: INT>", '{"a": 1, "a": 2}'), ("ARRAY<STRUCT<a: INT>>", '[{"a": 1, "a": 1}]')),
         *(("STRUCT<a: STRUCT<b: INT>>", '{"a": {"b": 1, "b": 2}}'), ("STRUCT<a: DATE>", '{"a": "2024"}')),
         *(("ARRAY<TIMESTAMP>", '["2024-01-05 12:00", "12:30"]'), ("ARRAY<STRUCT<a: DOUBLE>>", '[{"a": 1e999}]')),
+        ("STRUCT<a: DOUBLE, b: STRING>", '{"a": 1e999, "b": "info"}'),
     ],
 )
 def test_json_value_of_no_such_type_is_shown(read, kind, text):
     with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit"):
         read(f'{{"id": 1, "v": {text}}}\n', "json", f"id BIGINT, v {kind}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("DATE", '"2024"', "v is to be DATE, not 2024"),
+        ("BIGINT", '"two"', "v is to be BIGINT, not two"),
+        ("STRUCT<a: DATE>", '{"a": "2024"}', 'v is to be STRUCT<a: DATE>, not {"a":"2024"}'),
+    ],
+)
+def test_json_column_that_does_not_fit_is_named_in_a_long_line(read, kind, text, told):
+    line = f'{{"id": 1, "w": "{"x" * 200}", "v": {text}}}\n'
+
+    with pytest.raises(CorruptRecordError, match=re.escape(told)):
+        read(line, "json", f"id BIGINT, w STRING, v {kind}")
 
 
 @pytest.mark.parametrize(
@@ -217,3 +236,13 @@ def test_misfits_are_kept_in_the_error_table(lake):
         (1, "corrupt_record", "v is to be DATE, not 2024"),
         (1, "encoding", "bytes that are not in the declared encoding"),
     ]
+
+
+def test_bytes_of_another_encoding_are_found_in_however_many_files(lake, monkeypatch):
+    monkeypatch.setattr(csv_lines, "_MAX_FILES", 1)
+    (lake.root / "raw").mkdir()
+    for n in range(3):
+        (lake.root / f"raw/{n}.csv").write_bytes(b"id,v\n%d,\xe9\n" % n)
+    lake.apply(source=Files("raw", format="csv", schema="id BIGINT, v STRING"), errors={}, guards={"allow_empty": True})
+
+    assert lake.refresh().rows_rejected == 3

@@ -1,0 +1,33 @@
+"""A definition's `schema`, as Spark understands it; asked without running a job or opening a file."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.spark.errors import first_line
+
+
+def declared(spark: SparkSession, ddl: str) -> StructType:
+    """Return the columns that a schema names.
+
+    raises : DefinitionError
+    """
+    try:
+        found = spark.range(0).select(F.from_json(F.lit("{}"), ddl)).schema.fields[0].dataType
+    except AnalysisException as error:
+        raise DefinitionError("source", f"its schema is not understood: {_why(spark, ddl, error)}.") from error
+    assert isinstance(found, StructType)
+    return found
+
+
+def _why(spark: SparkSession, ddl: str, error: AnalysisException) -> str:
+    """Return what is wrong with columns; of what is neither a type nor columns `from_json` tells why it is no type."""
+    try:
+        spark.sql(f"SELECT CAST(NULL AS STRUCT<{ddl}>)").schema  # noqa: B018  # nosec B608  # the author's
+    except AnalysisException as better:
+        return first_line(str(better))
+    return first_line(str(error))

@@ -1,0 +1,47 @@
+"""Files of text as they are, before a reader of csv or JSON makes anything of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+ENCODINGS = ("encoding", "charset")
+"""Options that name the encoding; the first one counts."""
+_UTF_8 = ("UTF-8", "UTF8")
+
+
+def texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
+    """Return (value), a row for what the reader parses at a time: a line, or with `multiLine` a whole file."""
+    separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
+    how = {"wholetext": "true"} if is_multi_line(options) else separated
+    return spark.read.format("text").options(**how).load(list(paths))
+
+
+def decoded(value: Column, options: Mapping[str, str]) -> Column:
+    """Return a value of `texts` as characters; of bytes that are none in the declared encoding Spark raises."""
+    return value if is_utf_8(options) else F.decode(value.cast("binary"), encoding(options))
+
+
+def encoding(options: Mapping[str, str]) -> str:
+    """Return the encoding that a source declares."""
+    return next((options[name] for name in ENCODINGS if name in options), "UTF-8")
+
+
+def is_utf_8(options: Mapping[str, str]) -> bool:
+    """True if texts are in Spark's own encoding, in which `is_valid_utf8` tells bytes that are none."""
+    return encoding(options).upper() in _UTF_8
+
+
+def is_multi_line(options: Mapping[str, str]) -> bool:
+    """True if a record may have several lines, so that a file is parsed as a whole."""
+    return options.get("multiLine", "").lower() == "true"
+
+
+def refusal(what: str, file: Column, detail: Column | None = None) -> Column:
+    """Return an expression that fails when it is run, as `spark.errors` understands it.
+
+    what : one of its words, such as BAD_RECORD
+    """
+    return F.raise_error(F.concat(F.lit(f"{what} "), file, F.lit(" "), F.lit("") if detail is None else detail))
