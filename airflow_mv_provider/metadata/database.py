@@ -6,8 +6,12 @@ an address or a driver's message into an error.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from sqlalchemy import (
@@ -147,10 +151,22 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
             return DefinitionError(where, problem, hint=hint)
     if of_sqlite.startswith("SQLITE_CANTOPEN"):
         hint = "See that its directory is there and that this user may write to it."
-        return MetadataUnavailableError(where, "its file cannot be opened.", hint=hint)
+        kind = DefinitionError if _is_closed(Path(url.database or "")) else MetadataUnavailableError
+        return kind(where, "its file cannot be opened.", hint=hint)
     if isinstance(error, exc.OperationalError | exc.InterfaceError) or _was_left_idle(error):
         return MetadataUnavailableError(where, "it does not answer as expected.")
     return None
+
+
+def _is_closed(file: Path) -> bool:
+    """True if no other try will open a file; its directory may be a mount that comes back."""
+    if file.is_dir() or (file.exists() and not os.access(file, os.R_OK)):
+        return True
+    try:
+        with TemporaryFile(dir=file.parent):
+            return False
+    except OSError as error:
+        return file.parent.is_dir() and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 def _lacks_tables(error: exc.DBAPIError) -> bool:

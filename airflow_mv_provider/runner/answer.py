@@ -7,6 +7,7 @@ never began                              the table's name, and the error
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -79,11 +80,13 @@ def tell(text: str, code: int) -> int:
     """Write a command's answer to stdout; return the exit code that it ends with.
 
     The answer's own failure is told as such: what the command did is done, and `code` says how it ended unless all is
-    well. A reader that has left, as `head` does, wants no more of it.
+    well. A reader that has left, as `head` does, wants no more of it; and nobody wants any where stdout is closed.
     """
+    if sys.stdout is None:
+        return code
     try:
         if text:
-            click.echo(text)
+            click.echo(_writable(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_stdout()
@@ -92,6 +95,15 @@ def tell(text: str, code: int) -> int:
         aside(f"amv: the command is done, its answer could not be written: {error.strerror or error}.")
         return code or EXIT_UNTOLD
     return code
+
+
+def _writable(text: str, encoding: str) -> str:
+    """Return a text that can be written in an encoding: characters that it lacks as JSON would escape them."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(c if c.encode(encoding, "ignore") else json.dumps(c)[1:-1] for c in text)
+    return text
 
 
 def aside(text: str) -> None:

@@ -111,6 +111,12 @@ def test_missing_directory_of_a_file_is_named(tmp_path):
         ask(f"sqlite:///{tmp_path}/no/mv.db")
 
 
+@pytest.mark.parametrize("file", ["/proc/mv.db", "{folder}"])
+def test_file_that_no_other_try_will_open_is_named(tmp_path, file):
+    with pytest.raises(DefinitionError, match=r"its file cannot be opened.*may write to it"):
+        ask(f"sqlite:///{file.format(folder=tmp_path)}")
+
+
 def test_file_that_is_no_database_is_named(tmp_path):
     file = tmp_path / "mv.db"
     file.write_text("not a database, but long enough to be looked at" * 100)

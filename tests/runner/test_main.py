@@ -79,11 +79,34 @@ def test_answer_that_cannot_be_written_does_not_look_like_a_command_that_failed(
     )
 
 
-def test_command_that_failed_keeps_its_exit_code_though_nobody_can_read_it(tmp_path):
-    environment = os.environ | {"AMV_DATABASE_URL": f"sqlite:///{tmp_path / 'mv.db'}"}
-    words = "from airflow_mv_provider.cli import main; main(['status', 'nowhere', '--json'])"
+def test_command_that_failed_keeps_its_exit_code_though_nobody_can_read_it():
+    """Neither its answer nor its error; the code is one that Python itself would not end with."""
+    environment = os.environ | {"AMV_DATABASE_URL": "postgresql://mv@127.0.0.1:1/mv"}
+    words = "from airflow_mv_provider.cli import main; main(['status', 'nowhere'])"
 
     with Path("/dev/full").open("w") as out:
         done = subprocess.run([sys.executable, "-c", words], env=environment, stdout=out, stderr=out, check=False)
 
-    assert done.returncode == 1
+    assert done.returncode == 75
+
+
+_TELL = "import sys; from airflow_mv_provider.runner.answer import tell; sys.exit(tell(sys.argv[1], 0))"
+
+
+def test_answer_to_a_terminal_of_another_encoding_is_escaped():
+    """A name in it may be anybody's, and what was done is done."""
+    text = '{"table": "caf\xe9 \U0001f600"}'
+
+    done = subprocess.run(
+        [sys.executable, "-c", _TELL, text], env=os.environ | {"PYTHONIOENCODING": "latin-1"}, stdout=subprocess.PIPE,
+        check=True,
+    )  # fmt: skip
+
+    assert done.stdout.decode("latin-1") == '{"table": "caf\xe9 \\ud83d\\ude00"}\n'
+    assert json.loads(done.stdout.decode("latin-1")) == json.loads(text)
+
+
+def test_answer_is_nobodys_where_stdout_is_closed():
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", _TELL, "an answer"], check=False)
+
+    assert done.returncode == 0
