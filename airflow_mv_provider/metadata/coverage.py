@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, cast, func, select
+from sqlalchemy import Connection, Text, cast, func, select, union_all
 
 from airflow_mv_provider.core.ledger import DONE, Covering
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope import from_json
 from airflow_mv_provider.metadata.models import RefreshRow
+from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso
 
 _MAX_COVERINGS = 10_000  # an hour's interval for more than a year
@@ -16,29 +17,35 @@ _MAX_COVERINGS = 10_000  # an hour's interval for more than a year
 def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
     """Return the refreshes of a table that its ledger follows from, newest first; read-only ones say nothing.
 
-    Of each scope the newest, and the newest that succeeded: what is older than both decides nothing.
+    Of each scope the newest, and the newest that succeeded: what is older than both decides nothing. All that saw
+    everything, or all that was stale, have one scope here: each of them covers whatever there is.
+
+    cost : grows with the refreshes of parts; of those of everything two are read
     """
+    is_no_look = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
+    whole = [
+        found
+        for outcomes in (Outcome, DONE)
+        for found in db.scalars(newest(table_id, outcomes, *is_no_look, kinds=(True,)))
+    ]
     is_done = RefreshRow.outcome.in_(DONE)
     of_scope = (cast(RefreshRow.scope, Text), is_done)
     rank = func.row_number().over(partition_by=of_scope, order_by=RefreshRow.number.desc()).label("rank")
-    ranked = (
-        select(RefreshRow.id, RefreshRow.number, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms, rank)
-        .where(RefreshRow.table_id == table_id, ~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
-        .subquery()
+    is_part = (RefreshRow.table_id == table_id, RefreshRow.outcome.in_(list(Outcome)), RefreshRow.is_whole.is_(False))
+    ranked = select(RefreshRow.id, rank).where(*is_part, *is_no_look).subquery()
+    parts = select(ranked.c.id).where(ranked.c.rank == 1)
+    query = (
+        select(RefreshRow.id, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms)
+        .where(RefreshRow.id.in_(union_all(select(RefreshRow.id).where(RefreshRow.id.in_(whole)), parts)))
+        .order_by(RefreshRow.number.desc())
+        .limit(_MAX_COVERINGS)
     )
-    query = select(ranked).where(ranked.c.rank == 1).order_by(ranked.c.number.desc())
     return tuple(
-        Covering(row.id, from_json(row.scope), Outcome(row.outcome), iso(row.started_ms))
-        for row in db.execute(query.limit(_MAX_COVERINGS))
+        Covering(row.id, from_json(row.scope), Outcome(row.outcome), iso(row.started_ms)) for row in db.execute(query)
     )
 
 
 def last_look_ms(db: Connection, table_id: int) -> int | None:
     """Return when the newest successful refresh of everything began: what it read is not older than that."""
-    is_good = (RefreshRow.outcome.in_(DONE), RefreshRow.is_whole)
-    query = (
-        select(RefreshRow.started_ms)
-        .where(RefreshRow.table_id == table_id, *is_good)
-        .order_by(RefreshRow.number.desc())
-    )
-    return db.scalar(query.limit(1))
+    last = newest(table_id, DONE, kinds=(True,))
+    return db.scalar(select(RefreshRow.started_ms).where(RefreshRow.id == last.scalar_subquery()))

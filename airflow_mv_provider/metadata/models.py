@@ -114,8 +114,10 @@ class RefreshRow(Base):
 
     __tablename__ = "refresh"
     __table_args__ = (
-        # With what newest ones are looked for by, so that no row is read that is not shown.
-        Index("refresh_by_table", "table_id", "number", "outcome", "is_whole"),
+        # With what newest ones are looked for by, so that no row is read that is not shown; see `newest`.
+        Index("refresh_by_table", "table_id", "number", "outcome"),
+        Index("refresh_by_outcome", "table_id", "outcome", "is_whole", "number"),
+        Index("refresh_by_time", "table_id", "started_ms"),
         Index("refresh_by_owner", "owner_key", "number"),
     )
 

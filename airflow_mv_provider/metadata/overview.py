@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, cast, func, select, true
+from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, case, cast, func, select, true
+from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -17,8 +18,6 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import is_owner_live
-
-_GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +83,10 @@ class Overview:
 def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
     """Return a line for every table, or for the one of this name; one query.
 
-    cost : two steps down an index of `refresh` a table, more where failures follow its last good refresh; and an index
-           with an entry for each partition that is under way
+    cost : four steps down an index of `refresh` a table; and an index with an entry for each partition that is under
+           way
     """
-    newest, good = (
-        _newest(Refresh.outcome != Outcome.RUNNING),
-        _newest(Refresh.outcome.in_(_GOOD), Refresh.is_whole.is_(True)),
-    )
-    fresh = select(func.max(Refresh.started_ms)).where(Refresh.id == good).correlate(Table).scalar_subquery()
+    newest = _newest_that_ended()
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
     under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
     progress = under_way.subquery("progress")
@@ -104,7 +99,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,
-            fresh.label("fresh_ms"),
+            _last_look_ms().label("fresh_ms"),
             Refresh.id.label("last_id"),
             Refresh.outcome,
             Refresh.started_ms,
@@ -153,7 +148,20 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
     return Overview(rows[0].now_ms if rows else 0, lines)
 
 
-def _newest(*conditions: ColumnElement[bool]) -> ScalarSelect[str]:
-    """Return the id of a table's newest refresh for which the conditions hold."""
-    inner = select(Refresh.id).where(Refresh.table_id == Table.id, *conditions)
+def _newest_that_ended() -> ScalarSelect[str]:
+    """Return the id of a table's newest refresh that has ended."""
+    inner = select(Refresh.id).where(Refresh.table_id == Table.id, Refresh.outcome != Outcome.RUNNING)
     return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
+
+
+def _last_look_ms() -> ScalarSelect[int]:
+    """Return when a table's newest good refresh of everything began; each outcome is a step down an index by itself."""
+    is_whole = (Refresh.table_id == Table.id, Refresh.is_whole.is_(True))
+    number = select(func.max(Refresh.number))
+    published, idle = (
+        func.coalesce(number.where(*is_whole, Refresh.outcome == outcome).correlate(Table).scalar_subquery(), 0)
+        for outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+    )
+    good = aliased(Refresh)
+    is_last = (good.table_id == Table.id, good.number == case((published > idle, published), else_=idle))
+    return select(good.started_ms).where(*is_last).correlate(Table).scalar_subquery()

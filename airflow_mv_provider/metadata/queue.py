@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, delete, exists, func, insert, select, update
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.outcome import Outcome
@@ -124,10 +124,9 @@ def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> 
 
 def _counts(now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that others have to wait for a ticket."""
-    published = select(Refresh.id).where(Refresh.outcome == Outcome.PUBLISHED)
     # Whoever joined a refresh that is published has its answer; it only has not come by for it yet.
-    is_answered = Ticket.joined_refresh.in_(published)
-    return _is_live(Ticket, now), or_(Ticket.joined_refresh.is_(None), ~is_answered)
+    is_answered = exists().where(Refresh.id == Ticket.joined_refresh, Refresh.outcome == Outcome.PUBLISHED)
+    return _is_live(Ticket, now), ~is_answered
 
 
 def _is_live(ticket: type[Ticket], now: ColumnElement[int]) -> ColumnElement[bool]:

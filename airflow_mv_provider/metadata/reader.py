@@ -325,16 +325,9 @@ class Reader:
     def status(self, table: TableRecord) -> TableStatus:
         """Return where a table stands, with per-partition progress while a refresh is under way."""
         state = self.state(table.id)
-        with transaction(self.engine) as db:
-            rows = db.execute(
-                select(RefreshProgressRow.__table__)
-                .where(RefreshProgressRow.refresh_id == state.refresh_id)
-                .order_by(RefreshProgressRow.partition)
-            ).all()
-        names = PartitionStatus.__slots__
-        parts = tuple(PartitionStatus(**{name: getattr(row, name) for name in names}) for row in rows)
-        ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
+        parts = self._progress(state.refresh_id) if state.refresh_id else ()
         running = self._began_with(state.refresh_id) if state.refresh_id else None
+        ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
         return TableStatus(
             table=table.name,
             phase=state.phase,
@@ -361,6 +354,14 @@ class Reader:
         """Return where every table stands, by name, or the one of this name; one query, however many there are."""
         with transaction(self.engine) as db:
             return overview(db, self._now(), name)
+
+    def _progress(self, refresh_id: str) -> tuple[PartitionStatus, ...]:
+        names = PartitionStatus.__slots__
+        columns = (getattr(RefreshProgressRow, name) for name in names)
+        query = select(*columns).where(RefreshProgressRow.refresh_id == refresh_id)
+        with transaction(self.engine) as db:
+            rows = db.execute(query.order_by(RefreshProgressRow.partition)).all()
+        return tuple(PartitionStatus(*row) for row in rows)
 
     def _began_with(self, refresh_id: str) -> RefreshableTable | None:
         query = select(RefreshDefinitionRow.definition).join(RefreshRow, began_with())

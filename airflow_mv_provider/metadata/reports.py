@@ -12,6 +12,7 @@ from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope import from_json as scope_from_json
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
+from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
 # Large, and in no report.
@@ -58,9 +59,8 @@ def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...
     """
     query = (
         select(*_COST, RefreshRow.id, RefreshRow.outcome, RefreshRow.scope, RefreshRow.error)
-        .where(RefreshRow.table_id == table_id, RefreshRow.outcome.in_((Outcome.PUBLISHED, Outcome.FAILED)))
+        .where(RefreshRow.id.in_(newest(table_id, (Outcome.PUBLISHED, Outcome.FAILED), limit=limit)))
         .order_by(RefreshRow.number.desc())
-        .limit(limit)
     )
     return tuple(
         RefreshReport(

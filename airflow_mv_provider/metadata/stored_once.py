@@ -9,6 +9,7 @@ Who writes here holds the table's state row, so nothing is removed that another 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, delete, exists, func, insert, select
@@ -67,10 +68,11 @@ def forget_bindings(db: Connection, table_id: int) -> None:
     db.execute(delete(Source).where(Source.table_id == table_id, ~is_named))
 
 
-def forget_definitions(db: Connection, table_id: int) -> None:
-    """Remove the definitions that no refresh in the history began with."""
+def forget_definitions(db: Connection, table_id: int, fingerprints: Collection[str]) -> None:
+    """Remove those of these definitions that no refresh in the history began with."""
+    of_these = (Definition.table_id == table_id, Definition.fingerprint.in_(fingerprints))
     is_named = exists().where(Refresh.table_id == table_id, Refresh.definition_fingerprint == Definition.fingerprint)
-    db.execute(delete(Definition).where(Definition.table_id == table_id, ~is_named))
+    db.execute(delete(Definition).where(*of_these, ~is_named))
 
 
 def _is_stored(db: Connection, table: Any, table_id: int, found: str) -> bool:

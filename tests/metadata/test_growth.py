@@ -10,7 +10,9 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.core.strategy import Choice
-from tests.metadata.rows import ERROR, a_caller, a_refresh, acquired, dump, publish, registered, walk
+from airflow_mv_provider.metadata.models import RefreshRow
+from tests.metadata.reading import num_read, repeat
+from tests.metadata.rows import ERROR, P1, a_caller, a_refresh, acquired, dump, publish, registered, walk
 
 MOST_BYTES = 2048  # that a refresh with nothing to do may add
 LISTING = FilesFrontier(tuple(SourceFile(f"/landing/day={n:05}/part-0.csv", n, n) for n in range(2_000)))
@@ -179,3 +181,85 @@ def test_ledger_after_retention_knows_only_what_is_remembered(store, clock):
 
     found = store.ledger(table.id, "2026-01-01", "2026-01-03")
     assert [(e.start, str(e.state)) for e in found] == [("2026-01-01", "missing"), ("2026-01-02", "done")]
+
+
+# What commands ask of the past, and what each refresh and each recovery does. `last` is a refresh that has published.
+QUESTIONS = {
+    "costs": lambda store, table, last: store.costs(table.id),
+    "history": lambda store, table, last: store.history(table.id),
+    "report": lambda store, table, last: store.report(last),
+    "refresh": lambda store, table, last: store.refresh(last),
+    "status": lambda store, table, last: store.status(table),
+    "overview": lambda store, table, last: store.overview(),
+    "ledger": lambda store, table, last: store.ledger(table.id),
+    "age": lambda store, table, last: store.age_s(table.id),
+    "last error": lambda store, table, last: store.last_error_code(table.id),
+    "whose it was": lambda store, table, last: (store.worked_on("one"), store.worked_on("nobody")),
+    "who waits": lambda store, table, last: store.waiters(table.id),
+    "end stale previews": lambda store, table, last: store.end_stale_previews(table.id),
+    "forget nothing": lambda store, table, last: store.forget_history(table.id, older_than_ms=90 * DAY_MS),
+    "find nothing to do": lambda store, table, last: nothing_to_do(store, table),
+    "publish": lambda store, table, last: published(store, table),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_long_history_is_not_read(store, clock, question):
+    """Long runs of each kind of refresh lie before the last good one, and after it."""
+    table = registered(store)
+    last = published(store, table, key="another").refresh_id
+    store.queue.stand(table.id, a_caller("waits"), patience_ms=DAY_MS, joins=last)
+    kinds = [last, failed(store, table), nothing_to_do(store, table)]
+    if question != "ledger":  # which tells of parts
+        kinds.append(nothing_to_do(store, table, scope=Scope((P1,))))
+    few, many = 50, 400
+    for kind in kinds:
+        repeat(store, clock, kind, few)
+    before = num_read(store.engine, lambda: QUESTIONS[question](store, table, last))
+    for kind in kinds:
+        repeat(store, clock, kind, many)
+
+    after = num_read(store.engine, lambda: QUESTIONS[question](store, table, last))
+
+    assert after <= before * 1.1
+
+
+def failed(store, table) -> str:
+    own = acquired(store, table, upper=7)
+    store.abandon(own, Outcome.FAILED, ERROR, {})
+    return own.refresh_id
+
+
+def test_repeated_refresh_is_as_one_that_was_done_again(store, clock):
+    """What is measured on long histories is measured on what the store writes."""
+    table = registered(store)
+    published(store, table)
+    once, again = nothing_to_do(store, table), nothing_to_do(store, table)
+    before = {row[0]: row for row in dump(store.engine)["refresh"]}
+
+    repeat(store, clock, once, 1)
+
+    (new,) = (row for row in dump(store.engine)["refresh"] if row[0] not in before)
+    names = list(RefreshRow.__table__.c.keys())
+    another = {name for name, mine, its in zip(names, new, before[again], strict=True) if mine != its}
+    assert another <= {"id", "number", "owner_key", "started_ms", "finished_ms"}
+
+
+def test_history_is_forgotten_a_thousand_at_a_time(store, clock):
+    table = registered(store)
+    published(store, table)
+    repeat(store, clock, nothing_to_do(store, table), 1_500)
+    published(store, table)
+    clock.pass_ms(100 * DAY_MS)
+    deleted = []
+    event.listen(
+        store.engine,
+        "after_cursor_execute",
+        lambda db, cursor, statement, *more: (
+            statement.startswith("DELETE FROM refresh ") and deleted.append(cursor.rowcount)
+        ),
+    )
+
+    assert store.forget_history(table.id, older_than_ms=DAY_MS) == 1_502
+
+    assert deleted == [1_000, 502]

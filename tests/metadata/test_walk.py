@@ -22,6 +22,7 @@ from airflow_mv_provider.core.progress import (
 )
 from airflow_mv_provider.core.scope import Scope
 from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
+from tests.metadata.reading import num_read
 from tests.metadata.rows import (
     CHUNKS,
     ERROR,
@@ -348,3 +349,31 @@ def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
     assert found.seal.num_rows == 700_000
     store.abandon(own, Outcome.CANCELLED, None, {})
     assert store.report(own.refresh_id).outcome is Outcome.CANCELLED
+
+
+def test_steps_together_read_as_many_partitions_as_there_are(store, table):
+    """Twice as many partitions are twice as many chunks; were all of them read in each step, it would be four times."""
+
+    def num_read_by_all_steps(num_partitions: int) -> int:
+        own = acquired(store, table)
+        parts = tuple(SealedPartition(partition_name([f"day {n:05}"]), 7, n) for n in range(num_partitions))
+        chunks = plan_chunks(parts, chunk_rows=70, is_partitioned=True)
+        store.seal(own, replace(SEAL, partitions=parts), chunks, {})
+        before = num_read(store.engine, lambda: None)
+
+        def steps() -> None:
+            for chunk in chunks:
+                store.state(table.id)
+                store.done(own.refresh_id)
+                found = (PartitionCounts(name, Counts(7, 0, 7, 0, 0), None) for name in chunk.partitions or ())
+                store.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
+                store.chunks(own.refresh_id, [chunk.number])
+                store.record_committed(own, [chunk.number], 6, Counts(7, 0, 7, 0, 0), 1)
+
+        read = num_read(store.engine, steps) - before
+        store.abandon(own, Outcome.CANCELLED, None, {})
+        return read
+
+    few, many = num_read_by_all_steps(200), num_read_by_all_steps(400)
+
+    assert many <= 2.5 * few
