@@ -95,6 +95,7 @@ def _decided(
         check_same(where, source, main)
         return Evolution(tuple(main))
     have, want = {column.name: column for column in main}, {column.name: column for column in source}
+    lower = {name.lower(): name for name in have}
     columns, notes = [], []
     is_adding = policy in ("add", "evolve")
     for column in main:
@@ -118,7 +119,7 @@ def _decided(
             check_same(where, [found], [column])
     for column in source:
         if column.name not in have:
-            same = next((name for name in have if name.lower() == column.name.lower()), None)
+            same = lower.get(column.name.lower())
             if same is not None:
                 problem = f"the source has column {column.name!r}, main {same!r}."
                 raise SchemaMismatchError(where, problem, column=column.name, hint="Rename it in `select`.")

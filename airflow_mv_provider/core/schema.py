@@ -66,12 +66,13 @@ def check_source(
     for column in columns:
         check_column_name(column.name)
         _check_fields(where, column.name, column.type)
-        if (other := seen.setdefault(column.name.lower(), column.name)) != column.name or _count(columns, column) > 1:
+        if (other := seen.get(column.name.lower())) is not None:
             raise SchemaMismatchError(
                 where,
                 f"columns {other!r} and {column.name!r} have one name.",
                 hint="Rename one of them in `select`.",
             )
+        seen[column.name.lower()] = column.name
         if not is_comparable(column.type):
             raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
     types = {column.name: column for column in columns}
@@ -184,10 +185,6 @@ def shown(kind: Type) -> str:
             return "struct<" + ", ".join(f"{f['name']}: {shown(f['type'])}" for f in kind["fields"]) + ">"
         case other:
             return str(other)
-
-
-def _count(columns: Sequence[Column], column: Column) -> int:
-    return sum(1 for other in columns if other.name == column.name)
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -99,7 +99,8 @@ class FilesReader:
 
         more : columns that are kept as they are
         """
-        of_file = [quoted(name) for name in rows.columns if name not in (*self._named(beside), *more)]
+        others = {*self._named(beside), *more}
+        of_file = [quoted(name) for name in rows.columns if name not in others]
         select = [
             each for text in self._source.select or ("*",) for each in (of_file if text.strip() == "*" else [text])
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mv_provider.core.evolution import evolved
 from airflow_mv_provider.core.schema import (
     Column,
     are_mapped,
@@ -262,3 +263,31 @@ def test_order_of_columns_nullability_and_comments_do_not_matter():
     )
 
     check_same("orders", desired, main)
+
+
+class Counted(str):
+    """A name that counts how often it is compared with another."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+    def lower(self) -> Counted:
+        Counted.comparisons += 1
+        return Counted(str.lower(self))
+
+
+def test_thousands_of_columns_are_not_compared_with_each_other():
+    Counted.comparisons, number = 0, 500
+    main = [Column(Counted(f"c{n}"), "long") for n in range(number)]
+    source = [Column(Counted(column.name), "long") for column in main]
+    more = [Column(Counted(f"more{n}"), "long") for n in range(number)]
+
+    check_source("orders", [*source, *more], ("c0",), ())
+    evolved("orders", [*source, *more], main, "add", ("c0",))
+
+    assert Counted.comparisons < 20 * number
