@@ -4,7 +4,8 @@
     python benchmarks/metadata.py --database postgresql://…    a database that is empty: it is migrated and filled
 
 One table whose source is a listing of 50,000 files, published once; then the same with 10,000 refreshes more, of which
-every tenth published. Printed are the bytes that a refresh with nothing to do adds, and milliseconds a question.
+every tenth published. Printed are the bytes that a refresh adds, and milliseconds a question. What whole commands take
+is measured by `commands.py`.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ def measure(address: str, asked: argparse.Namespace) -> dict[str, Any]:
     for _ in range(num_idle):
         nothing_to_do(store, table, short_one)
     grown = (num_bytes(engine) - before) / num_idle
-    for _ in range(asked.refreshes - num_idle - 1):
+    before, num_published = num_bytes(engine), asked.refreshes - num_idle - 1
+    for _ in range(num_published):
         walk(store, acquired(store, table, frontier=short_one), Phase.NORMAL)
+    of_published = (num_bytes(engine) - before) / num_published
     walk(store, acquired(store, table, frontier=listing), Phase.NORMAL)
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
@@ -77,6 +80,7 @@ def measure(address: str, asked: argparse.Namespace) -> dict[str, Any]:
     return {
         "database": engine.dialect.name,
         "bytes of a refresh with nothing to do": round(grown),
+        "bytes of one that publishes": round(of_published),
         "milliseconds": found,
         "retention": {"refreshes": num_forgotten, "seconds": round(time.perf_counter() - began, 2)},
     }
@@ -120,7 +124,10 @@ def nothing_to_do(store: Store, table: Any, listing: FilesFrontier) -> None:
 
 
 def num_bytes(engine: Any) -> int:
-    """Return the size of the database."""
+    """Return the size of the database, without what PostgreSQL would use again."""
+    if engine.dialect.name == "postgresql":
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+            db.execute(text("VACUUM"))
     pages = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     whole = "SELECT pg_database_size(current_database())"
     with engine.begin() as db:
