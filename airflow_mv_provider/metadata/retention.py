@@ -7,7 +7,6 @@ kept, however old    one under way; the last that ended, that published, and tha
 from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, select
-from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.ledger import DONE
 from airflow_mv_provider.core.outcome import Outcome
@@ -21,7 +20,7 @@ from airflow_mv_provider.metadata.stored_once import forget_definitions, lock_st
 _AT_ONCE = 1_000  # so that nobody waits long for the state row
 
 
-def forget(db: Connection, table_id: int, before_ms: ColumnElement[int]) -> int:
+def forget(db: Connection, table_id: int, before_ms: int) -> int:
     """Remove up to a thousand refreshes of a table that ended before, and the definitions that only they began with.
 
     returns : how many they were

@@ -263,7 +263,9 @@ class Store(MergingStore, Control):
         num_forgotten = 0
         while True:
             with transaction(self.engine) as db:
-                found = forget(db, table_id, self._now() - older_than_ms)
+                # As a value: PostgreSQL looks no clock up in an index, it goes on meanwhile.
+                before_ms = db.scalars(select(self._now() - older_than_ms)).one()
+                found = forget(db, table_id, before_ms)
             num_forgotten += found
             if not found:
                 return num_forgotten

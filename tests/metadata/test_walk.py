@@ -351,6 +351,7 @@ def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
     assert store.report(own.refresh_id).outcome is Outcome.CANCELLED
 
 
+@pytest.mark.parametrize("address", ["sqlite"], indirect=True)
 def test_steps_together_read_as_many_partitions_as_there_are(store, table):
     """Twice as many partitions are twice as many chunks; were all of them read in each step, it would be four times."""
 
