@@ -54,6 +54,13 @@ def refresh_text(report: RefreshReport) -> str:
     return "\n".join(lines)
 
 
+def recovered_text(report: RefreshReport) -> str:
+    """Return what became of a refresh that its owner had left behind."""
+    ended = f"it is {report.outcome} now."
+    later = "it could not be ended yet; the next `amv recover`, or refresh, tries again."
+    return f"{report.table}: refresh {report.refresh_id} was left behind; {ended if report.finished_at else later}"
+
+
 def plan_text(plan: RefreshPlan) -> str:
     """Return what a refresh would do, and the ways that were judged."""
     lines = [f"{plan.table}: {plan.strategy}", f"  reason    {shown(plan.reason)}", f"  source    {shown(plan.source)}"]

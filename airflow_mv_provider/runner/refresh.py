@@ -68,6 +68,7 @@ from airflow_mv_provider.exceptions import (
     RefreshFinishedError,
 )
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.report_text import recovered_text
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import Begun, in_progress
 from airflow_mv_provider.runner.attempt import Attempt
@@ -225,7 +226,7 @@ class Refresher:
                     report = self._ended(table, state, caller, tell)
                     if report is not None:
                         ended.append(report)
-                        tell(f"{table.name}: refresh {report.refresh_id} was left behind; it is {report.outcome} now.")
+                        tell(recovered_text(report))
                     for done in self.recoverer.sweep(table):
                         tell(f"{table.name}: {done}")
                     # After the sweep: it knows files by the refreshes that the history holds.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.report_text import refresh_text
+from airflow_mv_provider.report_text import recovered_text, refresh_text
 
 FIRST = AttemptReport(1, Phase.REFRESHING, "a:1", "2026-01-01T10:00:00.000+00:00", 1, {"REFRESHING": 2.04})
 SECOND = AttemptReport(2, Phase.MERGING, "b:2", "2026-01-01T10:05:00.000+00:00", 2, {"MERGING": 1.0, "CLEANUP": 0.5})
@@ -25,3 +27,16 @@ def test_attempts_are_told_where_there_was_more_than_one():
 def test_rejected_records_are_told_with_their_place():
     assert "rejected  1,200 of the source's records, kept in orders__errors" in text_of(rows_rejected=1200)
     assert "rejected" not in text_of()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended", "said"),
+    [
+        (Outcome.PUBLISHED, "2026-01-01T10:00:00.000+00:00", "it is published now."),
+        (Outcome.RUNNING, None, "it could not be ended yet; the next `amv recover`, or refresh, tries again."),
+    ],
+)
+def test_what_was_left_behind_and_has_not_ended_is_not_called_running(outcome, ended, said):
+    report = RefreshReport(table="orders", refresh_id="r", outcome=outcome, finished_at=ended)
+
+    assert recovered_text(report) == f"orders: refresh r was left behind; {said}"
