@@ -10,8 +10,6 @@ import logging
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.fence import last_epoch
@@ -29,14 +27,15 @@ from airflow_mv_provider.core.state import (
     TableRecord,
     next_epoch,
 )
-from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, RefreshPausedError
+from airflow_mv_provider.core.turned_away import paused, turned_away
+from airflow_mv_provider.exceptions import MvError, RefreshInProgressError
 from airflow_mv_provider.runner.choice import look
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.identity import identified
+from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import suited
-
-if TYPE_CHECKING:
-    from airflow_mv_provider.runner.refresh import Refresher
 
 log = logging.getLogger(__name__)
 
@@ -52,76 +51,64 @@ class Begun:
     recovered: tuple[str, ...] = ()
 
 
-def begin(runner: Refresher, name: str, caller: Caller, request: Request) -> Begun | RefreshReport:
+def begin(context: Context, name: str, caller: Caller, request: Request) -> Begun | RefreshReport:
     """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
     raises : RefreshInProgressError, with a `position` where the caller has a ticket and is expected to look again;
              RefreshPausedError; DefinitionError, FrozenPartitionError
     """
-    table = runner.store.table(name)
-    check_scope(request.scope, table.definition, runner.store.state(table.id).partition_type)
+    table = context.store.table(name)
+    check_scope(request.scope, table.definition, context.store.state(table.id).partition_type)
     try:
         with translated(name):
-            found = _begin(runner, table, caller, request)
+            found = _begin(context, table, caller, request)
     except RefreshInProgressError:
         raise  # its ticket, if it has one, is what it comes back with
     except MvError:
         with suppress(MvError):
-            runner.store.queue.leave(caller.key)
+            context.store.queue.leave(caller.key)
         raise
     if isinstance(found, RefreshReport):
-        runner.store.queue.leave(caller.key)  # it has its answer; whoever acquires has used its ticket up
+        context.store.queue.leave(caller.key)  # it has its answer; whoever acquires has used its ticket up
     return found
 
 
-def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> RefreshInProgressError:
-    """Return the error that says who is at work, since when and under which epoch."""
-    return RefreshInProgressError(
-        table.name,
-        problem or f"{_who_works(state)}.",
-        owner=state.owner_process,
-        since_ms=state.owned_since_ms,
-        epoch=state.epoch,
-        phase=str(state.phase),
-    )
-
-
-def _begin(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> Begun | RefreshReport:
-    store, recovered = runner.store, list[str]()
+def _begin(context: Context, table: TableRecord, caller: Caller, request: Request) -> Begun | RefreshReport:
+    store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # a lost race may be one with a person who has moved it
         state = store.state(table.id)
-        joined = _joined_report(runner, table, caller)
+        joined = _joined_report(context, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:
             return joined
         if joined is not None and joined.refresh_id == state.refresh_id and state.is_lease_live:
-            raise _turned_away(runner, table, state, caller, request)  # a pause is not for this one
+            raise _turned_away(context, table, state, caller, request)  # a pause is not for this one
         match turn(state, caller.key, store.waiters(table.id)):
             case Admission.PAUSED:
-                raise _paused(table, state)
+                raise paused(table, state)
             case Admission.WAIT:
-                raise _turned_away(runner, table, state, caller, request)
+                raise _turned_away(context, table, state, caller, request)
             case Admission.ADOPT:
-                own = runner.recoverer.hand_over(table, state, caller)
+                own = recoverer.hand_over(table, state, caller)
                 if own is not None:
                     return Begun(table, own, tuple(recovered))
             case Admission.TAKE_OVER:
-                if (ended := runner.recoverer.take_over(table, state, caller)) is not None:
+                if (ended := recoverer.take_over(table, state, caller)) is not None:
                     recovered.append(ended.refresh_id or "")
             case Admission.START:
-                begun = _start_new(runner, table, state, caller, request)
+                begun = _start_new(context, table, state, caller, request)
                 if begun is not None:
                     return replace(begun, recovered=tuple(recovered))
-    raise _turned_away(runner, table, store.state(table.id), caller, request)
+    raise _turned_away(context, table, store.state(table.id), caller, request)
 
 
 def _start_new(
-    runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+    context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> Begun | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-    with suited(runner.spark, is_small=_has_short_logs(table, state)):
-        table, exists = runner.identified(table)
-        seen = look(runner, table, state, request, exists=exists)
+    with suited(context.spark, is_small=_has_short_logs(table, state)):
+        table, exists = identified(context, table)
+        seen = look(context, table, state, request, exists=exists)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
@@ -138,11 +125,11 @@ def _start_new(
         *(table.name, refresh.id, seen.batch, seen.frontier.describe(), state.published_upper, seen.choice.reason),
     )
     if seen.batch is None:
-        runner.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
-        return runner.store.report(refresh.id)
+        context.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
+        return context.store.report(refresh.id)
     epoch = next_epoch(state.epoch, last_epoch(seen.commits))
     with durable(Write.ACQUIRE):
-        own = runner.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=runner.settings.lease_ms)
+        own = context.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=context.settings.lease_ms)
     return None if own is None else Begun(table, own)
 
 
@@ -153,40 +140,29 @@ def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
 
 
 def _turned_away(
-    runner: Refresher, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+    context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> RefreshInProgressError:
     """Give the caller a ticket if the table's policy has them; return what it is told."""
     has_queue = table.definition.concurrency != "reject"
     if has_queue:
-        has_ticket = any(waiter.key == caller.key for waiter in runner.store.waiters(table.id))
-        joins = None if has_ticket else _to_join(runner, table, state, request)
-        patience_ms = runner.settings.lease_ms + caller.away_ms
-        runner.store.queue.stand(table.id, caller, patience_ms=patience_ms, joins=joins)
-    queue = runner.store.waiters(table.id)
-    before = ahead_of(queue, caller.key)
-    if state.refresh_id is None and not before:
-        problem = "others kept being faster"
-    elif state.refresh_id is None:
-        problem = f"{before[0].process} has waited for it since {_time(before[0].since_ms)} and comes first"
-    else:
-        problem = _who_works(state)
-    if not has_queue:
-        return in_progress(table, state, f"{problem}.")
-    error = in_progress(table, state, f"{problem}; waiting in place {len(before) + 1}.")
-    error.facts["position"] = len(before) + 1
-    return error
+        has_ticket = any(waiter.key == caller.key for waiter in context.store.waiters(table.id))
+        joins = None if has_ticket else _to_join(context, table, state, request)
+        patience_ms = context.settings.lease_ms + caller.away_ms
+        context.store.queue.stand(table.id, caller, patience_ms=patience_ms, joins=joins)
+    before = ahead_of(context.store.waiters(table.id), caller.key)
+    return turned_away(table, state, before, has_ticket=has_queue)
 
 
-def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request: Request) -> str | None:
+def _to_join(context: Context, table: TableRecord, state: RefreshState, request: Request) -> str | None:
     """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask.
 
     None also where the source cannot be asked: its turn comes, and with it the error.
     """
-    running = runner.store.refresh(state.refresh_id) if state.refresh_id else None
+    running = context.store.refresh(state.refresh_id) if state.refresh_id else None
     if running is None or not joinable(state, running, table.definition, request):
         return None
     try:
-        source = runner.source_of(table, table.definition)
+        source = context.source_of(table, table.definition)
         now = source.probe(request.overrides)
         doubt = source.determinism(now).doubt
     except MvError as error:
@@ -195,26 +171,10 @@ def _to_join(runner: Refresher, table: TableRecord, state: RefreshState, request
     return running.id if may_join(running, now, doubt) else None
 
 
-def _joined_report(runner: Refresher, table: TableRecord, caller: Caller) -> RefreshReport | None:
+def _joined_report(context: Context, table: TableRecord, caller: Caller) -> RefreshReport | None:
     """Return the report of the refresh that a caller has joined: its answer too, once that is published.
 
     One that ends otherwise says nothing of this caller's own: it takes its turn, at the place that it has kept.
     """
-    joined = runner.store.queue.joined(table.id, caller.key)
-    return runner.store.report(joined) if joined else None
-
-
-def _who_works(state: RefreshState) -> str:
-    since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
-    return f"{state.owner_process} is refreshing it{since} (epoch {state.epoch}, {state.phase})"
-
-
-def _paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
-    if state.is_dropping:
-        return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
-    since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
-    return RefreshPausedError(table.name, f"it has been paused by {state.paused_by or 'somebody'}{since}.")
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    joined = context.store.queue.joined(table.id, caller.key)
+    return context.store.report(joined) if joined else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
@@ -27,11 +26,9 @@ from airflow_mv_provider.core.strategy import (
     past_of,
 )
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.sources.reader import TableSource
 from airflow_mv_provider.spark.delta import Main
-
-if TYPE_CHECKING:
-    from airflow_mv_provider.runner.refresh import Refresher
 
 _PAST = 20
 
@@ -50,21 +47,21 @@ class Look:
     choice: Choice
 
 
-def look(runner: Refresher, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Look:
+def look(context: Context, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Look:
     """Look at the source and main as they are now.
 
     exists : main is there: this is not its first refresh
     raises : SourceNotFoundError, SourceFileError, StrategyError, DefinitionError
     """
-    source = runner.source_of(table, table.definition)
-    seen = _look(runner, table, state, request, source, exists=exists)
+    source = context.source_of(table, table.definition)
+    seen = _look(context, table, state, request, source, exists=exists)
     if not source.passed_over:
         return seen
     return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {told(source.passed_over)}"))
 
 
 def _look(
-    runner: Refresher,
+    context: Context,
     table: TableRecord,
     state: RefreshState,
     request: Request,
@@ -74,7 +71,7 @@ def _look(
 ) -> Look:
     frontier = source.probe(request.overrides)
     doubt = source.determinism(frontier).doubt
-    main = Main(runner.spark, table.location, table.uuid)
+    main = Main(context.spark, table.location, table.uuid)
     commits = main.log(state.published_version) if exists else []
     definition = table.definition
     if doubt is not None and definition.errors is not None:
@@ -93,9 +90,9 @@ def _look(
     )
     reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
     changes: SourceChanges | None = None
-    newest = runner.store.newest_binding(table.id)
+    newest = context.store.newest_binding(table.id)
     is_published = newest is not None and newest.upper == state.published_upper
-    published = newest if is_published else runner.store.binding(table.id, state.published_upper)
+    published = newest if is_published else context.store.binding(table.id, state.published_upper)
     if published is not None and published.frontier == frontier and doubt is None:
         changes = SourceChanges(0, None)  # whatever there is to do lies in main
     elif published is not None and must_compare is None:
@@ -106,7 +103,7 @@ def _look(
         return Look(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
     if reason is None and changes is not None and changes.is_none:
         return Look(frontier, commits, scope, None, Choice("skip", f"{frontier.describe()} has the rows that main has"))
-    history = runner.store.costs(table.id, _PAST)
+    history = context.store.costs(table.id, _PAST)
     situation = Situation(
         scope=scope,
         num_rows=_num_rows(state, history),

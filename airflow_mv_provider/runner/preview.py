@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
@@ -27,14 +26,12 @@ from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.comparison import Comparison
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.work import rows_at
 from airflow_mv_provider.spark import delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
-
-if TYPE_CHECKING:
-    from airflow_mv_provider.runner.refresh import Refresher
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +46,14 @@ class _Differences:
     schema_changes: tuple[str, ...] = ()
 
 
-def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
+def preview(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
     """Return the differences between the source and main, per partition.
 
     raises : the errors that a refresh would raise before Merging
     """
     scope, overrides = request.scope, request.overrides
-    check_scope(scope, table.definition, runner.store.state(table.id).partition_type)
-    source = runner.source_of(table, table.definition)
+    check_scope(scope, table.definition, context.store.state(table.id).partition_type)
+    source = context.source_of(table, table.definition)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
@@ -69,33 +66,33 @@ def preview(runner: Refresher, table: TableRecord, caller: Caller, request: Requ
         note=request.note,
     )
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
-    own = runner.store.begin_preview(refresh, caller, lease_ms=runner.settings.lease_ms)
+    own = context.store.begin_preview(refresh, caller, lease_ms=context.settings.lease_ms)
     try:
-        with runner.held(own, runner.store.renew_preview) as lease:
-            found = _differences(runner, table, refresh, workspace)
+        with context.held(own, context.store.renew_preview) as lease:
+            found = _differences(context, table, refresh, workspace)
             lease.check()  # whoever took this process for dead has removed what was compared
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
         refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
-        runner.store.end_preview(
+        context.store.end_preview(
             *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),
             num_errors=found.rejected.num_rows,
             schema_changes=found.schema_changes,
         )
     except MvError as error:
-        runner.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
+        context.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
         raise
     finally:
         with as_far_as_possible(table.name):
-            storage.remove(runner.spark, workspace)
-            storage.remove_digests(runner.spark, workspace)
-    return runner.store.report(refresh.id)
+            storage.remove(context.spark, workspace)
+            storage.remove_digests(context.spark, workspace)
+    return context.store.report(refresh.id)
 
 
-def _differences(runner: Refresher, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
-    source = runner.source_of(table, table.definition)
-    main = Main(runner.spark, table.location, table.uuid)
+def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
+    source = context.source_of(table, table.definition)
+    main = Main(context.spark, table.location, table.uuid)
     rows = rows_at(source, refresh.frontier, main)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
@@ -104,21 +101,21 @@ def _differences(runner: Refresher, table: TableRecord, refresh: RefreshRecord, 
         rows = rows_at(source, refresh.frontier, main, definition.order_by)
     exists, notes = main.properties() is not None, tuple[str, ...]()
     if exists:
-        existing = schema.columns_of(runner.spark.read.format("delta").load(table.location).schema.jsonValue())
+        existing = schema.columns_of(context.spark.read.format("delta").load(table.location).schema.jsonValue())
         fixed = (*definition.key, *definition.partition_by)
         policy, on_lost = definition.schema_policy, definition.on_lost_column
         evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
         columns, notes = evolution.columns, evolution.notes
     layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
-    check_values(runner.spark, layout)
-    held = in_scope(delta.read(runner.spark, table.location, main.log()[0].version), layout) if exists else None
+    check_values(context.spark, layout)
+    held = in_scope(delta.read(context.spark, table.location, main.log()[0].version), layout) if exists else None
     rows = layout.shaped(staging.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     found = source.rejected(refresh.frontier)
     collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
     source.verify(refresh.frontier)
-    seal = staging.seal(runner.spark, staged, rows, layout)
+    seal = staging.seal(context.spark, staged, rows, layout)
     if not exists:
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions

@@ -15,19 +15,24 @@ log tells: a refresh that others have followed is concluded from the log alone, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from airflow_mv_provider.core.fence import last_epoch
-from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
-from airflow_mv_provider.core.phase import Ending, Recovery, on_failure, on_takeover
-from airflow_mv_provider.core.progress import PublishedDigests
-from airflow_mv_provider.core.state import Caller, Ownership, RefreshState, TableRecord, next_epoch
+from airflow_mv_provider.core.phase import Ending, Phase, Recovery, on_failure, on_takeover
+from airflow_mv_provider.core.state import (
+    Admission,
+    Caller,
+    Ownership,
+    RefreshState,
+    TableRecord,
+    admit,
+    next_epoch,
+)
+from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
     LeaseLostError,
     MainRefusedError,
@@ -38,12 +43,17 @@ from airflow_mv_provider.exceptions import (
     RefreshCancelledError,
     SealBrokenError,
 )
-from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.report_text import recovered_text
 from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.sweeping import sweep
+from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.session import suited
 
 log = logging.getLogger(__name__)
 
@@ -53,36 +63,89 @@ _BROKEN_AGAIN = (
     "`select`, or for a program that removes files under _mv."
 )
 
-OpenAttempt = Callable[[TableRecord, Ownership], AbstractContextManager[Attempt]]
-
 
 @dataclass(frozen=True, slots=True)
 class Recoverer:
-    """Ends refreshes that did not end by themselves.
+    """Works on refreshes and ends those that did not end by themselves: every attempt is opened here."""
 
-    open_attempt : opens an attempt with its lease; the runner's, so that every attempt is built in one place
-    handover_ms  : how long a table is kept for a caller that retries
-    """
+    context: Context
 
-    store: Store
-    spark: SparkSession
-    lease_ms: int
-    handover_ms: int
-    open_attempt: OpenAttempt
+    def work(self, table: TableRecord, own: Ownership, caller: Caller, until: Phase = Phase.NORMAL) -> None:
+        """Go on with the caller's own refresh up to phase `until`. Raises what its steps raise, after `settle`."""
+        with self._attempt(table, own) as attempt:
+            try:
+                attempt.run(until)
+            except MvError as failure:
+                error = self._explained(table, failure)
+                self._settle(attempt, error, caller)
+                raise error from failure.__cause__
+
+    def recover(self, caller: Caller, tell: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
+        """End every refresh whose owner is dead, and remove what refreshes that have ended left behind.
+
+        tell   : called with what was done, and what was left as it is and why
+        name   : of the one table to look after; None for all
+        raises : what kept a table from being looked after; all others have been
+        """
+        store, ended, problems = self.context.store, list[RefreshReport](), list[MvError]()
+        for table in store.tables() if name is None else (store.table(name),):
+            state = store.state(table.id)
+            try:
+                with translated(table.name):
+                    report = self._ended(table, state, caller, tell)
+                    if report is not None:
+                        ended.append(report)
+                        tell(recovered_text(report))
+                    for done in sweep(self.context, table):
+                        tell(f"{table.name}: {done}")
+                    # After the sweep: it knows files by the refreshes that the history holds.
+                    if num_old := store.forget_history(table.id, older_than_ms=self.context.settings.history_ms):
+                        tell(f"{table.name}: forgot {num_old} refreshes that ended long ago.")
+            except MetadataUnavailableError:
+                raise
+            except MvError as error:
+                if self.context.is_interrupted:
+                    raise
+                tell(f"{table.name}: not looked after. {error}")
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return tuple(ended)
+
+    def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
+        """Give up the unfinished refresh of a table whose owner is dead; what main has is brought to its end.
+
+        returns : its report; None when none is unfinished
+        raises  : RefreshInProgressError, when its owner is alive
+        """
+        store = self.context.store
+        table = store.table(name)
+        while (state := store.state(table.id)).phase is not Phase.NORMAL:
+            if not _may_end(state, caller):
+                raise in_progress(table, state)
+            try:
+                report = self.take_over(table, state, caller, is_given_up=True)
+            except MvError:
+                report = store.report(state.refresh_id or "")
+                if report.outcome is Outcome.RUNNING:
+                    raise  # it could not be settled either
+            if report is not None:
+                return report
+        return None
 
     def hand_over(self, table: TableRecord, state: RefreshState, caller: Caller) -> Ownership | None:
         """Take an unfinished refresh under an epoch later than the database and main's log know.
 
         returns : None when somebody else was faster
         """
-        main = Main(self.spark, table.location, table.uuid)
+        main = Main(self.context.spark, table.location, table.uuid)
         try:
             log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
         except MainUnsupportedError:
             log_epoch = 0  # nobody can write to it either; what has to end can end
         epoch = next_epoch(state.epoch, log_epoch)
         with durable(Write.HAND_OVER):
-            return self.store.hand_over(state, caller, epoch=epoch, lease_ms=self.lease_ms)
+            return self.context.store.hand_over(state, caller, epoch=epoch, lease_ms=self.context.settings.lease_ms)
 
     def take_over(
         self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
@@ -106,29 +169,29 @@ class Recoverer:
             case Recovery.ABANDON:
                 self._give_up(table, own, Outcome.CANCELLED, _cancelled(table), caller=caller)
             case Recovery.RESUME | Recovery.FINISH:
-                with self.open_attempt(table, own) as attempt:
+                with self._attempt(table, own) as attempt:
                     try:
                         attempt.run()
                     except MvError as failure:
-                        error = self.explained(table, failure)
-                        self.settle(attempt, error, caller)
-                        outcome = self.store.report(own.refresh_id).outcome
+                        error = self._explained(table, failure)
+                        self._settle(attempt, error, caller)
+                        outcome = self.context.store.report(own.refresh_id).outcome
                         is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
                         if not is_over and outcome is not Outcome.PUBLISHED:
                             raise error from failure.__cause__
                         log.warning("%s: refresh %s is %s: %s", table.name, own.refresh_id, outcome, error)
             case Recovery.NOTHING:
                 raise AssertionError("a table in NORMAL has nothing to take over")
-        return self.store.report(own.refresh_id)
+        return self.context.store.report(own.refresh_id)
 
-    def settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
+    def _settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
         attempt.work.lease.stop()
         if isinstance(error, LeaseLostError | MetadataUnavailableError):
             return  # not ours any more, or nobody to tell: whoever comes next reads the row as it is
         own, table = attempt.work.own, attempt.work.table
         try:
-            state = self.store.state(table.id)
+            state = self.context.store.state(table.id)
             if (state.refresh_id, state.epoch) != (own.refresh_id, own.epoch):
                 return  # overtaken since it failed: what is unfinished now is another's to settle
             ending = on_failure(
@@ -137,10 +200,10 @@ class Recoverer:
                 is_transient=error.is_transient,
                 has_committed=attempt.must_run_forward,
                 will_retry=caller.will_retry,
-                merging_attempts=self.store.merging_attempts(own.refresh_id),
+                merging_attempts=self.context.store.merging_attempts(own.refresh_id),
             )
             if ending is Ending.KEEP:
-                self.store.park(own, until_ms=self.handover_ms if caller.will_retry else 0)
+                self.context.store.park(own, until_ms=self.context.settings.handover_ms if caller.will_retry else 0)
             elif not attempt.has_tried_publish or not attempt.is_main_known:
                 is_main_known = attempt.is_main_known
                 self._abandon(table, own, outcome_of(error), error_report(error), is_main_known=is_main_known)
@@ -151,57 +214,45 @@ class Recoverer:
         except MvError as another:
             log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
 
-    def explained(self, table: TableRecord, error: MvError) -> MvError:
+    def _explained(self, table: TableRecord, error: MvError) -> MvError:
         """Return what a refresh failed with, with another hint where the one before it failed in the same way."""
         with suppress(MetadataUnavailableError):
-            if isinstance(error, SealBrokenError) and self.store.last_error_code(table.id) == error.code:
+            if isinstance(error, SealBrokenError) and self.context.store.last_error_code(table.id) == error.code:
                 return error.advising(_BROKEN_AGAIN)
         return error
 
-    def sweep(self, table: TableRecord) -> tuple[str, ...]:
-        """Remove the files of this table's refreshes that have ended; say what was removed, and what was not and why.
+    @contextmanager
+    def _attempt(self, table: TableRecord, own: Ownership) -> Iterator[Attempt]:
+        context = self.context
+        refresh = context.store.refresh(own.refresh_id)
+        assert refresh is not None
+        with context.held(own, context.store.renew) as lease:
+            work = Work(
+                *(context.store, context.spark, table, refresh, own),
+                lambda: context.source_of(table, refresh.definition),
+                lease,
+            )
+            with suited(context.spark, is_small=work.is_small()), closing(Attempt(work, context.watch)) as attempt:
+                yield attempt
 
-        Files of a refresh that this database does not know go when main's log proves that nobody needs them. Those of a
-        refresh under way are left alone.
-        """
-        self.store.end_stale_previews(table.id)
-        said, unknown = list[str](), list[Leftover]()
-        for leftover in storage.leftovers(self.spark, table.warehouse, table.uuid):
-            refresh = self.store.refresh(leftover.refresh_id)
-            if refresh is None:
-                unknown.append(leftover)
-            elif refresh.is_ended and self._remove(table, leftover):
-                said.append(f"removed what refresh {leftover.refresh_id} had left.")
-        return (*said, *self._sweep_unknown(table, unknown))
-
-    def _sweep_unknown(self, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:
-        now_ms = self.store.now_ms()
-        kept = self.store.state(table.id).published_digests
-        in_use = {each.refresh_id for each in unknown if kept and _holds(each, kept) and not each.has_workspace}
-        old = [each for each in unknown if each.refresh_id not in in_use and not each.is_in_grace(now_ms)]
-        if not old:
-            return
-        main = Main(self.spark, table.location, table.uuid)
-        commits = main.log(0) if main.properties() is not None else []
-        epoch = self.store.state(table.id).epoch
-        for leftover in old:
-            of_whom = f"refresh {leftover.refresh_id}, which this database does not know"
-            if (why := why_left(leftover, commits, epoch=epoch)) is not None:
-                yield f"left what is of {of_whom}: {why}."
-            elif self._remove(table, leftover):
-                yield f"removed what was of {of_whom}."
-
-    def _remove(self, table: TableRecord, leftover: Leftover) -> bool:
-        """Remove what an ended refresh has left, but for main's digests; False if there was nothing else."""
-        workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
-        # Asked after the refresh has ended: from then on it can only lose them, never get them.
-        kept = self.store.state(table.id).published_digests
-        is_garbage = leftover.has_digests and not (kept and _holds(leftover, kept))
-        if leftover.has_workspace:
-            storage.remove(self.spark, workspace)
-        if is_garbage:
-            storage.remove_digests(self.spark, workspace)
-        return leftover.has_workspace or is_garbage
+    def _ended(
+        self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
+    ) -> RefreshReport | None:
+        """End a dead owner's refresh; its report even if that failed, None if there was none."""
+        if state.phase is Phase.NORMAL:
+            return None
+        if not _may_end(state, caller):
+            tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not run out.")
+            return None
+        try:
+            return self.take_over(table, state, caller)
+        except MetadataUnavailableError:
+            raise
+        except MvError as error:
+            if self.context.is_interrupted:
+                raise
+            log.warning("%s: %s", table.name, error)
+            return self.context.store.report(state.refresh_id or "")
 
     def _give_up(
         self,
@@ -219,13 +270,13 @@ class Recoverer:
                    everything
         caller   : who settles it if it cannot be brought to its end; None where that is being done
         """
-        with self.open_attempt(table, own) as attempt:
+        with self._attempt(table, own) as attempt:
             try:
                 is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
                 is_ended = is_published and attempt.bring_to_end()
             except MvError as problem:
                 if caller is not None:  # else a refresh whose main is gone would be given up again and again
-                    self.settle(attempt, problem, caller)
+                    self._settle(attempt, problem, caller)
                 if caller is not None or attempt.has_tried_publish:
                     raise
                 is_published = is_ended = False  # no commit can reach main: it is gone, or refuses even the fence
@@ -238,15 +289,16 @@ class Recoverer:
     ) -> None:
         """Back to NORMAL first; only then are the files garbage."""
         with durable(Write.NORMAL):
-            self.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
+            self.context.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
         with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
-            storage.remove(self.spark, workspace)
-            storage.remove_digests(self.spark, workspace)
+            storage.remove(self.context.spark, workspace)
+            storage.remove_digests(self.context.spark, workspace)
 
 
-def _holds(leftover: Leftover, kept: PublishedDigests) -> bool:
-    return leftover.has_digests and leftover.refresh_id == kept.refresh_id
+def _may_end(state: RefreshState, caller: Caller) -> bool:
+    """True if a caller may end the refresh under way: nobody holds it, or it was made the caller's own."""
+    return admit(state, caller.key) in (Admission.TAKE_OVER, Admission.ADOPT)
 
 
 def _reset(table: TableRecord) -> ErrorReport:

@@ -10,20 +10,18 @@ a refresh of one would be taken for a refresh of the other: that is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.location import check_apart, is_inside, main_location, source_location
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
+from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import DefinitionError, MainNotOursError, RefreshPausedError, TableConflictError
-from airflow_mv_provider.runner.admission import in_progress
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, at_path, detail
-
-if TYPE_CHECKING:
-    from airflow_mv_provider.runner.refresh import Refresher
+from airflow_mv_provider.runner.identity import identity_at
+from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, at_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Relocated:
     location: str
 
 
-def relocate(runner: Refresher, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
+def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
     """Register a table under the settings' warehouse; an unfinished refresh of a dead owner is given up first.
 
     is_old_gone : a person says that nothing lies at the old place any more, which cannot be looked at
@@ -43,15 +41,15 @@ def relocate(runner: Refresher, name: str, caller: Caller, *, is_old_gone: bool 
                   MainNotOursError, when the new place does not hold this table; TableConflictError, when the old one
                   still does, or the new one is another table's
     """
-    table = runner.store.table(name)
-    new = _at_the_warehouse(runner, table)
+    table = context.store.table(name)
+    new = _at_the_warehouse(context, table)
     if new.location == table.location:
         return Relocated(name, table.location, table.location)
-    _check_moved(runner, table, new, is_old_gone=is_old_gone)
+    _check_moved(context, table, new, is_old_gone=is_old_gone)
     while True:
-        state = runner.store.state(table.id)
+        state = context.store.state(table.id)
         if state.is_owner_dead:
-            runner.abandon(name, caller)
+            Recoverer(context).abandon(name, caller)
         elif state.phase is not Phase.NORMAL:
             raise in_progress(table, state)
         elif state.is_dropping:
@@ -59,39 +57,23 @@ def relocate(runner: Refresher, name: str, caller: Caller, *, is_old_gone: bool 
         else:
             digests = _moved(state.published_digests, table.warehouse, new.warehouse)
             with durable(Write.RELOCATE):
-                if runner.store.relocate(state, new, digests):
+                if context.store.relocate(state, new, digests):
                     return Relocated(name, table.location, new.location)
 
 
-def check_not_moved(runner: Refresher, table: TableRecord) -> None:
-    """Refuse to make a table anew where its main is gone, when it lies under the warehouse of the settings instead.
-
-    raises : TableConflictError
-    """
-    if runner.settings.warehouse is None:
-        return
-    elsewhere = main_location(runner.settings.warehouse, table.name)
-    if elsewhere != table.location and _identity(runner, elsewhere) == table.uuid:
-        raise TableConflictError(
-            table.name,
-            f"it is registered at {table.location}, where nothing lies; it lies at {elsewhere}.",
-            hint=f"Was the warehouse moved? `amv relocate {table.name} --warehouse {runner.settings.warehouse}`.",
-        )
-
-
-def _at_the_warehouse(runner: Refresher, table: TableRecord) -> TableRecord:
-    warehouse = runner.settings.warehouse
+def _at_the_warehouse(context: Context, table: TableRecord) -> TableRecord:
+    warehouse = context.settings.warehouse
     if warehouse is None:
         raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
     location = main_location(warehouse, table.name)
     for path in table.definition.source.paths:
-        check_apart(location, source_location(path, warehouse, runner.settings.source_roots))
+        check_apart(location, source_location(path, warehouse, context.settings.source_roots))
     return replace(table, warehouse=warehouse, location=location)
 
 
-def _check_moved(runner: Refresher, table: TableRecord, new: TableRecord, *, is_old_gone: bool) -> None:
-    found = _identity(runner, new.location)
-    is_there = None if is_old_gone else _identity(runner, table.location)
+def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_old_gone: bool) -> None:
+    found = identity_at(context, new.location)
+    is_there = None if is_old_gone else identity_at(context, table.location)
     if is_there == table.uuid and found == table.uuid:
         raise TableConflictError(
             table.name,
@@ -106,24 +88,13 @@ def _check_moved(runner: Refresher, table: TableRecord, new: TableRecord, *, is_
             f"main still lies at {table.location}, and none at {new.location}.",
             hint="Move the warehouse first.",
         )
-    has_main = runner.store.state(table.id).published_version is not None
+    has_main = context.store.state(table.id).published_version is not None
     if found != table.uuid and (found is not None or has_main):
         raise MainNotOursError(
             table.name,
             f"{new.location} holds {_described(found)}, expected the identity {table.uuid}.",
             hint="Give the warehouse to which the table was moved.",
         )
-
-
-_NOBODY = ""
-
-
-def _identity(runner: Refresher, location: str) -> str | None:
-    """Return the identity that what lies at `location` carries; "" if it has none, None if nothing lies there."""
-    found = detail(runner.spark, location)
-    if found is None:
-        return _NOBODY if storage.has_files(runner.spark, location) else None
-    return found.properties.get(UUID_PROPERTY, _NOBODY)
 
 
 def _described(found: str | None) -> str:

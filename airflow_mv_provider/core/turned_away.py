@@ -1,0 +1,60 @@
+"""What is answered when a refresh cannot begin now: who is at work, who comes first, who has paused the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.exceptions import RefreshInProgressError, RefreshPausedError
+
+
+def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> RefreshInProgressError:
+    """Return the error that says who is at work, since when and under which epoch."""
+    return RefreshInProgressError(
+        table.name,
+        problem or f"{_who_works(state)}.",
+        owner=state.owner_process,
+        since_ms=state.owned_since_ms,
+        epoch=state.epoch,
+        phase=str(state.phase),
+    )
+
+
+def turned_away(
+    table: TableRecord, state: RefreshState, before: Sequence[Waiter], *, has_ticket: bool
+) -> RefreshInProgressError:
+    """Return the error for a caller whose turn it is not.
+
+    before     : who is admitted before it
+    has_ticket : it has a place in the queue, `position`, and is expected to look again
+    """
+    if state.refresh_id is None and not before:
+        problem = "others kept being faster"
+    elif state.refresh_id is None:
+        problem = f"{before[0].process} has waited for it since {_time(before[0].since_ms)} and comes first"
+    else:
+        problem = _who_works(state)
+    if not has_ticket:
+        return in_progress(table, state, f"{problem}.")
+    error = in_progress(table, state, f"{problem}; waiting in place {len(before) + 1}.")
+    error.facts["position"] = len(before) + 1
+    return error
+
+
+def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
+    """Return the error for a table that somebody has paused, or is dropping."""
+    if state.is_dropping:
+        return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
+    since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
+    return RefreshPausedError(table.name, f"it has been paused by {state.paused_by or 'somebody'}{since}.")
+
+
+def _who_works(state: RefreshState) -> str:
+    since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
+    return f"{state.owner_process} is refreshing it{since} (epoch {state.epoch}, {state.phase})"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,67 @@
+"""Which table lies at a place: main carries the identity that its registration must have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_mv_provider.core.location import is_table_uuid, main_location
+from airflow_mv_provider.core.one_host import check_log_store, log_store_confs
+from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.exceptions import MainNotOursError, TableConflictError
+from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, detail
+
+NOBODY = ""
+
+
+def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]:
+    """Return the table under the identity that main carries, and whether main is there.
+
+    raises : MainNotOursError, MainUnsupportedError, TableConflictError
+    """
+    confs = {name: context.spark.conf.get(name, None) for name in log_store_confs(table.location)}
+    check_log_store(table.location, confs, is_single_driver=context.settings.is_s3_single_driver)
+    main = Main(context.spark, table.location, table.uuid)
+    found = main.properties()
+    if found is None:
+        _check_not_moved(context, table)
+        return table, False
+    carried = found.get(UUID_PROPERTY)
+    if carried is None and not table.definition.adopt and not main.is_claimed:
+        raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
+    if carried is None:
+        with durable(Write.ADOPT):
+            main.adopt()
+    elif not is_table_uuid(carried):
+        raise MainNotOursError(table.name, f"its property {UUID_PROPERTY} is no identity of ours.", hint="Unset it.")
+    elif carried != table.uuid:
+        context.store.adopt_uuid(table, carried)
+        table = replace(table, uuid=carried)
+    return table, True
+
+
+def identity_at(context: Context, location: str) -> str | None:
+    """Return the identity that what lies at `location` carries; NOBODY if it has none, None if nothing lies there."""
+    found = detail(context.spark, location)
+    if found is None:
+        return NOBODY if storage.has_files(context.spark, location) else None
+    return found.properties.get(UUID_PROPERTY, NOBODY)
+
+
+def _check_not_moved(context: Context, table: TableRecord) -> None:
+    """Refuse to make a table anew where its main is gone, when it lies under the warehouse of the settings instead.
+
+    raises : TableConflictError
+    """
+    warehouse = context.settings.warehouse
+    if warehouse is None:
+        return
+    elsewhere = main_location(warehouse, table.name)
+    if elsewhere != table.location and identity_at(context, elsewhere) == table.uuid:
+        raise TableConflictError(
+            table.name,
+            f"it is registered at {table.location}, where nothing lies; it lies at {elsewhere}.",
+            hint=f"Was the warehouse moved? `amv relocate {table.name} --warehouse {warehouse}`.",
+        )
