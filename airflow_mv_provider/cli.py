@@ -34,7 +34,6 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.request import check_note, parse_request
 from airflow_mv_provider.core.table import RefreshableTable, json_schema
 from airflow_mv_provider.exceptions import DefinitionError, MvError
-from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.report_text import (
     cancelled_text,
     history_text,
@@ -298,6 +297,8 @@ def migrate(settings: Settings) -> Answer:
 @answering
 def check(settings: Settings) -> Answer:
     """Say whether the database fits this version; exit code 1 if not."""
+    from airflow_mv_provider.metadata import migrations
+
     return _version(migrations.check(open_database(settings)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.identifier import ERRORS_SUFFIX
 from airflow_mv_provider.core.ledger import LedgerEntry
@@ -11,8 +12,10 @@ from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionRepo
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import partition_values
 from airflow_mv_provider.core.strategy import RefreshPlan
-from airflow_mv_provider.metadata.queue import WaiterStatus
-from airflow_mv_provider.metadata.reader import TableStatus
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.queue import WaiterStatus
+    from airflow_mv_provider.metadata.reader import TableStatus
 
 _MAX_PARTITIONS = 20
 

@@ -190,7 +190,7 @@ def test_import_rules_see_every_way_to_import(tmp_path):
     }
 
 
-@pytest.mark.parametrize("module", ["", ".get_provider_info", ".exceptions", ".core.table", ".definition_file"])
+@pytest.mark.parametrize("module", ["", ".get_provider_info", ".exceptions", ".core.table", ".definition_file", ".cli"])
 def test_light_modules_load_nothing_heavy(module):
     name = PACKAGE + module
     heavy = sorted(HEAVY | {"airflow", "sqlalchemy", "alembic", "jinja2", "fastapi"})

@@ -23,11 +23,11 @@ from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.submission import is_answer
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
-from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.interruptible import interruptibly
 from airflow_mv_provider.runner.waiting import DEFAULT_WAIT_S, in_turn
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
 
 DEBUG_VARIABLE = "AMV_DEBUG"

@@ -1,4 +1,7 @@
-"""Open the database and a runner for one process: what every entry point shares."""
+"""Open the database and a runner for one process: what every entry point shares.
+
+SQLAlchemy is imported where a database is opened: `amv --help` needs none.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ import socket
 import uuid
 from dataclasses import replace
 from pathlib import Path
-
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.one_host import network_file_system
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.metadata import migrations
-from airflow_mv_provider.metadata.database import open_engine
-from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.settings import Settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from airflow_mv_provider.metadata.store import Store
 
 _MIGRATION_MS = 3_600_000
 MOUNTS = Path("/proc/self/mountinfo")
@@ -31,6 +35,9 @@ def open_store(settings: Settings) -> Store:
 
     raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError
     """
+    from airflow_mv_provider.metadata import migrations
+    from airflow_mv_provider.metadata.store import Store
+
     engine = open_database(settings)
     try:
         if engine.dialect.name == "sqlite":
@@ -45,11 +52,15 @@ def open_store(settings: Settings) -> Store:
 
 def migrate_database(settings: Settings) -> str:
     """Bring the database to this package's version, however long one statement takes there; return the version."""
+    from airflow_mv_provider.metadata import migrations
+
     return migrations.migrate(open_database(replace(settings, answer_ms=max(settings.answer_ms, _MIGRATION_MS))))
 
 
 def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     """Return the engine of the metadata database; a SQLite file's directory is made."""
+    from airflow_mv_provider.metadata.database import open_engine
+
     if _is_in_memory(settings.database_url):
         problem = "a database in memory is gone with its process, and every process has one of its own."
         raise DefinitionError("metadata database", problem, hint="Use sqlite:///FILE or postgresql://...")

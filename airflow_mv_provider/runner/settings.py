@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import exc, make_url
-
 from airflow_mv_provider.core.location import absolute_root
 from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
 from airflow_mv_provider.exceptions import DefinitionError
@@ -57,6 +55,8 @@ class Settings:
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
     """Return the texts that no output may contain, longer ones first; an address without a password is none."""
+    from sqlalchemy import exc, make_url
+
     url, of_remote = settings.database_url, of_connect_address(settings.spark_remote)
     try:
         parsed = make_url(url)

@@ -1,15 +1,15 @@
-"""Alembic's migrations of the metadata database, run by `amv db migrate`."""
+"""Alembic's migrations of the metadata database, run by `amv db migrate`.
+
+Every command asks which version a database has; Alembic, which takes as long to import as the rest together, is there
+for those that have to change it. So versions are the numbers in the names of their files.
+"""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, column, func, inspect, select, table
 
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata.database import transaction
@@ -22,15 +22,12 @@ def migrate(engine: Engine) -> str:
 
     Any number of threads and processes may call it at once: one migrates, the others find it done.
     """
-    config = _config()
     with _one_thread, transaction(engine) as connection:
         if engine.dialect.name == "postgresql":  # SQLite's transaction begins as a writer: one at a time as it is
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-        current = MigrationContext.configure(connection, opts=_OPTIONS).get_current_revision()
-        _refuse_newer(current)
+        current = _current(connection)
         if current != head():
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            upgrade(connection)
     return head()
 
 
@@ -40,8 +37,7 @@ def check(engine: Engine) -> str:
     raises : DatabaseVersionError
     """
     with transaction(engine) as connection:
-        current = MigrationContext.configure(connection, opts=_OPTIONS).get_current_revision()
-    _refuse_newer(current)
+        current = _current(connection)
     if current != head():
         found = "no version" if current is None else f"version {current}"
         raise DatabaseVersionError("metadata database", f"expected version {head()}, found {found}.")
@@ -50,27 +46,42 @@ def check(engine: Engine) -> str:
 
 def head() -> str:
     """Return the version that this package works with."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
-    assert found is not None
-    return found
+    return versions()[-1]
 
 
-def _refuse_newer(current: str | None) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current is not None and current not in known:
+def versions() -> tuple[str, ...]:
+    """Return all versions that this package knows, oldest first."""
+    return tuple(sorted(file.name.split("_")[0] for file in (_FOLDER / "versions").glob("[0-9]*.py")))
+
+
+def _current(connection: Connection) -> str | None:
+    """Return the database's version; None if it has none yet.
+
+    raises : DatabaseVersionError, if a newer package made it
+    """
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    current = connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
+    if current is not None and current not in versions():
         raise DatabaseVersionError(
             "metadata database",
             f"its version {current} is newer than this package's {head()}.",
             hint="Upgrade airflow-mv-provider.",
         )
+    return current
 
 
-_OPTIONS = {"version_table": VERSION_TABLE}
+def upgrade(connection: Connection, version: str = "head") -> None:
+    """Bring a database of an older version to `version`, in the connection's transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER))
+    config.attributes["connection"] = connection
+    command.upgrade(config, version)
+
+
+_FOLDER = Path(__file__).parent
 _LOCK = 0x6D76_6D69_6772  # "mvmigr": any number that nobody else takes
 _one_thread = threading.Lock()  # Alembic keeps the context of a migration in a module
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent))
-    return config
