@@ -16,12 +16,14 @@ def main() -> None:
     from airflow.dag_processing.dagbag import DagBag
     from airflow.utils.db import initdb
 
+    from airflow_mv_provider.runner.crash_points import arm, kill_at
+
     initdb()
     bag = DagBag(str(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "flights.py"))
     if bag.import_errors:
         raise SystemExit(f"The DAG cannot be loaded: {bag.import_errors}")
     for line in sys.stdin:
-        os.environ["AMV_CRASH_AT"] = line.strip()
+        arm(kill_at(line.strip()))
         run = bag.dags["flights"].test()
         print(run.state.value, file=answers)
 

@@ -48,7 +48,7 @@ def killed_at_a_moment(soak: Soak, name: str) -> bool:
 def killed_at_a_write(soak: Soak, name: str) -> bool:
     """The process is killed just before or after a durable write."""
     points = POINTS["progressive" if name == "progressive" else "atomic"]
-    process = soak.start("refresh", name, AMV_CRASH_AT=soak.random.choice(points))
+    process = soak.start("refresh", name, dies_at=soak.random.choice(points))
     return soak.ended(process, f"refresh {name} that dies at a write", _KILLED) == _DONE
 
 

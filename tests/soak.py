@@ -196,13 +196,13 @@ class Soak:
         process = self.start(*arguments)
         self.ended(process, " ".join(arguments), {code})
 
-    def start(self, *arguments: str, url: str | None = None, **variables: str) -> Any:
-        """Start `amv`; url: another metadata database than the one in use."""
+    def start(self, *arguments: str, url: str | None = None, dies_at: str | None = None, **variables: str) -> Any:
+        """Start `amv`, which kills itself at a durable write; url: another metadata database than the one in use."""
         surroundings = {"AMV_DATABASE_URL": url or self.url, "AMV_WAREHOUSE": str(self.warehouse)}
         surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)}
         self.summary.processes += 1
         said = str(self.root / f"said-{self.summary.processes % 20}")
-        process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said), name=said)
+        process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said, dies_at), name=said)
         process.start()
         return process
 

@@ -1,20 +1,16 @@
 """Every durable write, by name and in order, and a way to die just before or after any of them.
 
 The runner wraps each durable write in `durable(...)`; nothing else in the code is a point of no return. Tests arm a
-function that raises or blocks there; `AMV_CRASH_AT=publish.after` (or `changes.after:2`, the second time) makes a real
-process kill itself with SIGKILL, as the demo does.
+function that raises, blocks or kills its process there, as the demo does. Only code can: no setting reaches this.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-
-CRASH_VARIABLE = "AMV_CRASH_AT"
 
 
 class Write(StrEnum):
@@ -47,7 +43,20 @@ class Write(StrEnum):
 
 
 _armed: Callable[[str], None] | None = None
-_seen: Counter[str] = Counter()
+
+
+def kill_at(point: str) -> Callable[[str], None]:
+    """Return what kills this process with SIGKILL at a point: "publish.after", or "changes.after:2" the second time."""
+    point, _, nth = point.partition(":")
+    num_seen = 0
+
+    def action(reached: str) -> None:
+        nonlocal num_seen
+        num_seen += reached == point
+        if reached == point and num_seen == int(nth or 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return action
 
 
 def arm(action: Callable[[str], None] | None) -> None:
@@ -67,8 +76,3 @@ def durable(write: Write) -> Iterator[None]:
 def _reach(point: str) -> None:
     if _armed is not None:
         _armed(point)
-    wanted, _, nth = os.environ.get(CRASH_VARIABLE, "").partition(":")
-    if wanted == point:
-        _seen[point] += 1
-        if _seen[point] == int(nth or 1):
-            os.kill(os.getpid(), signal.SIGKILL)

@@ -20,6 +20,7 @@ from tests.metadata.rows import acquired
 pytestmark = pytest.mark.slow
 
 AMV = Path(sys.executable).with_name("amv")
+DYING = Path(__file__).parents[1] / "dying.py"
 TABLES = """
 tables:
   - name: orders
@@ -167,7 +168,7 @@ def interrupt_at(monkeypatch):
 @pytest.mark.sample(1, of="real processes")
 def test_a_killed_amv_is_recovered_by_another(amv, orders):
     """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
-    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
+    killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
     killed.communicate()
     left = amv("status", "orders", "--json").document
     _wait_for_the_lease(amv)
@@ -241,7 +242,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
 
 @pytest.mark.sample(1, of="real processes")
 def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
-    killed = _started(amv, "refresh", "orders", "--json", AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
+    killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
     killed.communicate()
     _wait_for_the_lease(amv)
 
@@ -270,10 +271,11 @@ def test_a_dropped_table_keeps_its_rows_until_a_person_wants_them_gone(amv, orde
     assert amv("status", "--json").document == {"tables": []}
 
 
-def _started(amv, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def _started(amv, *arguments: str, dies_at: str | None = None, **variables: str) -> subprocess.Popen[str]:
     environment = os.environ | variables | {"AMV_DATABASE_URL": amv.url, "AMV_WAREHOUSE": str(amv.warehouse)}
     pipe = subprocess.PIPE
-    return subprocess.Popen([AMV, *arguments], env=environment, cwd=amv.root, stdout=pipe, stderr=pipe, text=True)
+    program = [AMV] if dies_at is None else [sys.executable, DYING, dies_at, "amv"]
+    return subprocess.Popen([*program, *arguments], env=environment, cwd=amv.root, stdout=pipe, stderr=pipe, text=True)
 
 
 def _wait_for_the_lease(amv) -> None:

@@ -18,11 +18,17 @@ from tests.standalone import SPARK_HOME, cluster
 __all__ = ["cluster"]
 
 APP = Path(__file__).parents[2] / "spark_apps" / "refresh_table.py"
+DYING = Path(__file__).parents[1] / "dying.py"
 TABLES = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id], partition_by: [p]}]"
 
 
 def submit(
-    amv, *arguments: str, packages: str | None = PACKAGES, master: str = "local[2]", **variables: str
+    amv,
+    *arguments: str,
+    packages: str | None = PACKAGES,
+    master: str = "local[2]",
+    dies_at: str | None = None,
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     given = {"AMV_DATABASE_URL_FILE": amv.file(amv.url, "database-url"), "PYSPARK_PYTHON": sys.executable}
     options = ["--packages", packages] if packages else []
@@ -30,8 +36,9 @@ def submit(
     confs = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
     confs += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
     confs += ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={amv.root / 'events'}"]
+    program = [APP] if dies_at is None else [DYING, dies_at, "driver"]
     return subprocess.run(
-        [SPARK_HOME / "bin" / "spark-submit", "--master", master, *options, *confs, APP, *arguments],
+        [SPARK_HOME / "bin" / "spark-submit", "--master", master, *options, *confs, *program, *arguments],
         env=os.environ | {"SPARK_HOME": str(SPARK_HOME)} | given | variables,
         cwd=amv.root,
         capture_output=True,
@@ -79,7 +86,7 @@ def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, clust
     spark.sql("SELECT id, id % 2 AS p FROM range(20)").write.format("delta").save(source)
     amv("apply", amv.file(TABLES))
 
-    killed = submit(amv, "orders", master=cluster.url, AMV_CRASH_AT="publish.before", AMV_LEASE_S="5")
+    killed = submit(amv, "orders", master=cluster.url, dies_at="publish.before", AMV_LEASE_S="5")
     done = submit(amv, "orders", "--json", master=cluster.url)
 
     assert killed.returncode != 0

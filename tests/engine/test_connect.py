@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.sample(2, of
 
 PATIENCE_S = 300
 AMV = Path(sys.executable).with_name("amv")
+DYING = Path(__file__).parents[1] / "dying.py"
 TABLES = """
 tables:
   - {name: orders, source: {type: delta, path: raw/orders}, key: [id, p], partition_by: [p], chunk_rows: 10}
@@ -69,12 +70,12 @@ class Client:
     root: Path
     remote: str
 
-    def amv(self, *arguments: str, **variables: str) -> tuple[int, dict[str, Any], str]:
+    def amv(self, *arguments: str, dies_at: str | None = None, **variables: str) -> tuple[int, dict[str, Any], str]:
         """Run amv; return its exit code, its answer and its stderr."""
         environment = {"AMV_DATABASE_URL": f"sqlite:///{self.root}/mv.db", "AMV_WAREHOUSE": str(self.root / "wh")}
         environment |= {"AMV_SPARK_REMOTE": self.remote, "JAVA_HOME": "/nowhere"} | variables
         done = subprocess.run(
-            [AMV, *arguments, "--json"],
+            [*((AMV,) if dies_at is None else (sys.executable, DYING, dies_at, "amv")), *arguments, "--json"],
             env=os.environ | environment,
             cwd=self.root,
             capture_output=True,
@@ -164,7 +165,7 @@ def test_files_and_a_query_and_bad_input(client):
 def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
     client.amv("refresh", "orders")
     client.write(LATER)
-    code, _, _ = client.amv("refresh", "orders", AMV_CRASH_AT=point, AMV_LEASE_S="5")
+    code, _, _ = client.amv("refresh", "orders", dies_at=point, AMV_LEASE_S="5")
     assert code == -signal.SIGKILL
     until = time.monotonic() + 30
     while client.amv("status", "orders")[1]["is_lease_live"]:

@@ -93,17 +93,21 @@ class Owner:
         return found
 
 
-def be_amv(arguments: Sequence[str], environment: dict[str, str], said: str) -> None:
+def be_amv(arguments: Sequence[str], environment: dict[str, str], said: str, dies_at: str | None = None) -> None:
     """Be the program `amv`, in a process of the fork server.
 
-    said : the file that gets its stdout and stderr
+    said    : the file that gets its stdout and stderr
+    dies_at : the durable write at which it kills itself
     """
     os.environ |= environment
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
     from airflow_mv_provider.cli import main
+    from airflow_mv_provider.runner.crash_points import arm, kill_at
 
+    if dies_at is not None:
+        arm(kill_at(dies_at))
     main(list(arguments))
 
 
