@@ -5,7 +5,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 bin := .venv/bin
+# What is set up so far: enough for the demo; with PostgreSQL; with Chromium too.
 stamp := .venv/.up-to-date
+server := .venv/.up-to-date-server
+all := .venv/.up-to-date-all
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 # One process has the Spark session, the other one runs what needs none (tests/engines.py).
 in_two := --numprocesses 2 --dist loadscope
@@ -17,31 +20,39 @@ scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(stamp) ## make .venv, and see that Java, PostgreSQL and Delta's jars are there
+setup: $(all) ## make .venv, and see that Java, Delta's jars, PostgreSQL and Chromium are there
 
 $(stamp): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh
 	@touch $@
 
+$(server): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh server
+	@touch $(stamp) $@
+
+$(all): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh all
+	@touch $(stamp) $(server) $@
+
 demo: $(stamp) ## refresh real tables on this machine and show what happened
 	@$(bin)/python scripts/demo.py
 
-up: $(stamp) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
+up: $(server) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
 	@$(bin)/python scripts/topology.py up
 
 down: ## end it; VOLUMES=1 removes tables and databases, too
 	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)
 
-test: $(stamp) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
+test: $(all) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
 	@$(bin)/pytest $(in_two)
 
-test-all: $(stamp) ## run all tests, every case of the long matrices
+test-all: $(all) ## run all tests, every case of the long matrices
 	@$(bin)/pytest $(in_two) --every-case
 
-crash-matrix: $(stamp) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE writes it down
+crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE writes it down
 	@$(bin)/pytest --every-case -m victim --timeout 3600 --record "$(RECORD)"
 
-soak: $(stamp) ## N=100 refreshes under random kills and a changing source; RECORD=FILE writes it down
+soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE writes it down
 	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Make .venv, and see that Java, PostgreSQL and Delta's jars are there. Safe to run again: what is present is left alone.
+# Make .venv, and see that what it works with is there. Safe to run again: what is present is left alone.
 # Needs Python 3.11 or newer and the package registries; everything else it finds, installs through apt as root, or names.
+#   bash scripts/setup.sh             Java and Delta's jars: what the demo needs
+#   bash scripts/setup.sh server      PostgreSQL's programs too: what `make up` needs
+#   bash scripts/setup.sh all         Chromium too: what the tests need
 #   PYTHON=/path/to/python3.12 bash scripts/setup.sh    chooses the interpreter of a new .venv
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -179,10 +182,10 @@ is_python_new_enough "$venv/bin/python" || make_venv
 : >"$log"
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
 ensure_java
-ensure_postgresql
-ensure_chromium
+case ${1:-} in server | all) ensure_postgresql ;; esac
+case ${1:-} in all) ensure_chromium ;; esac
 if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
   say "Fetching Delta's jars (about 20 s, once per machine)"
   quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py
 fi
-say "Ready: Python $("$venv/bin/python" -c 'import platform; print(platform.python_version())'), Java $(java_major), PostgreSQL and Delta's jars are there."
+say "Ready: Python $("$venv/bin/python" -c 'import platform; print(platform.python_version())'), Java $(java_major) and Delta's jars are there."

@@ -98,12 +98,16 @@ def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, m
     assert lake.rows("rates") == [(date(2026, 1, 1), 1.08), (date(2026, 1, 2), 1.09)]
 
 
+def test_readme_can_be_read_at_one_sitting() -> None:
+    assert len(README.splitlines()) <= 120
+
+
 def test_commands_of_the_readme_exist() -> None:
     from airflow_mv_provider.cli import main
 
-    commands = set(re.findall(r"^    amv (\w+)", README, flags=re.MULTILINE))
+    commands = set(re.findall(r"(?:\$ |`)amv (\w+)", README))
 
-    assert commands == {"apply", "plan", "refresh", "status", "history"}
+    assert commands == {"apply", "plan", "refresh", "status", "history", "recover"}
     assert commands <= set(main.commands)
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
