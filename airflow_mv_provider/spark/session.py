@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -79,6 +79,8 @@ def local_session(
             "spark.jars.packages": _delta_packages(),
             "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+            # Spark makes this directory for its default database, in which nothing of ours is; this one is there.
+            "spark.sql.warehouse.dir": gettempdir(),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.bindAddress": "127.0.0.1",

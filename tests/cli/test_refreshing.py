@@ -176,6 +176,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     recovered = _started(amv, "recover", "--json")
     out, err = recovered.communicate()
 
+    assert not (amv.root / "spark-warehouse").exists(), "nothing is left in the directory that a command is run in"
     assert killed.returncode == -signal.SIGKILL
     assert (left["phase"], left["partitions_completed"]) == ("MERGING", 4)
     assert recovered.returncode == 0, err
