@@ -33,7 +33,7 @@ def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
 
 def out_of_scope(rows: DataFrame, layout: Layout) -> DataFrame:
     """Return the rows that a refresh does not look at."""
-    return rows.where(F.lit(False)) if layout.is_whole else rows.where(~_looked_at(rows, layout))
+    return rows.where(F.lit(False)) if layout.is_whole else rows.where(_is_not(_looked_at(rows, layout)))
 
 
 def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
@@ -82,17 +82,25 @@ def _looked_at(rows: DataFrame, layout: Layout) -> Column:
 
 
 def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:
-    """Return the condition that a row lies in a scope; never NULL, for whatever does not lie in it is outside."""
+    """Return the condition that a row lies in a scope; it may be NULL for a row that does not.
+
+    It is left at that, for files are skipped by plain comparisons alone.
+    """
     if scope.partitions:
-        return F.coalesce(is_member(rows, table, scope.partitions), F.lit(False))
+        return is_member(rows, table, scope.partitions)
     covered = F.lit(True)
     if scope.start is not None:
         covered = covered & (_first(rows, table) >= _bound(rows, table, scope.start))
     if scope.end is not None:
         covered = covered & (_first(rows, table) < _bound(rows, table, scope.end))
     for other in scope.without:
-        covered = covered & ~_covers(rows, table, other)
-    return F.coalesce(covered, F.lit(False))  # a NULL lies in no range
+        covered = covered & _is_not(_covers(rows, table, other))
+    return covered
+
+
+def _is_not(condition: Column) -> Column:
+    """Return where a condition does not hold, also for what it says nothing of: whatever is not inside is outside."""
+    return ~F.coalesce(condition, F.lit(False))
 
 
 def _first(rows: DataFrame, table: RefreshableTable) -> Column:
