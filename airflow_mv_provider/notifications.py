@@ -16,6 +16,7 @@ from typing import Any
 from airflow.sdk import BaseHook, BaseNotifier, Context, conf
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.submission import is_told_by
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.operators.task import MvOperator
@@ -63,14 +64,20 @@ def message(report: RefreshReport | None, context: Context) -> str:
 
 
 def _report(context: Context) -> RefreshReport | None:
-    """Return the refresh that the task worked on last, if it has one and the database answers."""
+    """Return the refresh that the task worked on last, if the callback is about it and the database answers."""
     task = context.get("task")
     if not isinstance(task, MvOperator):
         return None
     with suppress(MvError), task.hook().reading() as reader:
         refresh_id = reader.worked_on(task.caller(context).key)
-        return None if refresh_id is None else reader.report(refresh_id)
+        report = None if refresh_id is None else reader.report(refresh_id)
+        return report if report is not None and is_told_by(report, _failure(context)) else None
     return None
+
+
+def _failure(context: Context) -> str | None:
+    exception = context.get("exception")
+    return None if exception is None else str(exception)
 
 
 def _facts(report: RefreshReport) -> dict[str, Any]:

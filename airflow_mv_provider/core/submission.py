@@ -67,3 +67,13 @@ def is_answer(before: RefreshReport | None, after: RefreshReport | None) -> bool
         return False
     was_ended = before is not None and before.refresh_id == after.refresh_id and before.finished_at is not None
     return not was_ended
+
+
+def is_told_by(report: RefreshReport, failure: str | None) -> bool:
+    """True if what a task ended with may be about a refresh, the newest under its key, and not about an earlier try's.
+
+    failure : what the task failed with; None where it did not, or nobody knows
+    """
+    if failure is None or report.finished_at is None:
+        return True
+    return report.error is not None and report.error.message in failure

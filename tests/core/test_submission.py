@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState
-from airflow_mv_provider.core.submission import Step, is_answer, next_step
+from airflow_mv_provider.core.submission import Step, is_answer, is_told_by, next_step
 
 NOBODY = dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms"))
 FREE = RefreshState(
@@ -81,3 +81,20 @@ def test_what_an_earlier_try_of_the_task_has_done_is_not_done_again(mine, submit
 )
 def test_a_report_is_an_answer_if_the_driver_has_written_it(before, after, expected):
     assert is_answer(before, after) is expected
+
+
+FAILED = dataclasses.replace(report("r", Outcome.FAILED), error=ErrorReport("MV-ENGINE", "orders: it failed.", "Look."))
+
+
+@pytest.mark.parametrize(
+    ("newest", "failure", "expected"),
+    [
+        (report(), None, True),
+        (report(), "[MV-SOURCE-MISSING] source: it is gone.", False),
+        (FAILED, "[MV-ENGINE] orders: it failed. Look.", True),
+        (FAILED, "[MV-SOURCE-MISSING] source: it is gone.", False),
+        (report("r", Outcome.RUNNING, None), "the task was killed", True),
+    ],
+)
+def test_a_failed_try_is_not_told_as_an_earlier_tries_refresh(newest, failure, expected):
+    assert is_told_by(newest, failure) is expected
