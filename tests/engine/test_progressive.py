@@ -148,9 +148,9 @@ def test_rows_that_change_are_counted_before_the_first_commit(table, way):
         table.refresh()
 
     assert table.rows() == before
-    table.write(changed.format(10))
+    table.write(changed.format(10).replace("range(20)", "range(21)"))
     report = table.refresh()
-    assert (report.rows_updated, report.strategy) == (10, "corrections")
+    assert (report.rows_updated, report.rows_inserted, report.strategy) == (10, 1, "corrections")
     table.write(FIRST.replace("'v'", "'shifted'"))
     assert table.refresh(overrides=["max_updated_fraction"]).rows_updated == 20
     check_invariants(table)
