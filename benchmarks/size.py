@@ -38,7 +38,14 @@ from airflow_mv_provider.spark.session import local_session
 
 T = TypeVar("T")
 
-AMV = (sys.executable, "-c", "from airflow_mv_provider.cli import main; main()")
+# The command, in a process that dies at the point that is its first argument.
+AMV = """
+import sys
+from airflow_mv_provider.cli import main
+from airflow_mv_provider.runner import crash_points
+crash_points.arm(crash_points.kill_at(sys.argv.pop(1)))
+main()
+"""
 ROWS_IN_A_FILE = 20
 
 
@@ -108,8 +115,8 @@ class Trial:
         environment = {"AMV_DATABASE_URL": f"sqlite:///{self.home / 'mv.db'}", "AMV_WAREHOUSE": str(self.home)}
         done, seconds = self.timed(
             lambda: subprocess.run(
-                [*AMV, "refresh", "t", *options],
-                env=os.environ | environment | {"AMV_CRASH_AT": point},
+                [sys.executable, "-c", AMV, point, "refresh", "t", *options],
+                env=os.environ | environment,
                 capture_output=True,
                 text=True,
                 check=False,

@@ -37,6 +37,8 @@ _CONFS = {
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
     "spark.sql.adaptive.enabled": "true",
+    # Files that are named one by one are looked up in a task each, 5,000 tasks for 5,000 files.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
 }
 
 _FOR_SMALL = {

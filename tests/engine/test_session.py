@@ -112,3 +112,18 @@ def test_what_was_not_set_is_not_set_afterwards(spark):
 
     assert within == "NO_CODEGEN"
     assert session.conf.get(name, None) is None
+
+
+def test_files_that_are_named_are_not_looked_up_in_a_task_each(lake):
+    folder, spark = lake.root / "raw/files", lake.refresher().spark
+    folder.mkdir(parents=True)
+    for number in range(300):
+        (folder / f"{number}.csv").touch()
+    spark.sparkContext.setJobGroup("listing", "files that are named")
+
+    spark.read.format("binaryFile").load([str(file) for file in folder.iterdir()])
+
+    jobs = spark.sparkContext.statusTracker()
+    stages = [stage for job in jobs.getJobIdsForGroup("listing") for stage in jobs.getJobInfo(job).stageIds]
+    assert stages
+    assert max(jobs.getStageInfo(stage).numTasks for stage in stages) == 200
