@@ -156,16 +156,15 @@ def well_quoted(options: Mapping[str, str]) -> str:
 
 def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], verdict: Column) -> None:
     """Run `verdict`, which is 1 or fails, over the text of all files."""
-    has_text = (F.length(F.trim("value")) > 0).cast("int")
-    lines = texts(spark, paths, options).select(
-        verdict.alias("verdict"), F.col(_FILE).alias("file"), has_text.alias("n")
-    )
+    lines, verdict = texts(spark, paths, options), verdict.alias("verdict")
     has_header = options.get("header", "true").lower() == "true"
     if not (has_header and any(path.lower().endswith(_COMPRESSED) for path in paths)):
-        lines.agg(F.sum("verdict")).collect()
+        lines.select(verdict).agg(F.sum("verdict")).collect()
         return
     # Some codecs take what they do not understand, zeros for instance, for the end of the file.
-    found = lines.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
+    has_text = (F.length(F.trim("value")) > 0).cast("int").alias("n")
+    judged = lines.select(verdict, has_text, F.col(_FILE).alias("file"))
+    found = judged.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
     if lacking := without(paths, (row.file for row in found if row.n)):
         raise SourceFileError("source", f"{lacking[0]} has nothing in it, not even a header.")
 
