@@ -29,10 +29,18 @@ _CHANGING = re.compile(
 _SAMPLE = re.compile(r"^[ :]*(?:\+- |:- )?Sample\b", re.MULTILINE)  # its seed is drawn while it is parsed
 # A constant text that becomes a date; behind a column's name stands a #.
 _DAY = re.compile(
-    r"\b(?:cast|(?:try_)?to_(?:date|timestamp\w*))\(\s*(now|today|tomorrow|yesterday)\b(?=[^()#]*(?: as |,|\)))",
+    r"\b(?:try_)?(?:cast|to_(?:date|timestamp\w*))\(\s*(now|today|tomorrow|yesterday)\b(?=[^()#]*(?: as |,|\)))",
     re.IGNORECASE,
 )
-_TIME_OF_DAY = re.compile(r"\bcast\(\s*(T?\d{1,2}:[\d:.]*)[^()#]* as timestamp", re.IGNORECASE)
+_TIME_OF_DAY = re.compile(r"\b(?:try_)?cast\(\s*(T?\d{1,2}:[\d:.]*)[^()#]* as timestamp", re.IGNORECASE)
+# Of these functions a plan shows the arguments as they were written; what is cast in them is seen nowhere.
+_DAY_IN_THEM = re.compile(
+    r"\b(?:between|nvl2?|ifnull|nullif|equal_null|decode|extract|date_?part)\((?:[^\n]*?[(,])?"
+    r"\s*(now|today|tomorrow|yesterday)\b(?=[^()#\n]*[,)])",
+    re.IGNORECASE,
+)
+_TIME_IN_THEM = re.compile(r"\b(?:extract|date_?part)\([^()#\n]*,\s*(T?\d{1,2}:[\d:.]*)[^()#\n]*\)", re.IGNORECASE)
+_CHANGING_TEXTS = (_CHANGING, _DAY, _TIME_OF_DAY, _DAY_IN_THEM, _TIME_IN_THEM)
 _ANALYZED = re.compile(
     r"(?:^|\n)== Analyzed Logical Plan ==\n(.*?)(?:\n\n== Optimized Logical Plan ==\n|\Z)", re.DOTALL
 )
@@ -116,7 +124,7 @@ def changing_value(explained: str) -> str | None:
     """Return what in a plan has another value in another query though Spark calls it deterministic; None if nothing."""
     found = _ANALYZED.search(explained)
     tree = found.group(1) if found else explained
-    if matched := _CHANGING.search(tree) or _DAY.search(tree) or _TIME_OF_DAY.search(tree):
+    if matched := next((found for pattern in _CHANGING_TEXTS if (found := pattern.search(tree))), None):
         return matched.group(1).lower()
     return "tablesample" if _SAMPLE.search(tree) else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.query_plan import pinned_sql, unpinned_relation
+from airflow_mv_provider.core.query_plan import changing_value, pinned_sql, unpinned_relation
 
 # As Spark 4.2 explains them, under the inputs that come first in every plan.
 PINNED = """
@@ -133,3 +133,28 @@ def test_what_is_no_input_is_named(tree, named):
 )
 def test_plan_that_is_not_understood_is_not_believed(text):
     assert unpinned_relation(text) is not None
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("cast(today as date)", "today"),
+        ("try_cast(today as date)", "today"),
+        ("try_cast(12:30 as timestamp)", "12:30"),
+        ("between(t#200, yesterday, today)", "yesterday"),
+        ("nvl(d#360, today)", "today"),
+        ("nvl(date_add(d#360, 1), today)", "today"),
+        ("decode(d#450, today, 1)", "today"),
+        ("date_part(HOUR, now)", "now"),
+        ("extract(HOUR, 12:30)", "12:30"),
+        ("nvl(today#7, s#8)", None),
+        ("nvl(s#8, 12:30)", None),
+        ("concat(s#8,  now)", None),
+        ("extract(HOUR, t#9)", None),
+        ("try_cast(today#7 as date)", None),
+    ],
+)
+def test_what_changes_from_day_to_day_is_told_wherever_it_is_cast(column, told):
+    plan = f"== Analyzed Logical Plan ==\nx: date\nProject [{column} AS x#11]\n+- OneRowRelation"
+
+    assert changing_value(plan) == told

@@ -36,6 +36,12 @@ KNOWN = (Path(__file__).parent / "functions_of_spark.txt").read_text(encoding="u
         *("DATE'today'", "TIMESTAMP'tomorrow CET'", "timestamp_ntz /* x */ 'Now '", 'date "yesterday"'),
         *("TIMESTAMP '12:30'", "CAST('today' AS DATE)", "date(' yesterday')", "to_date('tomorrow')", "t > 'now'"),
         *("CAST('T12:30' AS TIMESTAMP)", "date r'today'", "(SELECT max(id) FROM range(3))", "EXISTS(SELECT 1)"),
+        *(
+            "try_cast('today' AS DATE)",
+            "t BETWEEN 'yesterday' AND 'today'",
+            "nvl(t, 'now')",
+            "extract(HOUR FROM '12:30')",
+        ),
     ],
 )
 def test_what_changes_by_itself_is_told(spark, expression):
