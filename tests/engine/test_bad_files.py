@@ -140,7 +140,7 @@ def test_path_that_names_hidden_files_is_refused(lake, name):
     (lake.root / "raw" / name.replace("*", "x").replace("{_a,b}", "_a")).write_text("id,v\n1,a\n")
     lake.apply(source=Files(f"raw/{name}", format="csv", schema="id BIGINT, v STRING"))
 
-    refused(lake, SourceNotFoundError, name, "hidden")
+    refused(lake, SourceNotFoundError, name, "names files that Spark takes for hidden")
 
 
 EVERYWHERE = {".b.csv", "_c.csv", "d.csv._COPYING_", "sub/e.csv", "day=2/_g.csv", "_old"}
