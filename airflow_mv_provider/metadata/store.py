@@ -285,5 +285,6 @@ class Store(MergingStore, Control):
     ) -> None:
         for gone in (Progress, ChunkRow):
             db.execute(delete(gone).where(gone.refresh_id == own.refresh_id))
-        ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now()}
+        # The seal is for whoever goes on; it names every column.
+        ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now(), "seal": None}
         self._update_refresh(db, own, seconds, **ended, error=asdict(error) if error else None)

@@ -263,3 +263,19 @@ def test_history_is_forgotten_a_thousand_at_a_time(store, clock):
     assert store.forget_history(table.id, older_than_ms=DAY_MS) == 1_502
 
     assert deleted == [1_000, 502]
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_seal_goes_when_its_refresh_ends(store, is_published):
+    """It names every column: of 2,000 it has 73 KB."""
+    table = registered(store)
+    own = acquired(store, table)
+    walk(store, own, Phase.CLEANUP if is_published else Phase.MERGING)
+    assert store.refresh(own.refresh_id).seal is not None
+
+    if is_published:
+        store.finish(own, {})
+    else:
+        store.abandon(own, Outcome.CANCELLED, None, {})
+
+    assert store.refresh(own.refresh_id).seal is None
