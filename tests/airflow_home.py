@@ -97,8 +97,8 @@ class Airflow:
         more = {} if logical_date is _NOW else {"logical_date": logical_date}
         return _look(dag.test(run_conf=conf or None, **more), errors)
 
-    def clear(self, dag: Any, run: Run, *task_ids: str) -> Run:
-        """Clear tasks of a run that has ended, as a person does, and run them."""
+    def clear(self, dag: Any, run: Run, *task_ids: str, keep_callbacks: bool = False) -> Run:
+        """Clear tasks of a run that has ended, as a person does, and run them; `keep_callbacks` as in `run`."""
         from airflow.models.dagrun import DagRun
         from airflow.sdk.definitions.dag import _run_task
         from airflow.serialization.serialized_objects import DagSerialization
@@ -106,7 +106,7 @@ class Airflow:
         from airflow.utils.state import DagRunState, TaskInstanceState
         from sqlalchemy import select
 
-        errors = _collect_errors(dag)
+        errors = {} if keep_callbacks else _collect_errors(dag)
         serialized = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
         with create_session() as session:
             serialized.clear(run_id=run.run_id, task_ids=list(task_ids), session=session)

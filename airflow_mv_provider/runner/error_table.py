@@ -5,15 +5,17 @@
     after main's last commit      one overwrite                         publish ──▶ PUBLISHED
 
 From main's commit on a refresh only runs forward, so the overwrite follows, by whoever owns the table then. It needs no
-fence: each epoch writes under one transaction version of its own, and Delta drops what comes after a later epoch's.
+fence: each epoch writes under one transaction version of its own, and Delta drops what comes after a later epoch's. Who
+owns main owns it: its own log may know later epochs, where main was put back and it was not.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 
-from airflow_mv_provider.core.fence import fence_version, is_untouched_since, last_epoch
+from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version
 from airflow_mv_provider.core.location import errors_location
 from airflow_mv_provider.core.progress import Rejected
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MainNotOursError, TransientError
@@ -81,13 +83,16 @@ class ErrorTable:
         cost   : one look at the table's log, and a commit unless it is empty and stays so
         raises : FencedError, when a later epoch has written; EpochRegressionError; whatever Delta raises
         """
-        if self._work.definition.errors is None or self._is_published(collected := self._work.seal.rejected):
+        if self._work.definition.errors is None:
+            return
+        commits, collected = self._log(), self._work.seal.rejected
+        if self._is_published(commits, collected):
             return
         self.prepare()
         self.check()
         work = self._work
-        # The same in each try of an epoch: Delta keeps at most one of them.
-        txn_version = fence_version(work.own.epoch) + 1
+        # The same in each try of an epoch while none of them is there: Delta keeps at most one.
+        txn_version = next_txn_version(commits, work.own.epoch)
         note = note_of(work.table, work.refresh, work.own, "errors", txn_version, num_errors=collected.num_rows)
         try:
             with durable(Write.ERRORS):
@@ -95,19 +100,29 @@ class ErrorTable:
         except TransientError as error:
             # Failed, or done with its answer lost: the log tells which.
             log.warning("%s: the commit of the error table met %s", work.table.name, error)
-            if not self._is_published(collected):
+            if not self._is_published(self._log(), collected):
                 raise
             return
-        if not self._is_published(collected):
+        if not self._is_published(self._log(), collected):
             raise EpochRegressionError(work.table.name, f"Delta dropped the errors of epoch {work.own.epoch}.")
 
-    def _is_published(self, collected: Rejected) -> bool:
-        own = self._work.own
+    def _log(self) -> list[Commit]:
+        """Return the table's newest commits, none where it is not there.
+
+        raises : FencedError, when a later epoch has written; but only if that owns main, too. A main that was put back
+                 with its database has no such epoch, and nobody works under it.
+        """
         if self._table.properties() is None:
+            return []
+        work, commits = self._work, self._table.log()
+        if (newest := last_epoch(commits)) > work.own.epoch and last_epoch(work.main.log()) > work.own.epoch:
+            raise FencedError(work.table.name, f"epoch {newest} owns its error table.")
+        return commits
+
+    def _is_published(self, commits: Sequence[Commit], collected: Rejected) -> bool:
+        own = self._work.own
+        if not commits:
             return False
-        commits = self._table.log()
-        if last_epoch(commits) > own.epoch:
-            raise FencedError(self._work.table.name, f"epoch {last_epoch(commits)} owns its error table.")
         last = next((c for c in commits if c.note is not None), None)
         if last is not None and last.note is not None and last.note.refresh_id == own.refresh_id:
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from airflow_mv_provider.core import schema, strategy
@@ -33,7 +33,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.publish import note_of
 from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import Detail
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,8 @@ class Ground:
         """
         work = self._work
         properties = work.main.properties()
+        if properties is not None:
+            self._check_identity(properties)
         if work.refresh.seal is not None:
             if properties is None:
                 raise _gone(work.table.name)
@@ -171,6 +173,19 @@ class Ground:
                 column=dropped[0],
                 hint="Refresh all of the table, or set `on_lost_column: keep`.",
             )
+
+    def _check_identity(self, properties: Mapping[str, str]) -> None:
+        """Confirm that what lies there is the table that it was when this refresh began.
+
+        raises : MainMovedError
+        """
+        work, carried = self._work, properties.get(UUID_PROPERTY)
+        if carried is None and work.main.is_claimed:
+            work.main.adopt()  # its creator died before it could say whose it is
+        elif carried != work.table.uuid:
+            problem = "another table lies where main was when this refresh began."
+            hint = "Nothing was written to it. Put main back, or move what lies there away; then refresh again."
+            raise MainMovedError(work.table.name, problem, hint=hint)
 
     def _rewrite_obstacle(self, state: RefreshState) -> str | None:
         """Say why main cannot be written anew, or None if it can."""

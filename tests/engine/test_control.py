@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.source import DeltaSource, Function
 from airflow_mv_provider.exceptions import DefinitionError, LeaseLostError, RefreshCancelledError, TableConflictError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
@@ -16,6 +16,15 @@ from airflow_mv_provider.runner import crash_points
 from tests.engines import A_SLOW_NUMBER
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
+
+
+MEANWHILE = []
+
+
+def rows_of_a_function(spark):
+    while MEANWHILE:
+        MEANWHILE.pop()()
+    return spark.sql("SELECT id, 'a' AS v FROM range(3)")
 
 
 @pytest.fixture
@@ -263,3 +272,20 @@ def test_sweep_leaves_a_live_preview_alone_however_long_it_runs(table, clock):
 
     assert not workspace.exists()
     assert table.store.report(own.refresh_id).outcome is Outcome.ABANDONED
+
+
+def test_preview_that_was_taken_for_dead_says_so_and_leaves_nothing(lake):
+    """What it compared may have been removed under it."""
+    lake.apply(source=Function(f"{__name__}:rows_of_a_function"))
+
+    def take_for_dead() -> None:
+        lake.clock.pass_ms(lake.settings.lease_ms + 1)
+        lake.refresher().recover(lake.caller())
+
+    MEANWHILE.append(take_for_dead)
+
+    with pytest.raises(LeaseLostError):
+        lake.refresh(read_only=True)
+
+    [report] = lake.store.history(lake.store.table("orders").id)
+    assert (report.outcome, MEANWHILE, lake.workspaces()) == (Outcome.ABANDONED, [], [])

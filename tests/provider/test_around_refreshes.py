@@ -187,6 +187,21 @@ def test_people_are_told_how_a_refresh_failed(home, airflow, webhook):
     assert (document["refresh"]["is_failure"], document["refresh"]["error"]["code"]) == (True, "MV-GUARD")
 
 
+def test_a_try_that_fails_before_it_began_a_refresh_is_not_told_as_an_earlier_tries(home, airflow, webhook):
+    home.apply()
+    told = "on_failure_callback=RefreshNotifier('alerts')"
+    dag = airflow.load("around", f"{DAG_TEXT}    RefreshTableOperator(task_id='refresh', table='orders', {told})\n")
+    run = airflow.run(dag, keep_callbacks=True)
+    (home.root / "raw/orders").rename(home.root / "raw/elsewhere")
+
+    cleared = airflow.clear(dag, run, "refresh", keep_callbacks=True)
+
+    assert (run.states, cleared.states) == ({"refresh": "success"}, {"refresh": "failed"})
+    [(_, document)] = webhook
+    assert "MV-SOURCE-MISSING" in document["text"]
+    assert document["refresh"] is None
+
+
 # -- what people ask for -----------------------------------------------------------------------------------------------
 
 

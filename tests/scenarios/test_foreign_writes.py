@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import EngineError, MainUnsupportedError
+from airflow_mv_provider.exceptions import EngineError, MainMovedError, MainNotOursError, MainUnsupportedError
+from tests.conftest import Crash
 from tests.scenarios.conftest import NUM_CHANGES, change_source, check_invariants
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="foreign writes")]
@@ -66,6 +69,26 @@ def test_main_that_was_dropped_is_made_again(table):
 
     assert report.rows_inserted == 40
     check_invariants(table)
+
+
+@pytest.mark.parametrize("point", ["fence.before", "seal.after"])
+def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
+    change_source(table)
+    crash_at(point)
+    caller = table.caller()
+    with pytest.raises(Crash):
+        table.refresh(caller=caller)
+    shutil.rmtree(table.root / "orders")
+    table.write("SELECT id, CAST(7 AS INT) AS p, 'theirs' AS v FROM range(100, 103)", "orders")
+    before = (table.rows(), table.versions())
+
+    with pytest.raises(MainMovedError, match="another table lies where main was"):
+        table.refresh(caller=caller)
+
+    assert (table.rows(), table.versions()) == before
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    with pytest.raises(MainNotOursError):
+        table.refresh()
 
 
 def test_main_that_was_put_back_is_not_believed_once_failed_refreshes_have_reached_its_version(table, at_point):

@@ -3,6 +3,7 @@ main's log, by whoever asks for whatever; afterwards main is the source, and the
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy import text
 
 from airflow_mv_provider.core.leftover import GRACE_MS
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
@@ -171,6 +173,33 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
     assert recovered(table) == []
     check_invariants(table)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_main_and_database_are_put_back_and_the_error_table_is_not(lake):
+    """Its log has later epochs than main's; they are nobody's who could still own main."""
+    file, copy = lake.root / "raw/orders/1.json", lake.root.parent / "copy"
+    file.parent.mkdir(parents=True)
+    lake.apply(source=Files("raw/orders", format="json", schema="id INT, v STRING"), errors={})
+
+    def refresh(text: str) -> Any:
+        file.write_text(f'{{"id": 1, "v": "{text}"}}\n{{"id": {text}\n')
+        return lake.refresh()
+
+    refresh("a")
+    backup = dump(lake)
+    shutil.copytree(lake.root / "orders", copy)
+    for more in "bcd":
+        refresh(more)
+    shutil.rmtree(lake.root / "orders")
+    copy.rename(lake.root / "orders")
+    put_back(lake, backup)
+
+    report = refresh("e")
+
+    assert (report.outcome, lake.phase()) == (Outcome.PUBLISHED, "NORMAL")
+    assert lake.rows() == [(1, "e")]
+    assert [row[2] for row in lake.rows("orders__errors")] == ['{"id": e']
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
 def recovered(lake: Any) -> list[tuple[str, str]]:
