@@ -9,10 +9,12 @@ import pytest
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
+    Determinism,
     Situation,
     SourceChanges,
     choose,
     has_failed,
+    is_copied,
     past_of,
 )
 from airflow_mv_provider.exceptions import StrategyError
@@ -135,3 +137,11 @@ def test_a_failed_incremental_refresh_is_followed_by_a_comparison():
     assert not has_failed([])
     assert has_failed([replace(failed, error=ErrorReport("MV-KEY-DUPLICATE", "twice", ""))])
     assert not has_failed([replace(failed, error=replace(error, code="MV-ENGINE"))])  # Spark died, the changes are good
+
+
+@pytest.mark.parametrize(
+    ("determinism", "copied"),
+    [(Determinism(), False), (Determinism(is_by_row=False), True), (Determinism("it is not deterministic"), True)],
+)
+def test_a_delta_source_is_copied_where_its_rows_need_not_come_out_the_same_again(determinism, copied):
+    assert is_copied(a_table(), determinism) is copied
