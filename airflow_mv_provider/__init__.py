@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
-    from airflow_mv_provider.core.table import Guards, RefreshableTable
+    from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
+    from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
 
 __version__ = "0.1.0"
 __all__ = ["DeltaSource", "Files", "Function", "Guards", "Query", "RefreshableTable"]
 
-_SOURCE, _TABLE = "airflow_mv_provider.core.source", "airflow_mv_provider.core.table"
+_SOURCE, _TABLE = "airflow_mv_provider.core.definition.source", "airflow_mv_provider.core.definition.table"
 _MODULES = {
     **dict.fromkeys(("DeltaSource", "Files", "Function", "Query"), _SOURCE),
     **dict.fromkeys(("Guards", "RefreshableTable"), _TABLE),

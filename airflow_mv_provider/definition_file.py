@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from airflow_mv_provider.core.dag_options import DagOptions, options_of
-from airflow_mv_provider.core.problems import Problem, kind_of, nearest, sentence
-from airflow_mv_provider.core.table import RefreshableTable, parse_table
+from airflow_mv_provider.core.definition.dag_options import DagOptions, options_of
+from airflow_mv_provider.core.definition.problems import Problem, kind_of, nearest, sentence
+from airflow_mv_provider.core.definition.table import RefreshableTable, parse_table
 from airflow_mv_provider.exceptions import DefinitionError
 
 _TOP = ("tables", "dags")

@@ -28,7 +28,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [_modules("airflow_mv_provider.triggers.commits")],
         "extra-links": ["airflow_mv_provider.links.TableLink", "airflow_mv_provider.links.HistoryLink"],
         "notifications": ["airflow_mv_provider.notifications.RefreshNotifier"],
-        "cli": ["airflow_mv_provider.airflow_cli.get_commands"],
+        "cli": ["airflow_mv_provider.cli.airflow_commands.get_commands"],
         "connection-types": [_CONNECTION],
         "config": {"mv": {"description": "Refreshable Delta tables.", "options": _OPTIONS}},
     }

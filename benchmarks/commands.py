@@ -29,15 +29,15 @@ from sqlalchemy import insert, select, text
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from airflow_mv_provider.api.detail import look
+from airflow_mv_provider.api.detail import detail_of
 from airflow_mv_provider.api.listing import selected
-from airflow_mv_provider.cli import main as amv
+from airflow_mv_provider.cli.main import main as amv
 from airflow_mv_provider.core.frontier import fingerprint, to_json
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import SourceBindingRow, SourceFrontierRow
 from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.sources.listing import listed
+from airflow_mv_provider.sources.files.listing import listed
 from airflow_mv_provider.spark.session import local_session
 from tests.conftest import Clock
 from tests.metadata.reading import repeat
@@ -137,7 +137,7 @@ def commands(home: Path, of: dict[str, str]) -> dict[str, Callable[[str], Any]]:
     found["page: list"] = lambda which: selected(
         stores[which].overview(), lambda name: True, {}, search="", chosen="all", page=1
     )
-    found["page: table"] = lambda which: look(stores[which], table, (), may_act=True)
+    found["page: table"] = lambda which: detail_of(stores[which], table, (), may_act=True)
     return found
 
 

@@ -32,7 +32,7 @@ DAG_FILE = """
 from datetime import datetime
 from airflow.sdk import DAG, Asset
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow_mv_provider.core.asset import asset_uri
+from airflow_mv_provider.asset import asset_uri
 
 for number in range({tables}):
     with DAG(f"dag_{{number:04}}", start_date=datetime(2026, 1, 1), schedule="@hourly", catchup=False):

@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider import __version__
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.core.table import Guards, RefreshableTable
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
+from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
@@ -42,7 +42,7 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.spark.session import is_remote, local_session, open_session
 from benchmarks.data import CASES, TABLES, Table, rows, statements
 
-WAYS = ("read", "overwrite", "merge", "merge_if", "refresh")
+STRATEGIES = ("read", "overwrite", "merge", "merge_if", "refresh")
 LAYOUTS = ("none", "months", "hash")
 PROTOCOL = {"acquire", "create_main", "fence", "seal", "progress", "published", "staging_delete", "normal"}
 FEED = "'delta.enableChangeDataFeed' = 'true'"
@@ -110,7 +110,7 @@ class Bench:
     setting: Setting
     scale: float
     spark: Any
-    ways: Sequence[str] = WAYS
+    ways: Sequence[str] = STRATEGIES
     protocol_seconds: float = 0.0
     table: Table = field(init=False)
 
@@ -255,7 +255,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[str]) -> Measured:
     """Run one case; every time the source changes, and every way brings its own main up to it."""
-    seconds: dict[str, list[float]] = {way: [] for way in (*WAYS, "protocol")}
+    seconds: dict[str, list[float]] = {way: [] for way in (*STRATEGIES, "protocol")}
     peaks: dict[str, int] = {}
     # Forced where nothing changed but the source has to be read all the same.
     request = Request(force=case == "nothing changed")
@@ -264,7 +264,7 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
     for number in range(runs):
         for statement in statements(bench.table, case, number):
             bench.sql(statement, "raw/source")
-        before = {way: bench.version(way) for way in WAYS[1:] if way in ways}
+        before = {way: bench.version(way) for way in STRATEGIES[1:] if way in ways}
         for way in ways:
             work: Callable[[], Any] = (lambda: bench.refresh(request)) if way == "refresh" else getattr(bench, way)
             memory.reset()
@@ -273,7 +273,7 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
             peaks[way] = max(peaks.get(way, 0), memory.peak_mb())
         seconds["protocol"].append(bench.protocol_seconds)
         bench.check_equal(ways)
-    added = {way: bench.added(way, before[way]) for way in WAYS[1:] if way in ways}
+    added = {way: bench.added(way, before[way]) for way in STRATEGIES[1:] if way in ways}
     estimates = {each["strategy"]: each["seconds"] for each in report["estimates"]}
     return Measured(
         bench.setting.describe(),
@@ -302,7 +302,7 @@ def head() -> str:
 
 def shown(found: Measured) -> str:
     s = found.seconds
-    times = " ".join(f"{s[way]:9.2f}" if way in s else f"{'-':>9}" for way in (*WAYS, "protocol"))
+    times = " ".join(f"{s[way]:9.2f}" if way in s else f"{'-':>9}" for way in (*STRATEGIES, "protocol"))
     ratios = " ".join(
         f"{s['refresh'] / s[way]:9.2f} ×" if way in s else f"{'-':>11}" for way in ("read", "overwrite", "merge")
     )
@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("--publish", choices=("atomic", "progressive"))
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
-    parser.add_argument("--way", action="append", choices=WAYS, help="measure only this way beside the refresh")
+    parser.add_argument("--way", action="append", choices=STRATEGIES, help="measure only this way beside the refresh")
     parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
     parser.add_argument("--compiled", action="store_true", help="compile the plans of small tables, too")
     parser.add_argument("--out", type=Path, help="write all figures there, as JSON, and a plot beside it")
@@ -332,7 +332,7 @@ def main() -> None:
     print(f"TPC-H at scale {options.scale:g}, medians of {options.runs}, {where}")
     spark = open_session(options.remote) if options.remote else local_session("bench")
     memory, found = Memory(spark), list[Measured]()
-    ways = [way for way in WAYS if way == "refresh" or options.way is None or way in options.way]
+    ways = [way for way in STRATEGIES if way == "refresh" or options.way is None or way in options.way]
     for setting, cases in GRID:
         chosen = [case for case in cases if options.case is None or case in options.case]
         is_wanted = (

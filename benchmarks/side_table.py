@@ -26,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.spark import changes, diff, digests, storage
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare import changes, diff, digests
 from airflow_mv_provider.spark.layout import Layout, columns
 from airflow_mv_provider.spark.session import local_session
 from benchmarks.data import statements

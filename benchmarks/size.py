@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pyspark.sql import DataFrame
 
+from airflow_mv_provider.core.definition.source import DeltaSource, Files
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.source import DeltaSource, Files
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
@@ -41,7 +41,7 @@ T = TypeVar("T")
 # The command, in a process that dies at the point that is its first argument.
 AMV = """
 import sys
-from airflow_mv_provider.cli import main
+from airflow_mv_provider.cli.main import main
 from airflow_mv_provider.runner import crash_points
 crash_points.arm(crash_points.kill_at(sys.argv.pop(1)))
 main()

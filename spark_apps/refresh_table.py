@@ -7,7 +7,7 @@ The metadata database is named by AMV_DATABASE_URL, or by the file in AMV_DATABA
 Exit codes: 0 done or nothing to do, 1 a person must act, 75 a retry may succeed, 2 wrong usage.
 """
 
-from airflow_mv_provider.runner.__main__ import main
+from airflow_mv_provider.cli.driver import main
 
 if __name__ == "__main__":
     main()

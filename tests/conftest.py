@@ -15,10 +15,10 @@ import hypothesis
 import pytest
 from sqlalchemy import text
 
-from airflow_mv_provider.core.request import parse_request
-from airflow_mv_provider.core.source import DeltaSource
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.store import Store
@@ -119,7 +119,7 @@ class Lake:
 
     def digests(self, name: str = "orders") -> Counter[tuple[Any, ...]] | None:
         """Main's digests, by columns in the order of their names; None if there are none."""
-        from airflow_mv_provider.spark import diff
+        from airflow_mv_provider.spark.compare import diff
 
         kept = self.store.state(self.store.table(name).id).published_digests
         if kept is None:

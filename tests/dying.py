@@ -16,11 +16,11 @@ if __name__ == "__main__":
     _, point, program, *arguments = sys.argv
     arm(kill_at(point))
     if program == "amv":
-        from airflow_mv_provider.cli import main as amv
+        from airflow_mv_provider.cli.main import main as amv
 
         amv(arguments)
     else:
-        from airflow_mv_provider.runner.__main__ import main as driver
+        from airflow_mv_provider.cli.driver import main as driver
 
         sys.argv[1:] = arguments
         driver()

@@ -103,7 +103,7 @@ def test_readme_can_be_read_at_one_sitting() -> None:
 
 
 def test_commands_of_the_readme_exist() -> None:
-    from airflow_mv_provider.cli import main
+    from airflow_mv_provider.cli.main import main
 
     commands = set(re.findall(r"(?:\$ |`)amv (\w+)", README))
 

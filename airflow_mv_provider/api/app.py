@@ -29,7 +29,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access
 from airflow_mv_provider.api.declared import Declared, DeclaringDag, declared, note_action
-from airflow_mv_provider.api.detail import look, look_now
+from airflow_mv_provider.api.detail import detail_of, now_of
 from airflow_mv_provider.api.listing import next_run_ms, selected
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.state import StateDep
@@ -114,7 +114,7 @@ def show_table(
     everything, seen, table = _visible_table(name, user, session, reader)
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
     may_act = access.may_act(user, all_dags)
-    detail = look(reader, table, dags, may_act=may_act)
+    detail = detail_of(reader, table, dags, may_act=may_act)
     runnable = tuple(dag for dag in dags if dag.can_run)
     return render(
         "table.html",
@@ -134,7 +134,7 @@ def show_table_now(request: Request, name: str, user: GetUserDep, session: Sessi
     reader = state.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
-    return render("now.html", request, now=look_now(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
+    return render("now.html", request, now=now_of(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:

@@ -21,7 +21,7 @@ from airflow.utils.types import DagRunType
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from airflow_mv_provider.core.asset import ASSET_PREFIX, table_of_asset
+from airflow_mv_provider.asset import ASSET_PREFIX, table_of_asset
 
 
 @dataclass(frozen=True, slots=True)

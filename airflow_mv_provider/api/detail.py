@@ -69,7 +69,7 @@ class Detail:
     may_act: bool
 
 
-def look_now(reader: Reader, table: TableRecord) -> Now:
+def now_of(reader: Reader, table: TableRecord) -> Now:
     """Return where a table stands.
 
     raises : TableNotFoundError, when it was dropped meanwhile
@@ -98,12 +98,12 @@ def look_now(reader: Reader, table: TableRecord) -> Now:
     )
 
 
-def look(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], *, may_act: bool) -> Detail:
+def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], *, may_act: bool) -> Detail:
     """Return everything that a table's page shows.
 
     raises : TableNotFoundError, when it was dropped meanwhile
     """
-    now = look_now(reader, table)
+    now = now_of(reader, table)
     history = reader.history(table.id, HISTORY)
     last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
     return Detail(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-Way = Literal["incremental", "corrections", "replace"]
+Strategy = Literal["incremental", "corrections", "replace"]
 
 _FIXED = 2.0  # seconds: planning, state writes, the fence
 _SUM_UP = 1.0  # read a row, hash it, add it to its bucket
@@ -31,14 +31,14 @@ _MOSTLY = 1 / 3  # of main's rows have to change, or overwriting them all writes
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CostSample:
     """One finished refresh of the table: what it had to do, and the seconds that it took.
 
     num_rows    : of main before it
     num_changes : rows that it inserted, updated and deleted
     """
 
-    way: Way
+    way: Strategy
     num_rows: int
     num_changes: int
     seconds: float
@@ -53,13 +53,13 @@ class Estimate:
     num_changes : rows that were expected to differ
     """
 
-    strategy: Way
+    strategy: Strategy
     seconds: float | None
     why: str
     num_changes: int | None = None
 
 
-def seconds(way: Way, num_rows: int, num_changes: int) -> float:
+def seconds(way: Strategy, num_rows: int, num_changes: int) -> float:
     """Return the time that one way of refreshing is expected to take on the machine that was measured.
 
     num_rows    : of main
@@ -79,7 +79,7 @@ def seconds(way: Way, num_rows: int, num_changes: int) -> float:
             assert_never(way)
 
 
-def factor(way: Way, past: Sequence[Past]) -> float:
+def factor(way: Strategy, past: Sequence[CostSample]) -> float:
     """Return how many times longer than `seconds` says this table takes; by other ways where this one is not known.
 
     past : newest first
@@ -92,7 +92,7 @@ def factor(way: Way, past: Sequence[Past]) -> float:
     return statistics.median(ratios) if ratios else 1.0
 
 
-def expected_changes(num_rows: int, at_most: int | None, past: Sequence[Past]) -> int:
+def expected_changes(num_rows: int, at_most: int | None, past: Sequence[CostSample]) -> int:
     """Return how many rows are expected to differ.
 
     at_most : what the source's own log says, where it does; otherwise it is as it usually was

@@ -113,7 +113,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogCheck:
     """Where one refresh stands, read from main's log.
 
     latest     : main's newest version
@@ -149,7 +149,7 @@ class Move(StrEnum):
     MERGE = "merge"
 
 
-def next_move(standing: Standing, *, has_changes: bool) -> Move:
+def next_move(standing: LogCheck, *, has_changes: bool) -> Move:
     """Decide the next move of the compare-and-append.
 
     has_changes : the recorded corrections are not empty
@@ -159,7 +159,7 @@ def next_move(standing: Standing, *, has_changes: bool) -> Move:
     return Move.DONE if standing.published or not has_changes else Move.MERGE
 
 
-def next_part_move(standing: Standing) -> Move:
+def next_part_move(standing: LogCheck) -> Move:
     """Decide the next move of the compare-and-append of one part of a progressive refresh.
 
     A part that is there is recorded first, whoever came with it: the step that follows all parts looks for company.
@@ -180,7 +180,7 @@ def has_publish(commits: Iterable[Commit], refresh_id: str) -> bool:
     return any(_is_publish(c, refresh_id) for c in commits)
 
 
-def stand(
+def classify_commits(
     commits: Sequence[Commit],
     *,
     base: int,
@@ -189,7 +189,7 @@ def stand(
     epoch: int,
     merge_round: int,
     part: int | None = None,
-) -> Standing:
+) -> LogCheck:
     """Judge main's commits after `base`, the version that the differences were computed against.
 
     A later epoch fences us wherever it stands in `commits`: a base that lies after its fence hides nothing.
@@ -207,7 +207,7 @@ def stand(
     foreign = tuple(c for c in after if not c.keeps_data and c not in of_round)
     published = tuple(c for c in of_round if part is None or (c.note and c.note.part == part))
     stragglers = tuple(c for c in ours if c not in of_round)
-    return Standing(latest, newest if newest > epoch else None, published, foreign, stragglers)
+    return LogCheck(latest, newest if newest > epoch else None, published, foreign, stragglers)
 
 
 def _is_publish(commit: Commit, refresh_id: str) -> bool:

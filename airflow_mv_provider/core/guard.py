@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from airflow_mv_provider.core.table import Guards
+from airflow_mv_provider.core.definition.table import Guards
 
 NAMES = tuple(Guards.model_fields)
 

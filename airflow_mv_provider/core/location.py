@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-from airflow_mv_provider.core.identifier import ERRORS_SUFFIX, check_table_name
+from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, check_table_name
 from airflow_mv_provider.core.secret import check_no_password
 from airflow_mv_provider.exceptions import UnsafeLocationError
 

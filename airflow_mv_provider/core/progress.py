@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import xor
 
-from airflow_mv_provider.core.cost import Way
+from airflow_mv_provider.core.cost import Strategy
+from airflow_mv_provider.core.definition.schema import Column, fingerprint
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.schema import Column, fingerprint
 
 WHOLE_TABLE = "[]"
 REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
@@ -98,7 +98,7 @@ class Seal:
     partitions: tuple[SealedPartition, ...]
     columns: tuple[Column, ...] = ()
     rejected: Rejected = Rejected()
-    strategy: Way = "corrections"
+    strategy: Strategy = "corrections"
     changes: str | None = None
     mixed: int = 0
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Admission, RefreshRecord, RefreshState, admit
-from airflow_mv_provider.core.table import RefreshableTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
     )
 
 
-def may_join(running: RefreshRecord, source_now: Frontier, doubt: str | None) -> bool:
+def may_join(running: RefreshRecord, source_now: Frontier, nondeterminism_reason: str | None) -> bool:
     """True if a joinable refresh reads what the caller's own would read.
 
     doubt : why its rows may be others though the source is where it was; None if they are not
@@ -84,4 +84,4 @@ def may_join(running: RefreshRecord, source_now: Frontier, doubt: str | None) ->
     A refresh pins its source as it begins, so the caller always comes after the pin. The pin is as good as one of its
     own only if the source, asked after the caller came, is still just there.
     """
-    return running.frontier == source_now and doubt is None
+    return running.frontier == source_now and nondeterminism_reason is None

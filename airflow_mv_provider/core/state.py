@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
-from airflow_mv_provider.core.scope import EVERYTHING, Covered, Scope
+from airflow_mv_provider.core.scope.scope import EVERYTHING, Covered, Scope
 from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.core.table import RefreshableTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.cost import Estimate, Past, Way
+from airflow_mv_provider.core.cost import CostSample, Estimate, Strategy
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.core.scope import Scope
-from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.core.table import RefreshableTable, Wanted
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.exceptions import StrategyError
 
-Strategy = Literal["skip", "incremental", "corrections", "replace"]
+ChosenStrategy = Literal["skip", "incremental", "corrections", "replace"]
 _DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # main is not what the changes are for, or they do not read back
-WAYS: tuple[Way, ...] = get_args(Way)
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Choice:
     wanted : what the definition or whoever asked for the refresh wants
     """
 
-    strategy: Strategy
+    strategy: ChosenStrategy
     reason: str
     estimates: tuple[Estimate, ...] = ()
-    wanted: Wanted = "auto"
+    wanted: RequestedStrategy = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RefreshPlan:
     """
 
     table: str
-    strategy: Strategy
+    strategy: ChosenStrategy
     reason: str
     source: str
     scope: str | None
@@ -84,7 +84,7 @@ class Determinism:
     is_by_row : each of its rows is made of one row that is pinned, whatever order those come in
     """
 
-    doubt: str | None = None
+    nondeterminism_reason: str | None = None
     is_by_row: bool = True
 
 
@@ -104,19 +104,19 @@ class Situation:
     must_compare: str | None
     has_digests: bool
     changes: SourceChanges | None
-    past: tuple[Past, ...] = ()
+    past: tuple[CostSample, ...] = ()
     has_failed: bool = False
 
 
-def past_of(reports: Sequence[RefreshReport]) -> tuple[Past, ...]:
+def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
     """Return what a table's history tells of the costs of refreshing all of it.
 
     reports : newest first
     """
     return tuple(
-        Past(way, num_rows, r.rows_inserted + r.rows_updated + r.rows_deleted, sum(r.phase_seconds.values()))
+        CostSample(way, num_rows, r.rows_inserted + r.rows_updated + r.rows_deleted, sum(r.phase_seconds.values()))
         for r in reports
-        for way in WAYS
+        for way in STRATEGIES
         if r.strategy == way and r.outcome is Outcome.PUBLISHED and r.scope is None and r.phase_seconds
         if (num_rows := r.rows_updated + r.rows_deleted + r.rows_unchanged)
     )
@@ -139,7 +139,7 @@ def compare_reason(
     is_forced: bool,
     same_definition: bool,
     is_trusted: bool,
-    doubt: str | None,
+    nondeterminism_reason: str | None,
     is_partial: bool = False,
 ) -> str | None:
     """Say why main must be compared although the source may be unchanged, or None when its token may be believed.
@@ -156,10 +156,10 @@ def compare_reason(
         return "main may have been changed by others"
     if is_partial:
         return "refreshes before this one covered only some partitions"
-    return doubt
+    return nondeterminism_reason
 
 
-def choose(table: RefreshableTable, wanted: Wanted, situation: Situation, reason: str) -> Choice:
+def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situation, reason: str) -> Choice:
     """Choose how to bring main up to date with a source that may be new.
 
     wanted : what the definition or whoever asks wants; "auto" takes the cheapest
@@ -169,7 +169,7 @@ def choose(table: RefreshableTable, wanted: Wanted, situation: Situation, reason
     if situation.num_rows is None and wanted in ("auto", "incremental"):
         is_empty = not table.adopt and replace_obstacle(table, situation.scope) is None
         return Choice("replace" if is_empty else "corrections", reason, (), wanted)
-    judged = {way: _judged(way, table, situation) for way in WAYS}
+    judged = {way: _judged(way, table, situation) for way in STRATEGIES}
     possible = [each for each in judged.values() if each.seconds is not None]
     if not cost.is_worth_replacing(situation.num_rows or 0, _num_changes(situation)):
         possible = [each for each in possible if each.strategy != "replace"]
@@ -235,11 +235,11 @@ def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     nor need those of a projection that looks at more than one row at a time.
     Where main's rows stay for keys that are there twice, what was staged depends on main, which will change.
     """
-    is_repeatable = determinism.doubt is None and determinism.is_by_row
+    is_repeatable = determinism.nondeterminism_reason is None and determinism.is_by_row
     return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict in ("ignore", "keep")
 
 
-def _judged(way: Way, table: RefreshableTable, situation: Situation) -> Estimate:
+def _judged(way: Strategy, table: RefreshableTable, situation: Situation) -> Estimate:
     obstacle = None
     if way == "incremental":
         obstacle = feed_obstacle(table, situation)

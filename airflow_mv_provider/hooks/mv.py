@@ -28,9 +28,9 @@ from airflow_mv_provider.metadata.reader import Reader
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
-    from airflow_mv_provider.runner.progress import Watcher
     from airflow_mv_provider.runner.refresh import Refresher
     from airflow_mv_provider.runner.settings import Settings
+    from airflow_mv_provider.runner.watching import Watcher
 
 _DATABASE, _DATABASE_FILE, _WAREHOUSE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE", "AMV_WAREHOUSE"
 _VARIABLE_OF_OPTION = {

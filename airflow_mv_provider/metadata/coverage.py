@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Text, cast, func, select, union_all
 
-from airflow_mv_provider.core.ledger import DONE, Covering
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.scope import from_json
+from airflow_mv_provider.core.scope.ledger import DONE, Covering
+from airflow_mv_provider.core.scope.scope import from_json
 from airflow_mv_provider.metadata.models import RefreshRow
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso

@@ -11,13 +11,13 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.claim import Claim
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PublishedDigests, RecordedChunk, Seal
-from airflow_mv_provider.core.scope import Covered
-from airflow_mv_provider.core.scope import from_json as scope_from_json
+from airflow_mv_provider.core.scope.scope import Covered
+from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import Ownership
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import LeaseLostError
 from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt

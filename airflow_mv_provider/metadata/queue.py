@@ -51,7 +51,7 @@ class Queue:
         self.engine = engine
         self._now = now
 
-    def stand(self, table_id: int, caller: Caller, *, patience_ms: int, joins: str | None = None) -> None:
+    def take_ticket(self, table_id: int, caller: Caller, *, patience_ms: int, joins: str | None = None) -> None:
         """Give a caller a ticket, or renew the live one it has; that keeps its number and what it joined.
 
         patience_ms : how long the caller may stay away before it loses its place

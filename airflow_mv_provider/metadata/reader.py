@@ -11,8 +11,9 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
+from airflow_mv_provider.core.definition.schema import Column
+from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
 from airflow_mv_provider.core.frontier import Binding, NoFrontier, from_json
-from airflow_mv_provider.core.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import (
@@ -26,12 +27,11 @@ from airflow_mv_provider.core.progress import (
     SealedPartition,
 )
 from airflow_mv_provider.core.queue import Waiter
-from airflow_mv_provider.core.schema import Column
-from airflow_mv_provider.core.scope import covered_from_json
-from airflow_mv_provider.core.scope import from_json as scope_from_json
+from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
+from airflow_mv_provider.core.scope.scope import covered_from_json
+from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.core.table import RefreshableTable, changed_fields
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.chunks import chunks, done

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope import from_json as scope_from_json
+from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso, maybe_iso

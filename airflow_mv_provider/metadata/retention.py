@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, select
 
-from airflow_mv_provider.core.ledger import DONE
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.scope.ledger import DONE
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State

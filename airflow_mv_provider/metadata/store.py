@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, exc, insert, select, update
 
 from airflow_mv_provider.core import claim
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -27,7 +28,6 @@ from airflow_mv_provider.core.state import (
     Renewal,
     TableRecord,
 )
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import TableConflictError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, delete, exists, func, insert, select
 from sqlalchemy.sql.expression import ColumnElement
 
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier, fingerprint, to_json
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definition
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State

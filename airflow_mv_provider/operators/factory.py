@@ -20,10 +20,10 @@ import pendulum
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 
 from airflow_mv_provider import definition_file as definitions
-from airflow_mv_provider.core.asset import asset_uri
-from airflow_mv_provider.core.dag_options import DagOptions
-from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.asset import asset_uri
+from airflow_mv_provider.core.definition.dag_options import DagOptions
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.form import refresh_params
 from airflow_mv_provider.operators.groups import refresh_table_group

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from airflow_mv_provider.core.guard import NAMES as GUARDS
-from airflow_mv_provider.core.request import SCOPES, STRATEGIES
+from airflow_mv_provider.core.scope.request import SCOPES, STRATEGIES
 
 _MEANING = {
     "as usual": "As usual: the run's own interval if it has one, else everything",

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
-from airflow_mv_provider.core.interval import Grain
-from airflow_mv_provider.core.table import RefreshableTable, Wanted
+from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.operators.refresh import (
     BeginRefreshOperator,
     CleanupRefreshOperator,
@@ -32,7 +32,7 @@ def refresh_table_group(
     interval: Grain | None = None,
     interval_format: str | None = None,
     stale_only: bool = False,
-    strategy: Wanted | None = None,
+    strategy: RequestedStrategy | None = None,
     queue_timeout: timedelta | float | None = None,
     mv_conn_id: str | None = None,
     database_url: str | None = None,

@@ -27,13 +27,13 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mv_provider import definition_file as definitions
-from airflow_mv_provider.core.interval import Grain
+from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import Request, check_note, combined, names_scope, parse_request
-from airflow_mv_provider.core.scope import asked_scope
+from airflow_mv_provider.core.scope.interval import Grain
+from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
+from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.core.table import RefreshableTable, Wanted
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.request import interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
@@ -83,7 +83,7 @@ class FirstTask(MvOperator):
         interval: Grain | None = None,
         interval_format: str | None = None,
         stale_only: bool = False,
-        strategy: Wanted | None = None,
+        strategy: RequestedStrategy | None = None,
         **kwargs: Any,
     ) -> None:
         name = table.name if isinstance(table, RefreshableTable) else table

@@ -7,7 +7,7 @@ import socket
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_mv_provider.core.interval import Grain, window
+from airflow_mv_provider.core.scope.interval import Grain, window
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
 

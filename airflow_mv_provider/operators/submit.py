@@ -38,7 +38,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_mv_provider.core.outcome import RefreshReport, error_of
-from airflow_mv_provider.core.request import Request, to_params
+from airflow_mv_provider.core.scope.request import Request, to_params
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.submission import ENDED_WELL, Step, is_answer, next_step
 from airflow_mv_provider.exceptions import (
@@ -237,7 +237,7 @@ def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressErr
     lease_ms : None to leave the queue as it is
     """
     if lease_ms is not None and job.table.definition.concurrency != "reject":
-        job.store.queue.stand(job.table.id, job.who, patience_ms=lease_ms + job.who.away_ms)
+        job.store.queue.take_ticket(job.table.id, job.who, patience_ms=lease_ms + job.who.away_ms)
     state, queue = job.store.state(job.table.id), job.store.waiters(job.table.id)
     keys = [waiter.key for waiter in queue]
     place = f"; waiting in place {keys.index(job.who.key) + 1}" if job.who.key in keys else ""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import Asset, BaseOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from airflow_mv_provider.core.asset import asset_uri, table_of_asset
+from airflow_mv_provider.asset import asset_uri, table_of_asset
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, TerminalError

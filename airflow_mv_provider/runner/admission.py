@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.definition.source import DeltaSource, Files
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.scope import check_scope
-from airflow_mv_provider.core.source import DeltaSource, Files
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import (
     Admission,
     Caller,
@@ -29,13 +29,13 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.turned_away import paused, turned_away
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError
-from airflow_mv_provider.runner.choice import look
+from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.identity import identified
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.session import suited
+from airflow_mv_provider.spark.session import small_plan_confs
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _MAX_RACES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class AcquiredRefresh:
     """The table is ours: a refresh that is to be worked on, and those that were ended for others on the way."""
 
     table: TableRecord
@@ -51,7 +51,7 @@ class Begun:
     recovered: tuple[str, ...] = ()
 
 
-def begin(context: Context, name: str, caller: Caller, request: Request) -> Begun | RefreshReport:
+def begin(context: Context, name: str, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
     """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
     raises : RefreshInProgressError, with a `position` where the caller has a ticket and is expected to look again;
@@ -73,7 +73,7 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Begu
     return found
 
 
-def _begin(context: Context, table: TableRecord, caller: Caller, request: Request) -> Begun | RefreshReport:
+def _begin(context: Context, table: TableRecord, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
     store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # a lost race may be one with a person who has moved it
@@ -91,7 +91,7 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
             case Admission.ADOPT:
                 own = recoverer.hand_over(table, state, caller)
                 if own is not None:
-                    return Begun(table, own, tuple(recovered))
+                    return AcquiredRefresh(table, own, tuple(recovered))
             case Admission.TAKE_OVER:
                 if (ended := recoverer.take_over(table, state, caller)) is not None:
                     recovered.append(ended.refresh_id or "")
@@ -104,11 +104,11 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
 
 def _start_new(
     context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
-) -> Begun | RefreshReport | None:
+) -> AcquiredRefresh | RefreshReport | None:
     """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
-    with suited(context.spark, is_small=_has_short_logs(table, state)):
+    with small_plan_confs(context.spark, is_small=_has_short_logs(table, state)):
         table, exists = identified(context, table)
-        seen = look(context, table, state, request, exists=exists)
+        seen = assess(context, table, state, request, exists=exists)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
@@ -130,7 +130,7 @@ def _start_new(
     epoch = next_epoch(state.epoch, last_epoch(seen.commits))
     with durable(Write.ACQUIRE):
         own = context.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=context.settings.lease_ms)
-    return None if own is None else Begun(table, own)
+    return None if own is None else AcquiredRefresh(table, own)
 
 
 def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
@@ -148,7 +148,7 @@ def _turned_away(
         has_ticket = any(waiter.key == caller.key for waiter in context.store.waiters(table.id))
         joins = None if has_ticket else _to_join(context, table, state, request)
         patience_ms = context.settings.lease_ms + caller.away_ms
-        context.store.queue.stand(table.id, caller, patience_ms=patience_ms, joins=joins)
+        context.store.queue.take_ticket(table.id, caller, patience_ms=patience_ms, joins=joins)
     before = ahead_of(context.store.waiters(table.id), caller.key)
     return turned_away(table, state, before, has_ticket=has_queue)
 
@@ -164,11 +164,11 @@ def _to_join(context: Context, table: TableRecord, state: RefreshState, request:
     try:
         source = context.source_of(table, table.definition)
         now = source.probe(request.overrides)
-        doubt = source.determinism(now).doubt
+        nondeterminism_reason = source.determinism(now).nondeterminism_reason
     except MvError as error:
         log.info("%s: not joined: %s", table.name, error)
         return None
-    return running.id if may_join(running, now, doubt) else None
+    return running.id if may_join(running, now, nondeterminism_reason) else None
 
 
 def _joined_report(context: Context, table: TableRecord, caller: Caller) -> RefreshReport | None:

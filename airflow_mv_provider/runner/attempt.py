@@ -25,16 +25,16 @@ from airflow_mv_provider.exceptions import (
     OvertakenError,
     one_line,
 )
-from airflow_mv_provider.runner.cleaning import as_far_as_possible
-from airflow_mv_provider.runner.conclusion import conclude
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.error_table import ErrorTable
-from airflow_mv_provider.runner.fencing import Ground
-from airflow_mv_provider.runner.merging import Merging
-from airflow_mv_provider.runner.phase_clock import PhaseClock
-from airflow_mv_provider.runner.progress import Progress, Watcher
-from airflow_mv_provider.runner.staging import stage
-from airflow_mv_provider.runner.work import Work
+from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.conclusion import conclude
+from airflow_mv_provider.runner.steps.error_table import ErrorTable
+from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.merging import Merging
+from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
+from airflow_mv_provider.runner.steps.staging import stage
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.runner.watching import Progress, Watcher
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.errors import translated
 
@@ -50,7 +50,7 @@ class Attempt:
         self.work = work
         self._watch = watch
         self._clock = PhaseClock()
-        self._ground = Ground(work)
+        self._ground = FencedMain(work)
         self._errors = ErrorTable(work)
         self._merging = Merging(work, self._ground, self._errors, self._clock)
         self._planned: tuple[Chunk, ...] = ()
@@ -105,7 +105,7 @@ class Attempt:
         """
         return not self.work.is_progressive and self._merging.has_committed
 
-    def fence_and_look(self) -> bool:
+    def fence_and_check_log(self) -> bool:
         """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
         self.work.lease.ignore_cancel()  # this ends the refresh, for a cancel or for something else
         with translated(self.work.table.name):
@@ -192,12 +192,12 @@ class Attempt:
     def _fence(self) -> None:
         self._ground.fence()
         if self._ground.is_fenced:
-            self._merging.know_log()
+            self._merging.record_fence_result()
 
     def _stage(self) -> None:
         work = self.work
         found = stage(work, self._ground, self._errors)
-        self._merging.know(found.seal, found.buckets)
+        self._merging.record_comparison(found.seal, found.buckets)
         with durable(Write.SEAL):
             notes = work.evolution(work.layout.main_columns or ()).notes
             spent = self._clock.spent()

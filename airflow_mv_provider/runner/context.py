@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, Renewal, TableRecord
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
-from airflow_mv_provider.runner.progress import Watcher
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.watching import Watcher
 from airflow_mv_provider.sources.reader import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.evolution import evolved
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress import PartitionCounts, Rejected, Seal, plan_chunks
-from airflow_mv_provider.core.request import Request
-from airflow_mv_provider.core.scope import check_scope
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
-from airflow_mv_provider.runner.cleaning import as_far_as_possible
-from airflow_mv_provider.runner.comparison import Comparison
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.work import rows_at
+from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.comparison import Comparison
+from airflow_mv_provider.runner.steps.work import rows_at
 from airflow_mv_provider.spark import delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout

@@ -1,6 +1,6 @@
 """What becomes of a refresh that did not end by itself. The only owner of recovery.
 
-    an attempt failed      settle     abandon it, or keep it for whoever comes next
+    an attempt failed      _resolve_failure  abandon it, or keep it for whoever comes next
     its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
     a person gives it up   take_over  as after a cancel
     files were left        sweep      remove those of refreshes that have ended, and what main's log proves garbage
@@ -45,15 +45,15 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.report_text import recovered_text
 from airflow_mv_provider.runner.attempt import Attempt
-from airflow_mv_provider.runner.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.runner.sweeping import sweep
-from airflow_mv_provider.runner.work import Work
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.session import suited
+from airflow_mv_provider.spark.session import small_plan_confs
 
 log = logging.getLogger(__name__)
 
@@ -71,13 +71,16 @@ class Recoverer:
     context: Context
 
     def work(self, table: TableRecord, own: Ownership, caller: Caller, until: Phase = Phase.NORMAL) -> None:
-        """Go on with the caller's own refresh up to phase `until`. Raises what its steps raise, after `settle`."""
+        """Go on with the caller's own refresh up to phase `until`.
+
+        raises : what its steps raise, once it is decided what becomes of the refresh
+        """
         with self._attempt(table, own) as attempt:
             try:
                 attempt.run(until)
             except MvError as failure:
                 error = self._explained(table, failure)
-                self._settle(attempt, error, caller)
+                self._resolve_failure(attempt, error, caller)
                 raise error from failure.__cause__
 
     def recover(self, caller: Caller, tell: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
@@ -154,7 +157,7 @@ class Recoverer:
 
         is_given_up : a person wants it abandoned, not resumed; what main has is brought to its end all the same
         returns     : its report; None when somebody else was faster
-        raises      : whatever its remaining steps raise, after `settle`, unless it has ended all the same
+        raises      : whatever its remaining steps raise, once its failure is resolved, unless it has ended all the same
         """
         own = self.hand_over(table, state, caller)
         if own is None:
@@ -174,7 +177,7 @@ class Recoverer:
                         attempt.run()
                     except MvError as failure:
                         error = self._explained(table, failure)
-                        self._settle(attempt, error, caller)
+                        self._resolve_failure(attempt, error, caller)
                         outcome = self.context.store.report(own.refresh_id).outcome
                         is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
                         if not is_over and outcome is not Outcome.PUBLISHED:
@@ -184,7 +187,7 @@ class Recoverer:
                 raise AssertionError("a table in NORMAL has nothing to take over")
         return self.context.store.report(own.refresh_id)
 
-    def _settle(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
+    def _resolve_failure(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
         attempt.work.lease.stop()
         if isinstance(error, LeaseLostError | MetadataUnavailableError):
@@ -232,7 +235,10 @@ class Recoverer:
                 lambda: context.source_of(table, refresh.definition),
                 lease,
             )
-            with suited(context.spark, is_small=work.is_small()), closing(Attempt(work, context.watch)) as attempt:
+            with (
+                small_plan_confs(context.spark, is_small=work.is_small()),
+                closing(Attempt(work, context.watch)) as attempt,
+            ):
                 yield attempt
 
     def _ended(
@@ -272,11 +278,11 @@ class Recoverer:
         """
         with self._attempt(table, own) as attempt:
             try:
-                is_published = attempt.fence_and_look() and not is_final and not attempt.work.is_progressive
+                is_published = attempt.fence_and_check_log() and not is_final and not attempt.work.is_progressive
                 is_ended = is_published and attempt.bring_to_end()
             except MvError as problem:
                 if caller is not None:  # else a refresh whose main is gone would be given up again and again
-                    self._settle(attempt, problem, caller)
+                    self._resolve_failure(attempt, problem, caller)
                 if caller is not None or attempt.has_tried_publish:
                     raise
                 is_published = is_ended = False  # no commit can reach main: it is gone, or refuses even the fence

@@ -40,27 +40,27 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.request import AS_USUAL, Request
-from airflow_mv_provider.core.scope import check_scope
+from airflow_mv_provider.core.scope.request import AS_USUAL, Request
+from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, TableRecord, admit
 from airflow_mv_provider.core.strategy import RefreshPlan
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import LeaseLostError, RefreshFinishedError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
-from airflow_mv_provider.runner.admission import Begun
-from airflow_mv_provider.runner.choice import look
+from airflow_mv_provider.runner.admission import AcquiredRefresh
+from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.preview import preview
-from airflow_mv_provider.runner.progress import Progress, Watcher
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.relocation import Relocated, relocate
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.watching import Progress, Watcher
 from airflow_mv_provider.spark.delta import Main
 
 log = logging.getLogger(__name__)
@@ -120,13 +120,13 @@ class Refresher:
         state = self.store.state(table.id)
         check_scope(request.scope, table.definition, state.partition_type)
         exists = Main(self.spark, table.location, table.uuid).properties() is not None
-        seen = look(self._context, table, state, request, exists=exists)
+        seen = assess(self._context, table, state, request, exists=exists)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.owner_process if state.is_lease_live else None
         choice = seen.choice
         return RefreshPlan(name, choice.strategy, choice.reason, seen.frontier.describe(), scope, who, choice.estimates)
 
-    def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> Begun | RefreshReport:
+    def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> AcquiredRefresh | RefreshReport:
         """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
 
         returns : what nothing was to be done for has a history row of its own, also when others were ended on the way
@@ -170,7 +170,7 @@ class Refresher:
         """Wait so long, or until this process is asked to stop; True if it is."""
         return self._context.is_interrupted_within(seconds)
 
-    def park(self, begun: Begun) -> None:
+    def park(self, begun: AcquiredRefresh) -> None:
         """Keep a table that was begun for the next process of its caller."""
         self.store.park(begun.own, until_ms=self.settings.handover_ms)
 
@@ -214,4 +214,4 @@ def _is_reached(until: Phase, phase: Phase) -> bool:
     return until is not Phase.NORMAL and order.index(phase) >= order.index(until)
 
 
-__all__ = ["Begun", "Progress", "Refresher"]
+__all__ = ["AcquiredRefresh", "Progress", "Refresher"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.core.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.settings import Settings

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.query_plan import changing_literal, changing_value, is_row_by_row, reads_more
+from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import KeyColumnError
+from airflow_mv_provider.sources.query.plan import changing_literal, changing_value, is_row_by_row, reads_more
 from airflow_mv_provider.spark.errors import condition_of, understood
 from airflow_mv_provider.spark.staging import ordering
 
@@ -72,14 +72,14 @@ def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> De
         spark.sql(sql).schema  # noqa: B018  # EXPLAIN answers also where there is no plan
         is_constant = _is_deterministic(spark, sql)
     changing = changing_literal(author_sql) or changing_value(explained)
-    doubt: str | None = None
+    nondeterminism_reason: str | None = None
     if changing is not None:
-        doubt = f"the {what} is not deterministic ({changing})"
+        nondeterminism_reason = f"the {what} is not deterministic ({changing})"
     elif not is_constant:
-        doubt = f"the {what} is not deterministic"
+        nondeterminism_reason = f"the {what} is not deterministic"
     elif what == "projection" and reads_more(explained):
-        doubt = "the projection has a query in it, which reads what is not pinned"
-    return Determinism(doubt, is_row_by_row(explained))
+        nondeterminism_reason = "the projection has a query in it, which reads what is not pinned"
+    return Determinism(nondeterminism_reason, is_row_by_row(explained))
 
 
 def _is_deterministic(spark: SparkSession, sql: str) -> bool:

@@ -16,14 +16,14 @@ from typing import Protocol, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
-from airflow_mv_provider.core.table import RefreshableTable
-from airflow_mv_provider.sources.delta import DeltaReader
-from airflow_mv_provider.sources.files import FilesReader
-from airflow_mv_provider.sources.function import FunctionReader
-from airflow_mv_provider.sources.query import QueryReader
+from airflow_mv_provider.sources.delta.reader import DeltaReader
+from airflow_mv_provider.sources.files.reader import FilesReader
+from airflow_mv_provider.sources.function.reader import FunctionReader
+from airflow_mv_provider.sources.query.reader import QueryReader
 from airflow_mv_provider.spark import rejected
 
 

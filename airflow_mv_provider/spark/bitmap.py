@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.spark.errors import translated
 
 _BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 24  # of up to a million keys one row in sixteen passes, or less

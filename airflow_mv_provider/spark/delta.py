@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
-from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
 from airflow_mv_provider.spark.errors import condition_of, damage_of_log, first_line, translate
 from airflow_mv_provider.spark.layout import Layout, sql_of

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.identifier import quoted
-from airflow_mv_provider.core.scope import EVERYTHING, Scope
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope
 
 
 @dataclass(frozen=True, slots=True)

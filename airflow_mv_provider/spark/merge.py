@@ -15,12 +15,13 @@ from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import CommitNote
-from airflow_mv_provider.core.identifier import literal, quoted
 from airflow_mv_provider.core.progress import RecordedChunk
-from airflow_mv_provider.spark import changes, delta, diff
+from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
-from airflow_mv_provider.spark.diff import OLD_HASH, OP
+from airflow_mv_provider.spark.compare import changes, diff
+from airflow_mv_provider.spark.compare.diff import OLD_HASH, OP
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql

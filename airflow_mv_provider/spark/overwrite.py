@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, Observation
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress import Seal
 from airflow_mv_provider.exceptions import SealBrokenError
-from airflow_mv_provider.spark import delta, diff, storage
+from airflow_mv_provider.spark import delta, storage
+from airflow_mv_provider.spark.compare import diff
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
 

@@ -8,7 +8,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.identifier import literal, quoted
+from airflow_mv_provider.core.definition.identifier import literal, quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress import (
     WHOLE_TABLE,
     Slice,
@@ -17,8 +18,7 @@ from airflow_mv_provider.core.progress import (
     partition_name,
     partition_values,
 )
-from airflow_mv_provider.core.scope import Scope, check_order
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.scope.scope import Scope, check_order
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, sql_type

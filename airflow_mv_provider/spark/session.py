@@ -201,18 +201,18 @@ def submitted_session() -> SparkSession:
 def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
     session = spark if is_remote(spark) else spark.newSession()  # a remote one is nobody else's already
-    settle(session)
+    apply_required_confs(session)
     return session
 
 
-def settle(session: SparkSession) -> None:
+def apply_required_confs(session: SparkSession) -> None:
     """Set what every refresh relies on; again, after somebody else's code had the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
 
 
 @contextmanager
-def suited(session: SparkSession, *, is_small: bool) -> Iterator[None]:
+def small_plan_confs(session: SparkSession, *, is_small: bool) -> Iterator[None]:
     """Let a session run small plans as they are, instead of compiling each of them first.
 
     source : benchmarks/refresh.py --table small, and with --compiled: 4.4 s instead of 5.0 s in a JVM just started

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import schema
-from airflow_mv_provider.core.identifier import quoted
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, KeyMovedError, MvError
-from airflow_mv_provider.spark import diff, digests, keys, large_buckets, storage
-from airflow_mv_provider.spark.digests import Buckets
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare import diff, digests, keys, large_buckets
+from airflow_mv_provider.spark.compare.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
 from airflow_mv_provider.spark.partitions import in_scope, is_frozen

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.identifier import literal, quoted
+from airflow_mv_provider.core.definition.identifier import literal, quoted
+from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
-from airflow_mv_provider.core.schema import Column
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translated
 from airflow_mv_provider.spark.layout import struct_type

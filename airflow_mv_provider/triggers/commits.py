@@ -64,7 +64,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
         while True:
             try:
                 location = location or await self._location()
-                found = await asyncio.to_thread(look, location, since, self.conn_id)
+                found = await asyncio.to_thread(news_since, location, since, self.conn_id)
             except (MvError, OSError) as error:  # a storage or database that is away comes back
                 self.log.warning("%s: cannot be looked at now: %s", self.path, error)
                 await asyncio.sleep(self.poke_interval)
@@ -98,7 +98,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
             await self.asset_state_store.aset(_WATERMARK, version)
 
 
-def look(location: str, since: int | None, conn_id: str | None = None) -> News | None:
+def news_since(location: str, since: int | None, conn_id: str | None = None) -> News | None:
     """Return what is new in the log of the table at `location`; None while there is no table. Blocks.
 
     since : the newest commit at the last look

@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow.sdk import DAG, Asset
 from airflow.providers.standard.operators.empty import EmptyOperator
 
-from airflow_mv_provider.core.asset import asset_uri
+from airflow_mv_provider.asset import asset_uri
 
 
 def dag(dag_id, *tables, **more):

@@ -223,7 +223,9 @@ def under_way(keeper: Keeper, *, done: float = 0.42) -> Ownership:
     clock.pass_ms(30_000)
     for number in range(share // 2, share):
         keeper.compare(newer, number)
-    store.queue.stand(keeper.table.id, Caller("airflow:nightly:x:-1:r", "worker-1:77", "dag"), patience_ms=HOUR_MS)
+    store.queue.take_ticket(
+        keeper.table.id, Caller("airflow:nightly:x:-1:r", "worker-1:77", "dag"), patience_ms=HOUR_MS
+    )
     clock.pass_ms(20_000)
     assert store.state(keeper.table.id).phase is Phase.MERGING
     return newer

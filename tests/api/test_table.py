@@ -171,7 +171,7 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
 def test_who_waits_is_listed_in_order(user, store, table):
     acquired(store, table)
     for key in ("first", "second"):
-        store.queue.stand(table.id, a_caller(key), patience_ms=60_000)
+        store.queue.take_ticket(table.id, a_caller(key), patience_ms=60_000)
 
     shown = text_of(user.get(f"{URL}/now").text)
 
@@ -292,7 +292,7 @@ def test_hostile_words_stay_words(user, store, table):
     again = acquired_although_paused(store, table)
     name = partition_name([HOSTILE])
     store.seal(again, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)),), {})
-    store.queue.stand(table.id, a_caller(HOSTILE), patience_ms=60_000)
+    store.queue.take_ticket(table.id, a_caller(HOSTILE), patience_ms=60_000)
 
     for path in (URL, f"{URL}/now", f"{PAGE}/"):
         assert_harmless(user.get(path).text)

@@ -29,7 +29,7 @@ DAGS = f"""
 from datetime import UTC, datetime
 from airflow.sdk import DAG, Asset
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow_mv_provider.core.asset import asset_uri
+from airflow_mv_provider.asset import asset_uri
 
 for table in {sorted(TABLES)}:
     with DAG(table.replace(".", "_") + "_hourly", schedule=None if table == "payments" else "@hourly",

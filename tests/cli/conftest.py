@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from airflow_mv_provider.cli import main
+from airflow_mv_provider.cli.main import main
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.core.table import json_schema
 
 ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id]}]"
 ITEMS = "tables: [{name: items, source: {type: delta, path: raw/items}, key: [id]}]"
@@ -182,7 +182,7 @@ def test_status_shows_who_waits_for_whom(amv):
     begin_elsewhere(amv)
     table = amv.store.table("orders")
     for key in ("one", "two"):
-        amv.store.queue.stand(table.id, Caller(key, f"host:{key}", "dag", "ann"), patience_ms=60_000)
+        amv.store.queue.take_ticket(table.id, Caller(key, f"host:{key}", "dag", "ann"), patience_ms=60_000)
 
     said, shown, listed = amv("status", "orders", "--json"), amv("status", "orders").out, amv("status").out
 
@@ -198,7 +198,7 @@ def test_status_shows_who_waits_for_whom(amv):
 def test_nobody_overtakes_those_who_wait_for_a_free_table(amv):
     amv("apply", amv.file(ORDERS))
     table = amv.store.table("orders")
-    amv.store.queue.stand(table.id, Caller("one", "host:one"), patience_ms=60_000)
+    amv.store.queue.take_ticket(table.id, Caller("one", "host:one"), patience_ms=60_000)
 
     said = amv("refresh", "orders", "--json")
 
@@ -520,7 +520,7 @@ def test_a_mistake_is_never_called_a_bug(amv, command):
 
 _WITHOUT_SPARK = """
 import sys
-from airflow_mv_provider.cli import main
+from airflow_mv_provider.cli.main import main
 for command in (["apply", sys.argv[1]], ["status"], ["status", "orders"], ["history", "orders"], ["cancel", "orders"],
                 ["pause", "orders"], ["resume", "orders"], ["db", "check"], ["db", "migrate"], ["schema"]):
     try:

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from airflow_mv_provider.core.table import json_schema
+from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.definition_file import load, parse, parse_file
 from airflow_mv_provider.exceptions import DefinitionError
 

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.cost import Past
+from airflow_mv_provider.core.cost import CostSample
 
-WAYS = st.sampled_from(["incremental", "corrections", "replace"])
+STRATEGIES = st.sampled_from(["incremental", "corrections", "replace"])
 ROWS = st.integers(0, 10**9)
 
 
-@given(way=WAYS, num_rows=ROWS, more=ROWS, num_changes=ROWS)
+@given(way=STRATEGIES, num_rows=ROWS, more=ROWS, num_changes=ROWS)
 def test_more_rows_never_cost_less(way, num_rows, more, num_changes):
     assert cost.seconds(way, num_rows + more, num_changes) >= cost.seconds(way, num_rows, num_changes)
 
 
-@given(way=WAYS, num_rows=ROWS, num_changes=ROWS, more=ROWS)
+@given(way=STRATEGIES, num_rows=ROWS, num_changes=ROWS, more=ROWS)
 def test_more_changes_never_cost_less(way, num_rows, num_changes, more):
     assert cost.seconds(way, num_rows, num_changes + more) >= cost.seconds(way, num_rows, num_changes)
 
@@ -34,7 +34,7 @@ def test_cheapest_way_for_six_million_rows(num_changes, cheapest):
 
 
 def a_past(way="corrections", *, slower=1.0, num_rows=1_000_000, num_changes=10_000):
-    return Past(way, num_rows, num_changes, slower * cost.seconds(way, num_rows, num_changes))
+    return CostSample(way, num_rows, num_changes, slower * cost.seconds(way, num_rows, num_changes))
 
 
 def test_a_table_is_as_much_slower_as_it_was():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
+    LogCheck,
     Move,
-    Standing,
     app_id,
+    classify_commits,
     fence_version,
     has_fence,
     has_publish,
@@ -25,7 +26,6 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
     overtaken_by,
     parse_note,
-    stand,
     whole_publish,
 )
 
@@ -48,9 +48,9 @@ def other(version: int, operation: str = "WRITE") -> Commit:
     return Commit(version, operation, version - 1, None)
 
 
-def judged(*commits: Commit, base: int = 10, epoch: int = 3) -> Standing:
+def judged(*commits: Commit, base: int = 10, epoch: int = 3) -> LogCheck:
     latest = max((c.version for c in commits), default=base)
-    return stand(commits, base=base, latest=latest, refresh_id=OURS, epoch=epoch, merge_round=0)
+    return classify_commits(commits, base=base, latest=latest, refresh_id=OURS, epoch=epoch, merge_round=0)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_whatever_the_log_says_it_can_be_judged(change):
 
 
 def test_nothing_since_the_base_leaves_all_to_do():
-    assert judged() == Standing(10, None, (), ())
+    assert judged() == LogCheck(10, None, (), ())
     assert next_move(judged(), has_changes=True) is Move.MERGE
     assert next_move(judged(), has_changes=False) is Move.DONE
 
@@ -138,21 +138,21 @@ def test_nothing_since_the_base_leaves_all_to_do():
 def test_own_publish_alone_is_published():
     standing = judged(fence(11, 3), publish(12, 3))
 
-    assert standing == Standing(12, None, (publish(12, 3),), ())
+    assert standing == LogCheck(12, None, (publish(12, 3),), ())
     assert next_move(standing, has_changes=True) is Move.DONE
 
 
 def test_publish_of_an_older_epoch_of_this_refresh_counts():
     standing = judged(publish(11, 2), fence(12, 3))
 
-    assert standing == Standing(12, None, (publish(11, 2),), ())
+    assert standing == LogCheck(12, None, (publish(11, 2),), ())
     assert next_move(standing, has_changes=True) is Move.DONE
 
 
 def test_publish_before_the_base_is_history():
     standing = judged(publish(10, 3))
 
-    assert standing == Standing(10, None, (), ())
+    assert standing == LogCheck(10, None, (), ())
 
 
 @pytest.mark.parametrize("foreign", [other(12), other(12, "RESTORE"), other(12, "DELETE"), publish(12, 2, THEIRS)])
@@ -160,7 +160,7 @@ def test_publish_before_the_base_is_history():
 def test_commit_of_anybody_else_needs_another_round(foreign, published):
     standing = judged(foreign, *published)
 
-    assert standing == Standing(13 if published == (publish(13, 3),) else 12, None, published, (foreign,))
+    assert standing == LogCheck(13 if published == (publish(13, 3),) else 12, None, published, (foreign,))
     assert next_move(standing, has_changes=True) is next_move(standing, has_changes=False) is Move.START_OVER
 
 
@@ -278,7 +278,7 @@ def test_main_is_untouched_only_if_every_later_commit_keeps_its_rows():
 def test_commit_of_an_earlier_round_is_company_and_not_this_rounds():
     straggler = publish(12, 3)
 
-    standing = stand([straggler], base=10, latest=12, refresh_id=OURS, epoch=3, merge_round=1)
+    standing = classify_commits([straggler], base=10, latest=12, refresh_id=OURS, epoch=3, merge_round=1)
 
     assert (standing.published, standing.foreign, standing.stragglers) == ((), (straggler,), (straggler,))
     assert next_move(standing, has_changes=True) is Move.START_OVER

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.definition.table import Guards
 from airflow_mv_provider.core.guard import NAMES, Counts, judge
-from airflow_mv_provider.core.table import Guards
 
 FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
 

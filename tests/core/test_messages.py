@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import error_report
-from airflow_mv_provider.core.scope import asked_scope
+from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, MvError, TableNotFoundError
 
 HOSTILE = [

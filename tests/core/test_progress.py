@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.definition.schema import Column, fingerprint
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress import (
     REST,
@@ -29,7 +30,6 @@ from airflow_mv_provider.core.progress import (
     total,
     unstorable,
 )
-from airflow_mv_provider.core.schema import Column, fingerprint
 
 
 def sealed(*rows: int) -> list[SealedPartition]:

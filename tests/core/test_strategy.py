@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
-from airflow_mv_provider.core.scope import EVERYTHING, asked_scope
+from airflow_mv_provider.core.scope.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
     Determinism,
     Situation,
     SourceChanges,
     choose,
+    cost_samples,
     has_failed,
     is_copied,
-    past_of,
 )
 from airflow_mv_provider.exceptions import StrategyError
 from tests.conftest import a_table
@@ -122,7 +122,7 @@ def test_history_tells_what_refreshes_of_everything_took():
         replace(A_REPORT, rows_updated=0, rows_unchanged=0),  # the first one
     ]
 
-    (past,) = past_of(reports)
+    (past,) = cost_samples(reports)
 
     assert (past.way, past.num_rows, past.num_changes, past.seconds) == ("corrections", 100, 15, 4.0)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import (
     MvError,
 )

@@ -45,7 +45,7 @@ KNOWN = (Path(__file__).parent / "functions_of_spark.txt").read_text(encoding="u
     ],
 )
 def test_what_changes_by_itself_is_told(spark, expression):
-    assert projected_determinism(spark, ["id", f"{expression} AS x"], ORDERS).doubt is not None
+    assert projected_determinism(spark, ["id", f"{expression} AS x"], ORDERS).nondeterminism_reason is not None
 
 
 def test_columns_are_taken_at_their_word(spark):
@@ -59,7 +59,10 @@ def test_columns_are_taken_at_their_word(spark):
 
 
 def test_more_columns_than_a_plan_shows_are_looked_at(spark):
-    assert projected_determinism(spark, [*(f"id + {n}" for n in range(60)), "now()"], ORDERS).doubt is not None
+    assert (
+        projected_determinism(spark, [*(f"id + {n}" for n in range(60)), "now()"], ORDERS).nondeterminism_reason
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,14 +88,17 @@ def test_projection_over_more_than_one_row_is_told(spark, expression, is_by_row)
 def test_query_is_asked_as_a_whole(spark, query, told):
     sql = f"WITH o AS ({EMPTY}) SELECT * FROM (\n{query}\n)"
 
-    assert determinism(spark, sql, query, "query").doubt == told
+    assert determinism(spark, sql, query, "query").nondeterminism_reason == told
 
 
 def test_functions_that_are_queries_are_looked_into(spark):
     own = isolated(spark)
     own.sql("CREATE TEMPORARY FUNCTION drawn() RETURNS DOUBLE RETURN rand()")
 
-    assert projected_determinism(own, ["drawn() AS x"], ORDERS).doubt == "the projection is not deterministic"
+    assert (
+        projected_determinism(own, ["drawn() AS x"], ORDERS).nondeterminism_reason
+        == "the projection is not deterministic"
+    )
 
 
 def test_encrypted_column_of_a_delta_source_is_published_and_compared_each_time(lake):
@@ -165,7 +171,7 @@ def test_no_function_changes_unnoticed(spark, name):
 
 
 def _doubt(spark, sql):
-    return determinism(spark, sql, sql, "query").doubt
+    return determinism(spark, sql, sql, "query").nondeterminism_reason
 
 
 def _is_understood(spark, sql):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.definition.schema import Column
+from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.schema import Column
-from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.exceptions import (
     GuardRefusedError,
     LeaseLostError,

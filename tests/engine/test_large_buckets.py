@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress import WHOLE_TABLE, PublishedDigests, Seal, SealedPartition
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
-from airflow_mv_provider.spark import diff, digests, large_buckets, overwrite, partitions, staging
+from airflow_mv_provider.spark import overwrite, partitions, staging
+from airflow_mv_provider.spark.compare import diff, digests, large_buckets
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.runner.refresh import Begun
+from airflow_mv_provider.runner.refresh import AcquiredRefresh
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,7 @@ def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
     lake.apply()
     caller = lake.caller()
     begun = lake.refresher().begin("orders", caller)
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, AcquiredRefresh)
     lake.refresher().park(begun)
     refresh_id = begun.own.refresh_id
     lake.refresher().resume(refresh_id, caller, until=Phase.CLEANUP)

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.spark import digests, merge
+from airflow_mv_provider.spark import merge
+from airflow_mv_provider.spark.compare import digests
 
 pytestmark = pytest.mark.slow
 

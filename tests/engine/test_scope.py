@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.column_order import order_of, value_of
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.scope.column_order import order_of, value_of
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
 from tests.conftest import Crash
 from tests.scenarios.conftest import check_invariants

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.source import Files
+from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
-from airflow_mv_provider.spark import digests
+from airflow_mv_provider.spark.compare import digests
 from tests.conftest import Crash
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="sealed")]

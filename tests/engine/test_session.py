@@ -12,11 +12,11 @@ from unittest.mock import DEFAULT, patch
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from airflow_mv_provider.core.source import DeltaSource, Query
+from airflow_mv_provider.core.definition.source import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
-from airflow_mv_provider.spark.session import interrupt, suited, tagged
+from airflow_mv_provider.spark.session import interrupt, small_plan_confs, tagged
 from tests import small_tables
 from tests.engines import A_SLOW_NUMBER
 
@@ -93,8 +93,8 @@ def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it
 
     refresher.refresh("orders", lake.caller())
     lake.write("SELECT id DIV 2 AS id, id % 2 AS p, 'a' AS v FROM range(10)")
-    with patch.object(admission, "look", wraps=admission.look) as look, pytest.raises(DuplicateKeyError):
-        look.side_effect = lambda *_, **__: seen.add(refresher.spark.conf.get(PARTITIONS)) or DEFAULT
+    with patch.object(admission, "assess", wraps=admission.assess) as assess, pytest.raises(DuplicateKeyError):
+        assess.side_effect = lambda *_, **__: seen.add(refresher.spark.conf.get(PARTITIONS)) or DEFAULT
         refresher.refresh("orders", lake.caller())
 
     assert seen == {during}
@@ -105,8 +105,8 @@ def test_what_was_not_set_is_not_set_afterwards(spark):
     session, name = spark.newSession(), "spark.sql.codegen.factoryMode"
     session.conf.unset(name)
 
-    with suited(session, is_small=True):
-        with suited(session, is_small=True):
+    with small_plan_confs(session, is_small=True):
+        with small_plan_confs(session, is_small=True):
             pass
         within = session.conf.get(name)
 

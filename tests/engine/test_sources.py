@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
-from airflow_mv_provider.sources import listing
+from airflow_mv_provider.sources.files import listing
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(12, of="sources")]
 

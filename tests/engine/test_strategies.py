@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.request import Request
+from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
     GuardRefusedError,
@@ -24,8 +24,8 @@ from airflow_mv_provider.exceptions import (
     StrategyError,
 )
 from airflow_mv_provider.report_text import plan_text
-from airflow_mv_provider.spark import digests as digest_tables
-from airflow_mv_provider.spark import large_buckets
+from airflow_mv_provider.spark.compare import digests as digest_tables
+from airflow_mv_provider.spark.compare import large_buckets
 from tests.conftest import Crash
 
 # One group for all that has no group of its own: each of them refreshes several times.
@@ -542,7 +542,7 @@ def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
-WAYS = pytest.mark.parametrize("way", ["large_first", "small_alone", "small table"])
+STRATEGIES = pytest.mark.parametrize("way", ["large_first", "small_alone", "small table"])
 
 
 @pytest.fixture
@@ -555,7 +555,7 @@ def small_or_large(way, request):
 @pytest.mark.parametrize(
     "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice"], ids=["gone", "empty", "text", "bad", "twice"]
 )
-@WAYS
+@STRATEGIES
 def test_damaged_digests_are_not_believed_at_first_sight(table, content, way, small_or_large):
     kept = table.digests()
     published = table.store.state(table.store.table("orders").id).published_digests
@@ -593,7 +593,7 @@ def test_refresh_that_is_killed_is_not_held_up_by_digests_that_are_lost(table, l
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
-@WAYS
+@STRATEGIES
 def test_digests_that_are_lost_after_the_seal_are_not_needed(table, small_or_large, at_point):
     change(table)
     at_point("seal.after", lambda: [shutil.rmtree(each) for each in (table.root / "_mv").glob("*/digests/*")])

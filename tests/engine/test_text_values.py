@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.source import Files
+from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
-from airflow_mv_provider.sources import csv_lines
-from airflow_mv_provider.sources.files import FilesReader
+from airflow_mv_provider.sources.files import csv_lines
+from airflow_mv_provider.sources.files.reader import FilesReader
 from airflow_mv_provider.spark.errors import translated
 
 pytestmark = pytest.mark.slow

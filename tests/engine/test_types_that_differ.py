@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.evolution import evolved
-from airflow_mv_provider.core.schema import Column
+from airflow_mv_provider.core.definition.evolution import evolved
+from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.exceptions import SchemaMismatchError
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import schema
+from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.spark import bitmap, diff
+from airflow_mv_provider.spark import bitmap
 from airflow_mv_provider.spark.bitmap import bitmap_of
-from airflow_mv_provider.spark.digests import compared
+from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.compare.digests import compared
 from airflow_mv_provider.spark.layout import Layout
 from tests.conftest import a_table
 from tests.scenarios.conftest import log_of

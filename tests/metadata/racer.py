@@ -88,7 +88,7 @@ def race_in_the_queue(address: str, key: str, rounds: int, barrier: Any, answers
     for _ in range(rounds):
         caller, own = a_caller(key), None
         barrier.wait()
-        store.queue.stand(table.id, caller, patience_ms=LEASE_MS)
+        store.queue.take_ticket(table.id, caller, patience_ms=LEASE_MS)
         number = next(w.number for w in store.waiters(table.id) if w.key == key)
         while own is None:
             state = store.state(table.id)

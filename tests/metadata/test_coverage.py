@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.scope import Scope
 from tests.metadata.rows import a_caller, a_refresh, acquired, registered, walk
 
 pytestmark = pytest.mark.slow

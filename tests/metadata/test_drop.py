@@ -23,11 +23,11 @@ def begun(store, table) -> bool:
 def test_dropped_table_leaves_no_row_and_others_keep_all_of_theirs(store, table):
     other = registered(store, "other")
     walk(store, acquired(store, other), Phase.MERGING)
-    store.queue.stand(other.id, a_caller("two"), patience_ms=1000)
+    store.queue.take_ticket(other.id, a_caller("two"), patience_ms=1000)
     before = dump(store.engine)
     gone = registered(store, "gone")
     walk(store, acquired(store, gone), Phase.NORMAL)
-    store.queue.stand(gone.id, a_caller("three"), patience_ms=1000)
+    store.queue.take_ticket(gone.id, a_caller("three"), patience_ms=1000)
 
     assert begun(store, gone)
     assert store.forget(gone.id)

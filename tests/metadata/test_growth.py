@@ -8,7 +8,7 @@ from sqlalchemy import event, text
 from airflow_mv_provider.core.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import RefreshRow
 from tests.metadata.reading import num_read, repeat
@@ -148,7 +148,7 @@ def test_history_never_forgets_a_refresh_under_way_or_one_that_is_waited_for(sto
     assert store.forget_history(table.id, older_than_ms=DAY_MS) == 0
 
     assert dump(store.engine) == before
-    store.queue.stand(table.id, a_caller("waits"), patience_ms=200 * DAY_MS, joins=own.refresh_id)
+    store.queue.take_ticket(table.id, a_caller("waits"), patience_ms=200 * DAY_MS, joins=own.refresh_id)
     publish(store, own)
     store.finish(own, {})
     clock.pass_ms(100 * DAY_MS)
@@ -208,7 +208,7 @@ def test_long_history_is_not_read(store, clock, question):
     """Long runs of each kind of refresh lie before the last good one, and after it."""
     table = registered(store)
     last = published(store, table, key="another").refresh_id
-    store.queue.stand(table.id, a_caller("waits"), patience_ms=DAY_MS, joins=last)
+    store.queue.take_ticket(table.id, a_caller("waits"), patience_ms=DAY_MS, joins=last)
     kinds = [last, failed(store, table), nothing_to_do(store, table)]
     if question != "ledger":  # which tells of parts
         kinds.append(nothing_to_do(store, table, scope=Scope((P1,))))

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table, insert, inspect, tex
 
 from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.frontier import Binding, FilesFrontier, NoFrontier, SourceFile, to_json
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import is_main_as_published
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata import migrations

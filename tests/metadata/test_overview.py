@@ -8,7 +8,7 @@ from sqlalchemy import event, update
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope import asked_scope
+from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.metadata.database import open_engine, transaction
 from airflow_mv_provider.metadata.models import RefreshStateRow
 from airflow_mv_provider.metadata.overview import Compared

@@ -422,12 +422,12 @@ def test_parked_table_from_the_future_is_free(store, table, clock):
 
 def test_ticket_from_the_future_keeps_nobody_waiting_and_is_given_anew(store, table, clock):
     for key in ("first", "second"):
-        store.queue.stand(table.id, a_caller(key), patience_ms=LEASE_MS)
+        store.queue.take_ticket(table.id, a_caller(key), patience_ms=LEASE_MS)
 
     clock.pass_ms(-DAY_MS)
 
     assert store.waiters(table.id) == ()
-    store.queue.stand(table.id, a_caller("second"), patience_ms=LEASE_MS)
+    store.queue.take_ticket(table.id, a_caller("second"), patience_ms=LEASE_MS)
     assert [waiter.key for waiter in store.waiters(table.id)] == ["second"]
     acquired(store, table, "second")
 

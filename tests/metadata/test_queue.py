@@ -25,7 +25,7 @@ def table(store):
 
 def stand(store: Store, table: TableRecord, *keys: str, joins: str | None = None) -> None:
     for key in keys:
-        store.queue.stand(table.id, a_caller(key), patience_ms=PATIENCE_MS, joins=joins)
+        store.queue.take_ticket(table.id, a_caller(key), patience_ms=PATIENCE_MS, joins=joins)
 
 
 def queue(store: Store, table: TableRecord) -> list[str]:
@@ -239,7 +239,7 @@ def test_what_was_joined_stays_when_a_ticket_is_renewed(store, table, clock):
 def test_status_tells_who_waits_for_whom_since_when(store, table, clock):
     acquired(store, table, "owner")
     caller = a_caller("dag/1", trigger="dag", user="ann")
-    store.queue.stand(table.id, caller, patience_ms=PATIENCE_MS)
+    store.queue.take_ticket(table.id, caller, patience_ms=PATIENCE_MS)
     clock.pass_ms(1000)
     stand(store, table, "b")
 

@@ -20,7 +20,7 @@ from airflow_mv_provider.core.progress import (
     partition_name,
     plan_chunks,
 )
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
 from tests.metadata.reading import num_read
 from tests.metadata.rows import (

@@ -22,8 +22,9 @@ from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
+    LogCheck,
     Move,
-    Standing,
+    classify_commits,
     fence_version,
     has_fence,
     has_publish,
@@ -33,7 +34,6 @@ from airflow_mv_provider.core.fence import (
     next_part_move,
     next_txn_version,
     overtaken_by,
-    stand,
     whole_publish,
 )
 from airflow_mv_provider.core.frontier import DeltaFrontier, desired_upper
@@ -207,7 +207,7 @@ class Process:
             is_forced=False,
             same_definition=state.published_hash == definition.content_hash,
             is_trusted=is_main_as_published(state, commits),
-            doubt=None,
+            nondeterminism_reason=None,
         )
         newest = store.newest_binding(world.table.id)
         upper = desired_upper(newest, frontier, state.published_upper, must_compare=must_compare is not None)
@@ -300,7 +300,7 @@ class Process:
     ) -> Points:
         attempt = Attempt(self, own)
         try:
-            is_published = yield from attempt.fence_and_look()
+            is_published = yield from attempt.fence_and_check_log()
             is_published = is_published and not is_final and not self.world.is_progressive
             is_ended = is_published and (yield from attempt.bring_to_end())
         except MvError as problem:
@@ -397,7 +397,7 @@ class Attempt:
                 raise
         return None
 
-    def fence_and_look(self) -> Generator[str, None, bool]:
+    def fence_and_check_log(self) -> Generator[str, None, bool]:
         while not self.is_fenced:
             yield from self._fence()
         return self.has_committed or self.is_in_main
@@ -518,12 +518,12 @@ class Attempt:
         yield "progress.after"
         return None
 
-    def _look(self, chunks: tuple[RecordedChunk, ...], part: int | None) -> Standing:
+    def _look(self, chunks: tuple[RecordedChunk, ...], part: int | None) -> LogCheck:
         base = min(chunk.base_version for chunk in chunks)
         commits = self.world.delta.log(base)
         latest = commits[0].version
         facts = {"refresh_id": self.own.refresh_id, "epoch": self.own.epoch, "merge_round": chunks[0].merge_round}
-        standing = stand(commits, base=base, latest=latest, part=part, **facts)  # type: ignore[arg-type]
+        standing = classify_commits(commits, base=base, latest=latest, part=part, **facts)  # type: ignore[arg-type]
         if standing.fenced_by is not None:
             raise FencedError("simulated", "a later epoch owns main.")
         return standing
@@ -585,7 +585,7 @@ class Attempt:
             process.held = None
         return None
 
-    def _published(self, standing: Standing, counts: Counts) -> Points:
+    def _published(self, standing: LogCheck, counts: Counts) -> Points:
         version = standing.published[-1].version if standing.published else standing.latest
         yield "published.before"
         self.world.store.published(
@@ -603,7 +603,7 @@ class Attempt:
         yield "published.after"
         return None
 
-    def _start_over(self, standing: Standing, counts: Counts) -> Points:
+    def _start_over(self, standing: LogCheck, counts: Counts) -> Points:
         if self.merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError("simulated", "others kept changing main.")
         committed = counts if standing.published else Counts() if standing.stragglers else None

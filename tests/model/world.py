@@ -32,7 +32,8 @@ from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.fence import Commit as CoreCommit
 from airflow_mv_provider.core.fence import (
     CommitNote,
-    Standing,
+    LogCheck,
+    classify_commits,
     fence_version,
     has_fence,
     has_publish,
@@ -40,7 +41,6 @@ from airflow_mv_provider.core.fence import (
     mark_at,
     next_txn_version,
     overtaken_by,
-    stand,
     whole_publish,
 )
 from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, desired_upper
@@ -351,7 +351,7 @@ def minted(row: Row, log: int, bindings: tuple[int, ...], source: int) -> tuple[
         is_forced=False,
         same_definition=True,
         is_trusted=is_believed(row, log),
-        doubt=None,
+        nondeterminism_reason=None,
     )
     newest = Binding(len(bindings), DeltaFrontier("source", bindings[-1])) if bindings else None
     upper = desired_upper(newest, DeltaFrontier("source", source), row.upper, must_compare=must_compare is not None)
@@ -382,12 +382,12 @@ def steps_left(
 @cache
 def standing(
     log: int, base: int, own: tuple[int, int], merge_round: int, part: int | None, tells_rounds: bool
-) -> Standing:
+) -> LogCheck:
     commits = core_log(log)
     if not tells_rounds:
         commits = [replace(c, note=c.note and replace(c.note, merge_round=merge_round)) for c in commits]
     facts = {"refresh_id": f"r{own[0]}", "epoch": own[1], "merge_round": merge_round, "part": part}
-    return stand(commits, base=base, latest=latest(log), **facts)
+    return classify_commits(commits, base=base, latest=latest(log), **facts)
 
 
 @cache

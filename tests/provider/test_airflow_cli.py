@@ -11,7 +11,7 @@ from argparse import Namespace
 import click
 import pytest
 
-from airflow_mv_provider.cli import main
+from airflow_mv_provider.cli.main import main
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def commands(airflow, monkeypatch):
     """What Airflow is given for `airflow mv`, by the words of each command."""
-    from airflow_mv_provider.airflow_cli import get_commands
+    from airflow_mv_provider.cli.airflow_commands import get_commands
 
     monkeypatch.setattr(sys, "argv", ["airflow", "mv"])
     return dict(_flat(get_commands()))
@@ -56,7 +56,7 @@ def test_every_command_and_option_of_amv_is_there(commands):
 def test_what_is_typed_reaches_amv_as_it_is(commands, monkeypatch):
     import argparse
 
-    from airflow_mv_provider import airflow_cli
+    from airflow_mv_provider.cli import airflow_commands as airflow_cli
 
     seen = []
     monkeypatch.setattr(airflow_cli, "_tell_settings", lambda: None)
@@ -78,10 +78,9 @@ def test_what_is_typed_reaches_amv_as_it_is(commands, monkeypatch):
 
 
 def test_other_commands_of_airflow_do_not_read_ours(airflow):
-    code = (
-        "import sys; sys.argv = ['airflow', 'dags', 'list']; from airflow_mv_provider.airflow_cli import get_commands"
-    )
-    code += "; print([c.name for c in get_commands()], 'airflow_mv_provider.cli' in sys.modules)"
+    code = "import sys; sys.argv = ['airflow', 'dags', 'list']"
+    code += "; from airflow_mv_provider.cli.airflow_commands import get_commands"
+    code += "; print([c.name for c in get_commands()], 'airflow_mv_provider.cli.main' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

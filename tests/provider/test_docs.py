@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.request import check_note, parse_request
-from airflow_mv_provider.core.scope import Scope
+from airflow_mv_provider.core.scope.request import check_note, parse_request
+from airflow_mv_provider.core.scope.scope import Scope
 from tests.airflow_home import DAGS
 
 TEXT = (Path(__file__).parents[2] / "docs/airflow.md").read_text(encoding="utf-8")

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 DAG_TEXT = """
 from datetime import timedelta
 from airflow.sdk import DAG
-from airflow_mv_provider.core.source import DeltaSource
-from airflow_mv_provider.core.table import RefreshableTable
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.operators.submit import SubmitRefreshTableOperator
 
 CONFS = {

@@ -26,7 +26,7 @@ _INSIDE = "publish.inside"  # the MERGE has written its files and has not commit
 _ROOT = str(Path(__file__).parents[2])
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["__main__", "airflow_mv_provider.cli", "airflow_mv_provider.runner.refresh", "pyspark.sql.connect.session"]
+    ["__main__", "airflow_mv_provider.cli.main", "airflow_mv_provider.runner.refresh", "pyspark.sql.connect.session"]
 )
 
 
@@ -103,7 +103,7 @@ def be_amv(arguments: Sequence[str], environment: dict[str, str], said: str, die
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    from airflow_mv_provider.cli import main
+    from airflow_mv_provider.cli.main import main
     from airflow_mv_provider.runner.crash_points import arm, kill_at
 
     if dies_at is not None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.core.leftover import GRACE_MS
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.source import Files
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base

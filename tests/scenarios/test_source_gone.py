@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.source import DeltaSource, Files, Function
 from airflow_mv_provider.exceptions import MvError
 from tests.conftest import Crash
 
@@ -97,7 +97,7 @@ def _move(lake: Any, name: str, to: str) -> None:
 
 
 FUNCTION = Function("orders_of_a_function:rows")
-WAYS = {
+STRATEGIES = {
     "roots changed": Way(
         lambda lake: DeltaSource(str(lake.root.parent / "outside/orders")), _fill_delta, _narrow_roots, _widen_roots
     ),
@@ -154,9 +154,9 @@ def die(lake: Any, crash_at: Callable[[str], None], way: Way, point: str) -> Non
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("asked", ["recover", "abandon", "refresh", "drop"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_refresh_is_ended_without_its_source(lake, crash_at, way, point, asked):
-    die(lake, crash_at, WAYS[way], point)
+    die(lake, crash_at, STRATEGIES[way], point)
     before, table = lake.rows(), lake.store.table("orders")
     is_in_main, is_sealed = point.startswith("publish"), point not in POINTS[:2]
 
@@ -178,12 +178,12 @@ def test_refresh_is_ended_without_its_source(lake, crash_at, way, point, asked):
     if asked != "drop":
         ended = next(r for r in lake.store.history(table.id, 5) if r.attempts and len(r.attempts) > 1)
         assert lake.phase() == "NORMAL"
-        may_go_on = is_sealed and asked != "abandon" and (point != "seal.after" or WAYS[way].is_copied)
+        may_go_on = is_sealed and asked != "abandon" and (point != "seal.after" or STRATEGIES[way].is_copied)
         assert (ended.outcome is Outcome.PUBLISHED) == (is_in_main or may_go_on)
         if ended.outcome is not Outcome.PUBLISHED:
             assert lake.rows() == before
-    WAYS[way].mend(lake)
-    lake.apply(source=WAYS[way].source(lake))
+    STRATEGIES[way].mend(lake)
+    lake.apply(source=STRATEGIES[way].source(lake))
     lake.refresh()
     assert sorted(lake.rows()) == [(n, "b" if n % 5 == 0 else "a") for n in range(22)]
     assert lake.workspaces() == []

@@ -1,0 +1,110 @@
+"""`airflow mv ...`: the commands of `amv` as commands of Airflow, with the database and warehouse that Airflow knows.
+
+Airflow asks every provider for its commands at each `airflow` command, and builds all their parsers. Reading ours takes
+a second, so only `airflow mv` does; any other command sees the group alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from argparse import Namespace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
+
+if TYPE_CHECKING:
+    import click
+
+_HELP = "Refreshable Delta tables"
+_TAIL = "What `amv` does without Airflow, with the settings that Airflow has for its tasks."
+
+
+def get_commands() -> list[CLICommand]:
+    """Return the group `mv`; Airflow finds this by the provider's `cli`."""
+    if "mv" not in sys.argv[1:2]:
+        return [GroupCommand("mv", _HELP, (), _TAIL)]
+    from airflow_mv_provider.cli.main import main
+
+    return [GroupCommand("mv", _HELP, _subcommands(main, ()), _TAIL)]
+
+
+def _subcommands(group: click.Group, path: tuple[str, ...]) -> list[CLICommand]:
+    import click
+
+    found: list[CLICommand] = []
+    for name, command in sorted(group.commands.items()):
+        words, text = (*path, name), command.get_short_help_str(200)
+        if isinstance(command, click.Group):
+            found.append(GroupCommand(name, text, _subcommands(command, words)))
+        else:
+            args = [_arg(param) for param in command.params]
+            found.append(ActionCommand(name, text, partial(_run, words, command), args, command.help))
+    return found
+
+
+def _arg(param: click.Parameter) -> Arg:
+    """Return an argument as Airflow's parser takes it: a text; click checks it."""
+    import click
+
+    # A per cent sign begins a placeholder in argparse's texts.
+    text = (getattr(param, "help", None) or "").replace("%", "%%") or None
+    if not isinstance(param, click.Option):
+        nargs = "+" if param.nargs == -1 else None if param.required else "?"
+        return Arg(flags=(param.name or "",), help=param.make_metavar(_context()).replace("%", "%%"), nargs=nargs)  # type: ignore[no-untyped-call]
+    action: str | None = "store_true" if param.is_flag else "append" if param.multiple else None
+    dest: dict[str, Any] = {"dest": _dest(param)}
+    if action != "store_true":
+        dest["metavar"] = param.make_metavar(_context())
+    return Arg(flags=tuple(param.opts), help=text, action=action, default=None, **dest)  # type: ignore[no-untyped-call]
+
+
+def _context() -> click.Context:
+    import click
+
+    return click.Context(click.Command("mv"))
+
+
+def _dest(param: click.Parameter) -> str:
+    # Airflow's own parser uses some of the plain names, `func` and `subcommand` among them.
+    return f"amv_{param.name}"
+
+
+def _run(path: tuple[str, ...], command: click.Command, args: Namespace) -> None:
+    """Run a command of `amv` as if it had been typed, and end with its exit code."""
+    from airflow_mv_provider.cli.main import main
+
+    # Airflow's logging shows what Alembic has to say; `amv` does not.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    _tell_settings()
+    main(args=[*path, *_typed(command, args)], prog_name="airflow mv")
+
+
+def _typed(command: click.Command, args: Namespace) -> list[str]:
+    import click
+
+    words: list[str] = []
+    for param in command.params:
+        if not isinstance(param, click.Option):
+            continue
+        value = getattr(args, _dest(param))
+        for each in value if isinstance(value, list) else [value]:
+            if each is True:
+                words.append(param.opts[0])
+            elif each not in (None, False):
+                words.append(f"{param.opts[0]}={each}")
+    words.append("--")
+    for param in command.params:
+        if not isinstance(param, click.Option):
+            value = getattr(args, param.name or "")
+            words += value if isinstance(value, list) else [] if value is None else [value]
+    return words
+
+
+def _tell_settings() -> None:
+    """Let `amv` find what Airflow knows; what is typed still comes first."""
+    from airflow_mv_provider.hooks.mv import MvHook
+
+    os.environ.update(MvHook().environment())

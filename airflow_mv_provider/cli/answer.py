@@ -1,0 +1,131 @@
+"""Turn one request for a refresh into one report, whatever happens: what every entry point outside Airflow prints.
+
+refreshed                                the refresh's own history row
+failed, refused, cancelled, interrupted  that row, and the error
+never began                              the table's name, and the error
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from airflow_mv_provider.cli.interruptible import interruptibly
+from airflow_mv_provider.cli.waiting import DEFAULT_WAIT_S, in_turn
+from airflow_mv_provider.core.outcome import EXIT_UNTOLD, ErrorReport, Outcome, RefreshReport, error_report, failed
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.secret import without
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.submission import is_answer
+from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
+    from airflow_mv_provider.runner.refresh import Refresher
+
+DEBUG_VARIABLE = "AMV_DEBUG"
+
+
+def refresh_answer(
+    refresher: Refresher, name: str, caller: Caller, request: Request, *, wait_s: float = DEFAULT_WAIT_S
+) -> RefreshReport:
+    """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`.
+
+    wait_s : how long to wait for one's turn, in a table that has a queue
+    """
+
+    def work() -> RefreshReport:
+        return refresher.refresh(name, caller, request)
+
+    try:
+        before = _newest(refresher.store, caller)
+    except MvError as error:
+        return failed(RefreshReport(table=name), error)
+    try:
+        return interruptibly(refresher, lambda: in_turn(refresher, caller, work, wait_s=wait_s))
+    except MvError as error:
+        return _failure(refresher.store, name, caller, error, before)
+    except KeyboardInterrupt:  # the second one
+        return _failure(refresher.store, name, caller, InterruptedRefreshError(name, "it was interrupted."), before)
+
+
+def _failure(store: Store, name: str, caller: Caller, error: MvError, before: RefreshReport | None) -> RefreshReport:
+    """Return the report of the refresh of this call that raised `error`, or of none if it began none.
+
+    A refresh whose commit is in main is published, however its process ended: its row is returned as it is.
+
+    before : the newest refresh under the caller's key when this call began; every try of a task has one key
+    """
+    try:
+        after = _newest(store, caller)
+    except MvError:  # the database itself is what failed
+        after = None
+    report = after if after is not None and is_answer(before, after) else RefreshReport(table=name)
+    return report if report.outcome is Outcome.PUBLISHED else failed(report, error)
+
+
+def _newest(store: Store, caller: Caller) -> RefreshReport | None:
+    refresh_id = store.worked_on(caller.key)
+    return None if refresh_id is None else store.report(refresh_id)
+
+
+def tell(text: str, code: int) -> int:
+    """Write a command's answer to stdout; return the exit code that it ends with.
+
+    The answer's own failure is told as such: what the command did is done, and `code` says how it ended unless all is
+    well. A reader that has left, as `head` does, wants no more of it; and nobody wants any where stdout is closed.
+    """
+    if sys.stdout is None:
+        return code
+    try:
+        if text:
+            click.echo(_writable(text, sys.stdout.encoding or "utf-8"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        aside(f"amv: the command is done, its answer could not be written: {error.strerror or error}.")
+        return code or EXIT_UNTOLD
+    return code
+
+
+def _writable(text: str, encoding: str) -> str:
+    """Return a text that can be written in an encoding: characters that it lacks as JSON would escape them."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(c if c.encode(encoding, "ignore") else json.dumps(c)[1:-1] for c in text)
+    return text
+
+
+def aside(text: str) -> None:
+    """Write a line to stderr; where that cannot be written nothing depends on it."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _silence_stdout() -> None:
+    """Let nothing follow: the interpreter writes what is left when it ends, and would fail with a code of its own."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
+    """Report an exception that nobody foresaw: one line, and the trace on stderr only for those who ask for it."""
+    if os.environ.get(DEBUG_VARIABLE):
+        print(without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
+    if isinstance(error, UnicodeEncodeError):  # bytes that Python keeps as halves of surrogate pairs
+        return error_report(DefinitionError("amv", "an argument is not UTF-8 text.", hint="Write it in UTF-8."))
+    first_line = (str(error).strip().splitlines() or [""])[0][:200]
+    message = without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
+    return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")

@@ -1,0 +1,77 @@
+"""What all commands of `amv` share: three options, one answer, one exit code.
+
+stdout holds the answer and nothing else: text for people, or with --json exactly one object. Progress, logs and
+problems go to stderr.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from airflow_mv_provider.cli.answer import aside, tell, unexpected
+from airflow_mv_provider.core.outcome import EXIT_DONE, ErrorReport, Outcome, RefreshReport, error_report, exit_code
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
+from airflow_mv_provider.report_text import error_text
+from airflow_mv_provider.runner.settings import (
+    DATABASE_VARIABLE,
+    WAREHOUSE_VARIABLE,
+    from_environment,
+    secrets_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say: `document` to programs, `text` to people, `error` to both."""
+
+    document: dict[str, Any]
+    text: str = ""
+    error: ErrorReport | None = None
+    code: int = EXIT_DONE
+
+
+def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> Callable[..., None]:
+    """Give a command the options that all have, and print its one answer.
+
+    is_refresh : it reports a refresh, also when it fails before one began
+    """
+
+    @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+    @click.option(
+        "--database",
+        metavar="URL",
+        help=f"Metadata database (or {DATABASE_VARIABLE}, for one with a password; default: SQLite in AIRFLOW_HOME).",
+    )
+    @click.option("--warehouse", metavar="DIR", help=f"Root of the tables (or {WAREHOUSE_VARIABLE}).")
+    @functools.wraps(function)
+    def run(*, as_json: bool, database: str | None, warehouse: str | None, **arguments: Any) -> None:
+        problem: ErrorReport | None = None
+        secrets: tuple[str, ...] = (database,) if database else ()
+        answer = Answer({})
+        try:
+            settings = from_environment(database_url=database, warehouse=warehouse)
+            secrets = secrets_of(settings)
+            answer = function(settings, **arguments)
+        except MvError as error:
+            problem = error_report(error)
+        except KeyboardInterrupt:
+            problem = error_report(InterruptedRefreshError("amv", "it was interrupted."))
+        except Exception as error:
+            problem = unexpected(error, secrets)
+        if problem:
+            about = RefreshReport(arguments.get("name") or "", outcome=Outcome.FAILED, error=problem)
+            document = about.to_json() if is_refresh else {"error": asdict(problem)}
+            answer = Answer(document, error=problem, code=exit_code(about))
+        said = json.dumps(answer.document, ensure_ascii=False, default=str) if as_json else answer.text
+        if answer.error and not as_json:
+            aside(f"amv: {error_text(answer.error)}")
+        sys.exit(tell(said, answer.code))
+
+    return run

@@ -1,0 +1,119 @@
+"""`python -m airflow_mv_provider.runner TABLE`: one refresh in a program of its own, as spark-submit runs it.
+
+Under spark-submit the session is the submitter's; elsewhere it is the embedded local one. stdout holds the answer
+alone, progress and warnings go to stderr. The database's address comes from AMV_DATABASE_URL or the file that
+AMV_DATABASE_URL_FILE names, never from an argument: arguments are public.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_mv_provider.cli.answer import aside, refresh_answer, tell, unexpected
+from airflow_mv_provider.cli.options import refresh_options
+from airflow_mv_provider.cli.progress_bar import watcher
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, failed
+from airflow_mv_provider.core.scope.request import check_note, parse_request
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.report_text import error_text, refresh_text
+from airflow_mv_provider.runner.local import command_line_caller, open_store
+from airflow_mv_provider.runner.settings import from_environment, secrets_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
+@click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
+@refresh_options
+@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
+@click.option("--request", metavar="JSON", help="What is asked for, as a run's params, instead of by single options.")
+@click.option("--caller", metavar="JSON", help="Who asks: a key that is the same for every try, trigger, user.")
+@click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: str | None, **asked: Any) -> None:
+    """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
+    is_typed = request is None  # by a person: whoever submits a request has asked for the reason, or wrote it in a DAG
+    report = _report(name, asked if request is None else _object(request), _object(caller), wait_s, is_typed=is_typed)
+    if report.error and not as_json:
+        aside(error_text(report.error))
+    said = json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report)
+    sys.exit(tell(said, exit_code(report)))
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError("--request and --caller take one JSON object each.")
+    return found
+
+
+def _caller(given: Mapping[str, Any], *, is_submitted: bool) -> Caller:
+    """Return who asks: whoever submitted this program, if it says so, under its own key."""
+    own = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
+    names = ("key", "trigger", "user")
+    # Not `will_retry`: this process parks nothing for the next try, which has to see that nobody works any more.
+    return replace(own, **{name: given[name] for name in names if isinstance(given.get(name), str)})
+
+
+def _report(
+    name: str, asked: Mapping[str, Any], who: Mapping[str, Any], wait_s: float, *, is_typed: bool
+) -> RefreshReport:
+    secrets: tuple[str, ...] = ()
+    try:
+        request = parse_request(asked)
+        if is_typed:
+            check_note(request)
+        settings = from_environment()
+        secrets = secrets_of(settings)
+        store = open_store(settings)
+        from airflow_mv_provider.runner.refresh import Refresher
+
+        is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program
+        caller = _caller(who, is_submitted=is_submitted)
+        with watcher() as watch:
+            refresher = Refresher(store, settings, _submitted if is_submitted else None, watch)
+            return refresh_answer(refresher, name, caller, request, wait_s=wait_s)
+    except MvError as error:
+        return failed(RefreshReport(name), error)
+    except Exception as error:
+        return RefreshReport(name, outcome=Outcome.FAILED, error=unexpected(error, secrets))
+
+
+def _submitted() -> SparkSession:
+    from airflow_mv_provider.spark.session import submitted_session
+
+    session = submitted_session()
+    sys.stderr = _SubmittersStderr(session.sparkContext._jvm)
+    return session
+
+
+class _SubmittersStderr(io.TextIOBase):
+    """spark-submit sends stdout and stderr of its Python program to stdout both; its own stderr is behind the JVM."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._print = jvm.System.err.print
+
+    def write(self, text: str) -> int:
+        self._print(text)
+        return len(text)
+
+
+if __name__ == "__main__":
+    main()

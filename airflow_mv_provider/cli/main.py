@@ -1,0 +1,351 @@
+"""`amv`: refreshable tables from the command line.
+
+Every command returns one `Answer`, which `answering` prints.
+
+    exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
+                74 done, and the answer could not be written
+
+Only `refresh`, `plan`, `recover`, `relocate` and `drop` start Spark; the others do not even import it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_mv_provider import __version__, definition_file
+from airflow_mv_provider.cli.answer import aside, refresh_answer
+from airflow_mv_provider.cli.answering import Answer, answering
+from airflow_mv_provider.cli.interruptible import interruptibly
+from airflow_mv_provider.cli.options import refresh_options
+from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
+from airflow_mv_provider.core.definition.document import json_schema
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.outcome import (
+    EXIT_DONE,
+    EXIT_PERSON,
+    EXIT_RETRY,
+    RefreshReport,
+    error_report,
+    exit_code,
+)
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.request import check_note, parse_request
+from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.report_text import (
+    cancelled_text,
+    history_text,
+    ledger_text,
+    plan_text,
+    refresh_text,
+    status_text,
+    statuses_text,
+    table,
+)
+from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database, open_store
+from airflow_mv_provider.runner.registration import register
+from airflow_mv_provider.runner.settings import (
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="amv")
+def main() -> None:
+    """Keep Delta tables equal to what their sources hold.
+
+    Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
+    75 a retry may succeed, 2 wrong usage, 74 done but the answer could not be written.
+    """
+
+
+@main.command()
+@click.argument("files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path())
+@answering
+def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
+    """Register the tables in definition files. Registered ones get their new definition."""
+    definitions = _definitions(files)
+    store = open_store(settings)
+    applied: list[dict[str, Any]] = []
+    error = None
+    for definition in definitions:
+        try:
+            record = register(store, settings, definition)
+        except MvError as problem:
+            error = problem
+            break
+        pending = store.status(record).pending_definition  # what a refresh under way began without
+        applied.append({"table": record.name, "uuid": record.uuid, "location": record.location, "pending": pending})
+    rows = [(each["table"], each["location"]) for each in applied]
+    lines = table(("table", "location"), rows, numbers_from=2)
+    lines += [
+        f"{each['table']}: a refresh is under way and keeps the {', '.join(each['pending'])} that it began with."
+        for each in applied
+        if each["pending"]
+    ]
+    text = "\n".join(lines)
+    if error is None:
+        return Answer({"tables": applied}, text)
+    report = error_report(error)
+    return Answer({"tables": applied, "error": asdict(report)}, text if applied else "", report, _code(error))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
+@click.option(
+    "--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES),
+    help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
+@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
+@refresh_options
+@functools.partial(answering, is_refresh=True)
+def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
+    """Bring a table up to date with its source, or only some of its partitions."""
+    request = parse_request(asked)
+    check_note(request)
+    with _refresher(settings) as refresher:
+        report = refresh_answer(refresher, name, command_line_caller(), request, wait_s=wait_s)
+    return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="As if a refresh were asked to compare.")
+@refresh_options
+@answering
+def plan(settings: Settings, name: str, **asked: Any) -> Answer:
+    """Show what a refresh would do now, which ways it could take and what each would cost. Reads no row."""
+    request = parse_request(asked)
+    with _refresher(settings) as refresher:
+        found = interruptibly(refresher, lambda: refresher.plan(name, request))
+    return Answer(asdict(found), plan_text(found))
+
+
+@main.command()
+@click.argument("name", required=False)
+@answering
+def status(settings: Settings, name: str | None) -> Answer:
+    """Show where a table stands, or all tables."""
+    store = open_store(settings)
+    if name is not None:
+        one = store.status(store.table(name))
+        return Answer(asdict(one), status_text(one))
+    statuses = [store.status(each) for each in store.tables()]
+    return Answer({"tables": [asdict(each) for each in statuses]}, statuses_text(statuses))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000), help="How many refreshes.")
+@answering
+def history(settings: Settings, name: str, limit: int) -> Answer:
+    """List a table's refreshes, newest first."""
+    store = open_store(settings)
+    reports = store.history(store.table(name).id, limit)
+    return Answer({"table": name, "refreshes": [r.to_json() for r in reports]}, history_text(name, reports))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--from", "start", metavar="VALUE", help="Only intervals from this value of the first partition column.")
+@click.option("--until", "end", metavar="VALUE", help="Only intervals before this one.")
+@answering
+def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
+    """Show which intervals of a table are done, failed, under way or missing."""
+    store = open_store(settings)
+    entries = store.ledger(store.table(name).id, start, end)
+    return Answer({"table": name, "intervals": [asdict(each) for each in entries]}, ledger_text(name, entries))
+
+
+@main.command()
+@click.argument("name")
+@answering
+def cancel(settings: Settings, name: str) -> Answer:
+    """Ask a refresh under way to stop. It does so within one chunk and leaves the table as it was."""
+    store = open_store(settings)
+    record, caller = store.table(name), command_line_caller()
+    requested = store.request_cancel(record.id, caller.user)
+    state = store.state(record.id)
+    document = {"table": name, "requested": requested, "phase": state.phase, "refresh_id": state.refresh_id}
+    text = cancelled_text(requested=requested, phase=state.phase, is_alive=state.is_lease_live)
+    return Answer(document, f"{name}: {text}")
+
+
+@main.command()
+@click.argument("name")
+@answering
+def pause(settings: Settings, name: str) -> Answer:
+    """Let no new refresh of a table begin. One under way goes on."""
+    store = open_store(settings)
+    record = store.table(name)
+    paused = store.pause(record.id, command_line_caller().user)
+    state = store.state(record.id)
+    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} goes on with its refresh."
+    text = f"{name}: {'paused' if paused else 'it is paused already'}.{rest}"
+    return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
+
+
+@main.command()
+@click.argument("name")
+@answering
+def resume(settings: Settings, name: str) -> Answer:
+    """Let refreshes of a paused table begin again."""
+    store = open_store(settings)
+    resumed = store.resume(store.table(name).id)
+    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it is not paused'}.")
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--abandon", metavar="TABLE", help="Give this table's unfinished refresh up instead of resuming it.")
+@click.option(
+    "--owner-is-dead", is_flag=True, help="Believe that who refreshes this table is dead, whatever its lease."
+)
+@click.option("--note", metavar="TEXT", help="How you know that, for the history.")
+@answering
+def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_dead: bool, note: str | None) -> Answer:
+    """End every refresh whose process died, or that of one table. Also removes the files that ended refreshes left."""
+    name, word = _whose_word(name or abandon, note) if owner_is_dead else (name or abandon, None)
+    caller, notes = command_line_caller(), list[str]()
+
+    def say(note: str) -> None:
+        notes.append(note)
+        aside(f"amv: {note}")  # at once: what comes after it may fail
+
+    with _refresher(settings) as refresher:
+        if name is not None and word is not None:
+            refresher.bury(name, caller, word)
+        if abandon is not None:
+            report = interruptibly(refresher, lambda: refresher.abandon(abandon, caller))
+            text = refresh_text(report) if report else f"{abandon}: nothing is under way."
+            return Answer({"recovered": [report.to_json()] if report else []}, text)
+        reports = interruptibly(refresher, lambda: refresher.recover(caller, say, name))
+        is_left = name is not None and refresher.store.state(refresher.store.table(name).id).phase is not Phase.NORMAL
+    # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
+    code = EXIT_DONE if not is_left and all(report.finished_at for report in reports) else EXIT_RETRY
+    text = "\n".join(map(refresh_text, reports)) or ("" if notes else "Nothing to recover.")
+    return Answer({"recovered": [report.to_json() for report in reports], "notes": notes}, text, code=code)
+
+
+def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
+    """Return which owner a person says is dead, and why; one table's, and with a reason."""
+    if name is None or not (note or "").strip():
+        problem = "one table has to be named, and how you know that its owner is dead."
+        raise DefinitionError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
+    return name, (note or "").strip()
+
+
+@main.command()
+@click.argument("name")
+@click.option("--delete-main", is_flag=True, help="Delete the table's own files too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@answering
+def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
+    """Forget a table: its definition, history and staged files go. The table itself stays unless --delete-main."""
+    record = open_store(settings).table(name)
+    main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
+    if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
+        return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
+    with _refresher(settings) as refresher:
+        done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
+    rest = "deleted" if done.is_main_deleted else "left as it is"
+    document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
+    return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--all", "is_all", is_flag=True, help="All tables, one after the other.")
+@click.option("--old-is-gone", is_flag=True, help="Do not look at the old place: nothing lies there any more.")
+@answering
+def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bool) -> Answer:
+    """Register a table at the --warehouse to which its files were moved. Its history goes on."""
+    if (name is None) is not is_all:
+        raise DefinitionError("relocate", "it takes one table, or --all.", hint="Name a table, or give --all.")
+    names = [each.name for each in open_store(settings).tables()] if name is None else [name]
+    caller = command_line_caller()
+    with _refresher(settings) as runner:
+        moved = interruptibly(runner, lambda: [runner.relocate(n, caller, is_old_gone=old_is_gone) for n in names])
+    text = [f"{each.table}: {each.location}{'' if each.location != each.before else ', as before'}" for each in moved]
+    return Answer({"tables": [asdict(each) for each in moved]}, "\n".join(text))
+
+
+@main.group()
+def db() -> None:
+    """Look after the metadata database."""
+
+
+@db.command("migrate")
+@answering
+def migrate(settings: Settings) -> Answer:
+    """Create the database's tables, or bring them to this version."""
+    return _version(migrate_database(settings))
+
+
+@db.command("check")
+@answering
+def check(settings: Settings) -> Answer:
+    """Say whether the database fits this version; exit code 1 if not."""
+    from airflow_mv_provider.metadata import migrations
+
+    return _version(migrations.check(open_database(settings)))
+
+
+@main.command()
+@answering
+def schema(settings: Settings) -> Answer:
+    """Print the JSON Schema of definition files, for editors."""
+    document = json_schema()
+    return Answer(document, json.dumps(document, indent=2))
+
+
+# -- what they share --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _refresher(settings: Settings) -> Iterator[Refresher]:
+    """Open a runner that shows its progress; only here is PySpark imported."""
+    store = open_store(settings)
+    from airflow_mv_provider.runner.refresh import Refresher
+
+    with warnings_on_stderr(), watcher() as tell:
+        yield Refresher(store, settings, watch=tell)
+
+
+def _is_confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False  # nobody is there to answer
+
+
+def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:
+    """Read all files before anything is registered: a mistake in the last one leaves everything as it was."""
+    found: dict[str, str] = {}
+    definitions = []
+    for file in files:
+        for definition in definition_file.load(file):
+            if (other := found.setdefault(definition.name, file)) != file:
+                raise DefinitionError(file, f"table {definition.name!r} is also defined in {other}.")
+            definitions.append(definition)
+    return definitions
+
+
+def _version(version: str) -> Answer:
+    return Answer({"version": version}, f"The metadata database is at version {version}.")
+
+
+def _code(error: MvError) -> int:
+    return exit_code(RefreshReport("", error=error_report(error)))

@@ -1,0 +1,61 @@
+"""The options of a command that refreshes, for every program that has one; `core.request` checks their values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from airflow_mv_provider.cli.waiting import DEFAULT_WAIT_S
+from airflow_mv_provider.core.scope.request import STRATEGIES
+
+_Function = Callable[..., Any]
+
+
+class _Seconds(click.FloatRange):
+    """A length of time; what is no number would be waited for without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return found
+
+
+def refresh_options(function: _Function) -> _Function:
+    """Give a command the options that say which partitions to refresh, how, and how long to wait for that."""
+    for option in (
+        click.option(
+            "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),
+            help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
+        ),
+        click.option(
+            "--strategy", type=click.Choice(STRATEGIES),
+            help="How to bring the table up to date this time, instead of as its definition says.",
+        ),
+        click.option("--stale", is_flag=True, help="Only what refreshes of some partitions left out of date."),
+        click.option("--until", metavar="VALUE", help="Only partitions before this one."),
+        click.option("--from", metavar="VALUE", help="Only partitions from this one on, by the first column."),
+        click.option(
+            "--partition", "partitions", metavar="VALUE", multiple=True, callback=_partitions,
+            help="Only this partition; a JSON list where there are several columns. May be repeated.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def _partitions(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Any]:
+    return [_partition(value) for value in values]
+
+
+def _partition(text: str) -> Any:
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,77 @@
+"""Show a refresh's progress on stderr, a bar on a terminal, plain lines elsewhere; and the warnings beside it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.cli.answer import aside
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.watching import Progress, Watcher
+
+_AROUND_CHUNKS = 3  # stage, publish and clean stand beside the chunks in the bar
+
+
+@contextmanager
+def watcher() -> Iterator[Watcher]:
+    """Yield what a Refresher tells its steps to, for as long as it works."""
+    if sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+    else:
+        yield _line
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Show this package's warnings, one line each, above the progress bar where there is one."""
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            aside(f"amv: {record.getMessage()}")
+
+    log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
+    was_propagating, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = was_propagating
+
+
+def _line(progress: Progress) -> None:
+    counted = f" ({progress.done} of {progress.total} chunks compared)" if progress.total else ""
+    now = datetime.now(UTC).strftime("%H:%M:%S")
+    aside(f"{now} {progress.table} {progress.phase}: {progress.message}{counted}")
+
+
+@contextmanager
+def _bar() -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[phase]:<10}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting Spark", total=None, phase="")
+
+        def tell(progress: Progress) -> None:
+            total = progress.total + _AROUND_CHUNKS if progress.total else None
+            done = {"MERGING": progress.done + 1, "CLEANUP": progress.total + _AROUND_CHUNKS - 1}
+            text = escape(f"{progress.table}: {progress.message}")
+            bar.update(task, description=text, phase=progress.phase, total=total, completed=done.get(progress.phase, 0))
+
+        yield tell

@@ -1,0 +1,1 @@
+"""What people write down: tables, sources, DAGs, names and types."""

@@ -1,0 +1,151 @@
+"""How a definition file asks for DAGs: `dags:` beside `tables:`. The command line reads over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from airflow_mv_provider.core.definition.problems import Problem, kind_of, nearest, problems_of, sentence
+from airflow_mv_provider.core.definition.source import DeltaSource, Part
+from airflow_mv_provider.core.scope.interval import Grain
+from airflow_mv_provider.exceptions import DefinitionError
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.core.definition.table import RefreshableTable
+
+
+_YEAR_S = 31_622_400.0
+_DAG_ID = r"^[A-Za-z0-9_.~-]+$"
+
+
+class DagOptions(Part):
+    """The DAG of one table."""
+
+    dag_id: str | None = Field(
+        default=None,
+        max_length=250,
+        description="Its id; `refresh_` and the table's name without it.",
+        json_schema_extra={"pattern": _DAG_ID},
+    )
+    schedule: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A cron expression or preset; `source` for each commit with data on a Delta source; null for runs"
+        " that people start.",
+    )
+    after: tuple[str, ...] = Field(
+        default=(), description="Tables whose publishing starts a run; in the place of a schedule."
+    )
+    start_date: date = Field(default=date(2026, 1, 1), description="No interval before it; backfills begin here.")
+    timezone: str = Field(default="UTC", min_length=1, description="In which the schedule and the intervals are.")
+    catchup: bool = Field(default=False, strict=True, description="Run every interval since start_date.")
+    interval: Grain | None = Field(
+        default=None,
+        description="How long one value of the first partition column lasts: each run refreshes its own interval, and a"
+        " backfill those it is asked for.",
+    )
+    interval_format: str | None = Field(
+        default=None, min_length=1, description="strftime format of that column's values; ISO dates without it."
+    )
+    tasks: Literal["phases", "one", "submit"] = Field(
+        default="phases", description="A task for each phase, one task, or one that submits a Spark driver."
+    )
+    spark_conn_id: str = Field(default="spark_default", description="For `tasks: submit`.")
+    max_active_runs: int | None = Field(
+        default=None, ge=1, le=10_000, strict=True, description="Of scheduled and manual runs."
+    )
+    retries: int = Field(default=2, ge=0, le=1_000_000, strict=True)
+    retry_delay_s: float = Field(default=60.0, ge=0.0, le=_YEAR_S)
+    queue_timeout_s: float | None = Field(
+        default=None, ge=0.0, le=_YEAR_S, description="How long a task waits for a table that another owner refreshes."
+    )
+    pool: str | None = Field(default=None, min_length=1)
+    tags: tuple[str, ...] = ()
+    description: str | None = None
+
+    @field_validator("dag_id")
+    @classmethod
+    def _is_id(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(_DAG_ID, name):
+            raise ValueError(f"{name[:60]!r} is no id of a DAG: letters, digits, and any of _ . ~ -")
+        return name
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{name[:60]!r} is no time zone{nearest(name, available_timezones())}") from error
+        return name
+
+    @field_validator("tags")
+    @classmethod
+    def _fit(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not 0 < len(tag) <= 100 for tag in tags):
+            raise ValueError("a tag has 1 to 100 characters")
+        return tags
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.after and self.schedule:
+            raise ValueError("after stands in the place of a schedule: give one of them")
+        if self.interval_format is not None and self.interval is None:
+            raise ValueError("interval_format needs interval")
+        if self.interval is not None and (self.after or self.schedule in (None, "source")):
+            raise ValueError("interval needs a schedule by time: other runs have no interval")
+        return self
+
+
+def options_of(document: object, tables: tuple[RefreshableTable, ...]) -> dict[str, DagOptions]:
+    """Return the options of each table's DAG from what stands under `dags`: `{"defaults": {...}, "tables": {...}}`.
+
+    raises : DefinitionError, also for a table that the file does not define and for options that do not fit theirs
+    """
+    if document is None:
+        document = {}
+    if not isinstance(document, Mapping) or not set(document) <= {"defaults", "tables"}:
+        raise DefinitionError("dags", "expected `defaults` and `tables`.")
+    defaults, own = document.get("defaults") or {}, document.get("tables") or {}
+    if not isinstance(defaults, Mapping) or not isinstance(own, Mapping):
+        raise DefinitionError("dags", "`defaults` and `tables` are mappings.")
+    if unknown := sorted(set(map(str, own)) - {table.name for table in tables}):
+        known = nearest(unknown[0], (table.name for table in tables))
+        problem = Problem(("tables", unknown[0]), f"{unknown[0][:60]!r} is no table of this file{known}")
+        raise DefinitionError("dags", f"{problem.text}.", problems=(problem,))
+    return {table.name: _options(table, defaults, own.get(table.name) or {}) for table in tables}
+
+
+def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) -> DagOptions:
+    where = f"dags of {table.name!r}"
+    if not isinstance(own, Mapping):
+        raise DefinitionError(where, f"expected a mapping, found {kind_of(own)}.")
+    try:
+        found = DagOptions.model_validate({**defaults, **own})
+    except ValidationError as error:
+        problems = problems_of(error, DagOptions)
+        raise DefinitionError(where, sentence(problems), table=table.name, problems=problems) from error
+    if found.interval is not None and not table.partition_by:
+        raise DefinitionError(where, "interval needs a table with partition_by.")
+    if found.schedule == "source" and not isinstance(table.source, DeltaSource):
+        raise DefinitionError(where, "schedule: source needs a Delta source.")
+    return found
+
+
+def dags_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `dags`. What has to go together is judged where defaults and a table's own have met."""
+    options = DagOptions.model_json_schema(by_alias=True)
+    return {
+        "type": "object",
+        "description": "A DAG for each table, made by `operators.factory.refresh_dags`.",
+        "additionalProperties": False,
+        "properties": {
+            "defaults": options,
+            "tables": {"type": "object", "additionalProperties": options},
+        },
+    }

@@ -1,0 +1,237 @@
+"""A table's definition: one pydantic model behind Python, YAML and the JSON Schema for editors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
+from airflow_mv_provider.core.definition.identifier import check_column_name, check_table_name
+from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
+from airflow_mv_provider.core.definition.source import Part, Source
+from airflow_mv_provider.exceptions import DefinitionError
+
+RequestedStrategy = Literal["auto", "corrections", "replace", "incremental"]
+
+
+class Guards(Part):
+    """What a difference may look like. Each is judged on exact counts before main is touched."""
+
+    max_deleted_fraction: float = Field(
+        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger part of main's rows."
+    )
+    max_updated_fraction: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        strict=True,
+        description="Refuse to change a larger part of main's rows; without it any number may change.",
+    )
+    allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
+
+
+class ErrorTable(Part):
+    """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
+
+    max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail when there are more of them.")
+
+
+def _says_what_goes_together(schema: dict[str, Any]) -> None:
+    """Require of a document what `RefreshableTable._fits_together` does."""
+    partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
+    schema["allOf"] = [
+        {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}
+        for name, value in (("publish", {"const": "progressive"}), ("frozen_before", {"type": "string"}))
+    ]
+    unpartitioned = {"properties": {"partition_by": {"maxItems": 0}}}
+    hashed = {"required": ["hash_partitions"], "properties": {"hash_partitions": {"type": "integer"}}}
+    schema["allOf"].append({"if": hashed, "then": unpartitioned})
+    last_wins = {"required": ["on_conflict"], "properties": {"on_conflict": {"const": "overwrite"}}}
+    ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
+    chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore", "keep"]}}}
+    schema["allOf"] += [{"if": last_wins, "then": ordered}, {"if": ordered, "then": chooses}]
+    loses = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"enum": ["keep", "drop"]}}}
+    adds = {"required": ["schema_policy"], "properties": {"schema_policy": {"enum": ["add", "evolve"]}}}
+    drops = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"const": "drop"}}}
+    rewritable = {"properties": {"publish": {"const": "atomic"}, "frozen_before": {"type": "null"}}}
+    schema["allOf"] += [{"if": loses, "then": adds}, {"if": drops, "then": rewritable}]
+    collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
+    readable = {"properties": {"source": {"properties": {"type": {"not": {"const": "function"}}}}}}
+    schema["allOf"].append({"if": collects, "then": readable})
+
+
+class RefreshableTable(Part):
+    """A Delta table kept equal to what a source holds."""
+
+    model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
+
+    name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
+    source: Source
+    key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
+    partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of main.")
+    hash_partitions: int | None = Field(
+        default=None,
+        ge=2,
+        le=1024,
+        strict=True,
+        description="For a table without partition_by: parts by a hash of the key, in staging and progress only.",
+    )
+    publish: Literal["atomic", "progressive"] = Field(
+        default="atomic",
+        description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
+    )
+    on_conflict: Literal["fail", "overwrite", "ignore", "keep"] = Field(
+        default="fail",
+        description="Two rows of the source with one key: an error, the last by order_by, or the row that main has;"
+        " keep: whatever row main has for a key stays, also where the source has it once.",
+    )
+    order_by: tuple[str, ...] = Field(
+        default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
+    )
+    concurrency: Literal["reject", "queue", "join"] = Field(
+        default="reject",
+        description="What a caller gets while another refreshes the table: an error, a place in the queue, or the"
+        " report of the refresh under way where that reads the same.",
+    )
+    schema_policy: Policy = Field(
+        default="fail",
+        description="Columns of the source that are not main's: an error, passed over, added to main, or added and its"
+        " types widened.",
+    )
+    on_lost_column: LostColumn = Field(
+        default="fail",
+        description="A column of main that the source has not any more, where schema_policy adds columns: an error,"
+        " kept as it is, or dropped, for which main is written anew.",
+    )
+    frozen_before: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Partitions whose first column is older stay as they are; differences there are only reported.",
+    )
+    errors: ErrorTable | None = Field(
+        default=None,
+        description="Keep records that cannot be decoded or have no key in an error table, instead of failing.",
+    )
+    strategy: RequestedStrategy = Field(
+        default="auto",
+        description="How main is brought up to date: the cheapest way, or this one wherever it can be taken.",
+    )
+    strict: bool = Field(
+        default=False,
+        strict=True,
+        description="Fail where the strategy cannot be taken, instead of reading and comparing everything.",
+    )
+    guards: Guards = Guards()
+    chunk_rows: int = Field(
+        default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
+    )
+    adopt: bool = Field(
+        default=False, strict=True, description="Take over a Delta table that already lies at main's place."
+    )
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _has_names(cls, source: object) -> object:
+        if isinstance(source, dict) and not all(isinstance(name, str) for name in source):
+            raise ValueError("a name in it is not a text: put it in quotes")
+        return source
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        return check_table_name(name)
+
+    @field_validator("key", "partition_by", "order_by")
+    @classmethod
+    def _are_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        for column in columns:
+            check_column_name(column)
+        if len({column.lower() for column in columns}) < len(columns):
+            raise ValueError("a column is named twice")
+        return columns
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.publish == "progressive" and not self.partition_by:
+            raise ValueError("a progressive table needs partition_by: each of its commits brings whole partitions")
+        if self.on_conflict == "overwrite" and not self.order_by:
+            raise ValueError("on_conflict: overwrite needs order_by: which of two rows is the last?")
+        if self.order_by and self.on_conflict == "fail":
+            raise ValueError("order_by needs on_conflict: overwrite, ignore or keep")
+        if self.hash_partitions is not None and self.partition_by:
+            raise ValueError("hash_partitions are for tables without partition_by")
+        if self.frozen_before is not None and not self.partition_by:
+            raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
+        if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
+            raise ValueError("on_lost_column needs schema_policy: add or evolve")
+        if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
+            raise ValueError(
+                "on_lost_column: drop writes all of main anew: not with publish: progressive or frozen_before"
+            )
+        if self.errors is not None and self.source.type == "function":
+            raise ValueError("errors needs a source whose rows are the same when read twice: a function's may not be")
+        return self
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True if a refresh works through parts of the table, natural or by a hash of the key."""
+        return bool(self.partition_by) or self.hash_partitions is not None
+
+    @property
+    def may_move(self) -> bool:
+        """True if a row could change its partition and keep its key."""
+        return not set(self.partition_by) <= set(self.key)
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """The columns that tell main's rows apart when compared: the key, then the partition columns outside it."""
+        return (*self.key, *(column for column in self.partition_by if column not in self.key))
+
+    @property
+    def content_hash(self) -> str:
+        """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
+        content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
+        for name in ("watermark", "fingerprint"):  # say how to find main's content, not what it is
+            content["source"].pop(name, None)
+        if self.frozen_before is not None:
+            content["frozen_before"] = self.frozen_before
+        if self.on_conflict != "fail":
+            content["on_conflict"] = [self.on_conflict, *self.order_by]
+        if self.schema_policy != "fail":
+            content["schema_policy"] = [self.schema_policy, self.on_lost_column]
+        if self.errors is not None:
+            content["errors"] = True
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `parse_table` takes."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits over all of it."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changed_fields(old: RefreshableTable, new: RefreshableTable) -> tuple[str, ...]:
+    """Return the names of the fields in which two definitions differ, in the order of the definition."""
+    return tuple(name for name in RefreshableTable.model_fields if getattr(old, name) != getattr(new, name))
+
+
+def parse_table(document: object) -> RefreshableTable:
+    """Return the definition in `document`, one mapping.
+
+    raises : DefinitionError, naming every wrong key in one message; `problems` among its facts
+    """
+    if not isinstance(document, dict):
+        raise DefinitionError("definition", f"expected a mapping, found {kind_of(document)}.")
+    name = document.get("name")
+    where = f"definition of {name[:60]!r}" if isinstance(name, str) else "definition"
+    try:
+        return RefreshableTable.model_validate(document)
+    except ValidationError as error:
+        problems = problems_of(error, RefreshableTable)
+        raise DefinitionError(where, sentence(problems), problems=problems) from error

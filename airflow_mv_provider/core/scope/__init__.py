@@ -1,0 +1,1 @@
+"""Which part of a table a refresh is about."""

@@ -1,0 +1,179 @@
+"""Which intervals of a table are done, failed, under way, or missing: derived from the scopes of its refreshes.
+
+    history, newest first                         ledger
+    [03, 04) failed                               01 .. 02   done      by the first
+    [02, 03) published      every bound cuts      02 .. 03   done
+    [01, 02) published      ───────────────▶      03 .. 04   failed    main has what it had before
+                                                  05 .. 06   missing   between what is known, or asked for
+
+Nothing is stored for it, so it cannot disagree with the history. The newest refresh that covers an interval decides; an
+earlier success stays to be seen in `done_at`. A refresh of everything covers every interval, and so does one of all
+that was stale.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.scope.column_order import Order, order_of, value_of
+from airflow_mv_provider.core.scope.scope import Scope
+
+
+class IntervalState(StrEnum):
+    """What has become of an interval."""
+
+    DONE = "done"
+    FAILED = "failed"
+    RUNNING = "running"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """What the ledger has to know of one refresh; read-only ones are left out before."""
+
+    refresh_id: str
+    scope: Scope
+    outcome: Outcome
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One interval of the first partition column, or one named partition.
+
+    start, end : half-open; None for no bound
+    partition  : a partition that was named by itself, when no interval holds it
+    refresh_id : the newest refresh that covers it
+    at, done_at : when that refresh began, and the newest one that succeeded
+    """
+
+    start: str | None
+    end: str | None
+    state: IntervalState
+    partition: str | None = None
+    refresh_id: str | None = None
+    outcome: Outcome | None = None
+    at: str | None = None
+    done_at: str | None = None
+
+
+DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
+
+
+def ledger(
+    history: Sequence[Covering], kind: str | None = None, *, start: str | None = None, end: str | None = None
+) -> tuple[LedgerEntry, ...]:
+    """Return the intervals that the refreshes' scopes make, in their order, then the partitions that were named.
+
+    history    : newest first
+    kind       : type of the first partition column, by which its values are ordered; None where nobody knows it yet
+    start, end : only intervals inside; what lies there and was never refreshed is missing
+    returns    : without the ranges of bounds that only Spark understands: nobody here can say what they cover
+    """
+    order = cache(order_of(kind))
+    history = [found for found in history if kind is None or _is_placed(found.scope, kind)]
+    cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
+    cuts |= {each for each in (start, end) if each is not None}
+    inside = {order(cut): cut for cut in sorted(cuts) if _is_inside(cut, start, end, order)}  # each value once
+    bounds: list[str | None] = [inside[place] for place in sorted(inside)]
+    if start is None and any(_reaches(found.scope, is_start=True) for found in history):
+        bounds.insert(0, None)
+    if end is None and any(_reaches(found.scope, is_start=False) for found in history):
+        bounds.append(None)
+    newest = _first_covering(history, bounds, order)
+    done = _first_covering([found for found in history if found.outcome in DONE], bounds, order)
+    entries = (
+        _entry(first, last, covering, success)
+        for (first, last), covering, success in zip(pairwise(bounds), newest, done, strict=True)
+    )
+    return (*entries, *_named(history, start, end, order))
+
+
+def _first_covering(history: Sequence[Covering], bounds: Sequence[str | None], order: Order) -> list[Covering | None]:
+    """Return, for each interval between two neighbouring bounds, the first refresh that covers it.
+
+    cost : of thousands of refreshes and intervals each is looked at about once
+    """
+    found: list[Covering | None] = [None] * max(0, len(bounds) - 1)
+    following = list(range(len(found) + 1))  # where to look for an interval without one; interval i stands for itself
+
+    def without_one(number: int) -> int:
+        while following[number] != number:
+            following[number] = number = following[following[number]]
+        return number
+
+    known = [order(bound) for bound in bounds if bound is not None]
+    offset = int(bool(bounds) and bounds[0] is None)
+    for each in history:
+        scope = each.scope
+        if scope.partitions:
+            continue
+        first = 0 if scope.start is None else bisect_left(known, order(scope.start)) + offset
+        last = len(found) if scope.end is None else bisect_right(known, order(scope.end)) + offset - 1
+        number = without_one(min(first, len(found)))
+        while number < last:
+            found[number], following[number] = each, number + 1
+            number = without_one(number)
+    return found
+
+
+def _entry(
+    start: str | None, end: str | None, newest: Covering | None, done: Covering | None, partition: str | None = None
+) -> LedgerEntry:
+    if newest is None:
+        return LedgerEntry(start, end, IntervalState.MISSING, partition)
+    done_at = None if done is None else done.at
+    return LedgerEntry(
+        start, end, _state(newest.outcome), partition, newest.refresh_id, newest.outcome, newest.at, done_at
+    )
+
+
+def _state(outcome: Outcome) -> IntervalState:
+    if outcome is Outcome.RUNNING:
+        return IntervalState.RUNNING
+    return IntervalState.DONE if outcome in DONE else IntervalState.FAILED
+
+
+def _named(history: Sequence[Covering], start: str | None, end: str | None, order: Order) -> Iterable[LedgerEntry]:
+    names = {name: None for found in history for name in found.scope.partitions}
+    for name in sorted(names, key=lambda name: [order(value or "") for value in partition_values(name)]):
+        first = partition_values(name)[0]
+        if first is None or _is_inside(first, start, end, order):
+            holding = [found for found in history if _holds(found.scope, name, order)]
+            done = (found for found in holding if found.outcome in DONE)
+            yield _entry(None, None, next(iter(holding), None), next(done, None), name)
+
+
+def _holds(scope: Scope, partition: str, order: Order) -> bool:
+    if scope.partitions:
+        return partition in scope.partitions
+    if scope.is_everything or scope.without:
+        return True
+    first = partition_values(partition)[0]
+    if first is None:
+        return False
+    after = scope.start is None or order(scope.start) <= order(first)
+    return after and (scope.end is None or order(first) < order(scope.end))
+
+
+def _is_placed(scope: Scope, kind: str) -> bool:
+    """True if it is known what lies in a range: both bounds are values of the column's type."""
+    return all(value_of(kind, bound) is not None for bound in (scope.start, scope.end) if bound is not None)
+
+
+def _reaches(scope: Scope, *, is_start: bool) -> bool:
+    """True if a scope has no bound on one side."""
+    return not scope.partitions and (scope.start if is_start else scope.end) is None
+
+
+def _is_inside(value: str, start: str | None, end: str | None, order: Order) -> bool:
+    after = start is None or order(start) <= order(value)
+    return after and (end is None or order(value) <= order(end))

@@ -1,0 +1,188 @@
+"""How one refresh is to be done, as whoever starts it asks: checked here, once, for every surface.
+
+What comes from a trigger form or the REST API is literal text from whoever may trigger a DAG: nothing of it is ever
+rendered as a template, and every value is checked although a form has checked it before.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from airflow_mv_provider.core.definition.table import RequestedStrategy
+from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
+from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope
+from airflow_mv_provider.exceptions import DefinitionError
+
+STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
+PARAMS = ("read_only", "overrides", "force", "scope", "partitions", "from", "until", "stale", "strategy", "note")
+SCOPES = ("as usual", "everything", "range", "partitions", "stale")
+"""What a form's `scope` may say; the params that belong to it say the rest."""
+
+_MAX_NOTE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a refresh is to be done.
+
+    read_only     : compute and report the differences per partition; main is not written, nobody is kept waiting
+    overrides     : names of guards set aside for this refresh
+    force         : compare even if the source says that nothing is new
+    scope         : the partitions to look at; nothing outside is changed
+    strategy      : how main is brought up to date this time; None as the definition says
+    is_stale_only : leave out what refreshes of some partitions have brought to the source's present state already
+    note          : why, in the words of whoever asks; kept in the history
+
+    raises : DefinitionError, for a value that is not what it has to be
+    """
+
+    read_only: bool = False
+    overrides: tuple[str, ...] = ()
+    force: bool = False
+    scope: Scope = EVERYTHING
+    is_stale_only: bool = False
+    strategy: RequestedStrategy | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        note: object = self.note
+        if note is not None and not (isinstance(note, str) and len(note) <= _MAX_NOTE):
+            raise refused("note", self.note, f"Use a text of at most {_MAX_NOTE} characters.")
+        for name in ("read_only", "force", "is_stale_only"):
+            if not isinstance(getattr(self, name), bool):
+                raise refused(name, getattr(self, name), "Use true or false.")
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            raise refused("strategy", self.strategy, f"Strategies: {', '.join(STRATEGIES)}.")
+        for guard in self.overrides:
+            if guard not in GUARD_NAMES:
+                raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
+        if self.is_stale_only and (self.force or not self.scope.is_everything):
+            raise DefinitionError("request", "`stale` takes no partitions and no `force`.", hint="Give one of them.")
+
+
+AS_USUAL = Request()
+
+
+def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Request:
+    """Return what a run's params ask for.
+
+    params : those that PARAMS names; each may be missing or None, and of those that say which partitions only what
+             `scope` names may be there
+    others : names of params that are somebody else's, and passed over
+    raises : DefinitionError, also for a name that is neither: a connection's address, Spark's confs or a part of a
+             definition are nothing that a run can give, and a misspelt guard shall not look as if it were set aside
+    """
+    if unknown := sorted(name for name in params if name not in PARAMS and name not in others):
+        hint = f"A refresh takes {', '.join(PARAMS)}; what else a DAG takes, its author declares in the DAG's `params`."
+        raise DefinitionError(
+            "params", f"{', '.join(repr(name[:60]) for name in unknown[:10])}: not known here.", hint=hint
+        )
+    _check_scope_named(params)
+    overrides = params.get("overrides") or ()
+    partitions = params.get("partitions") or ()
+    for name, value in (("overrides", overrides), ("partitions", partitions)):
+        if not isinstance(value, list | tuple):
+            raise refused(name, value, "Give a list.")
+    return Request(
+        read_only=_flag(params, "read_only"),
+        overrides=_each_once(overrides),
+        force=_flag(params, "force"),
+        scope=asked_scope(partitions, params.get("from"), params.get("until")),
+        is_stale_only=_flag(params, "stale") or params.get("scope") == "stale",
+        strategy=params.get("strategy"),
+        note=params.get("note") or None,
+    )
+
+
+def to_params(request: Request) -> dict[str, Any]:
+    """Return the params that `parse_request` turns back into this request; JSON-able."""
+    scope = request.scope
+    if scope.without:
+        raise ValueError("a scope that leaves others out is made by `stale`, never asked for")
+    return {
+        "read_only": request.read_only,
+        "overrides": list(request.overrides),
+        "force": request.force,
+        "partitions": [list(partition_values(name)) for name in scope.partitions],
+        "from": scope.start,
+        "until": scope.end,
+        "stale": request.is_stale_only,
+        "strategy": request.strategy,
+        "note": request.note,
+    }
+
+
+def names_scope(params: Mapping[str, Any]) -> bool:
+    """True if a run's params say which partitions it is about, everything included."""
+    is_given = any(params.get(name) for name in ("partitions", "from", "until", "stale"))
+    return is_given or params.get("scope") not in (None, "", "as usual")
+
+
+def check_note(run: Request) -> None:
+    """Require of a person who sets guards aside to say why.
+
+    raises : DefinitionError
+    """
+    if run.overrides and not (run.note or "").strip():
+        problem = f"{', '.join(run.overrides)} is to be set aside, and nobody says why."
+        raise DefinitionError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
+
+
+def combined(written: Request, run: Request) -> Request:
+    """Return what a DAG's author wrote and a run asks for together.
+
+    A run may ask for more than was written, never for less: read-only stays read-only. It may narrow a refresh of
+    everything to some partitions, and not widen or change a scope that was written.
+
+    raises : DefinitionError
+    """
+    if EVERYTHING not in (written.scope, run.scope) and written.scope != run.scope:
+        raise DefinitionError(
+            "scope", f"the task covers {written.scope.describe()}; the run asks for {run.scope.describe()}."
+        )
+    return Request(
+        read_only=written.read_only or run.read_only,
+        overrides=tuple(dict.fromkeys((*written.overrides, *run.overrides))),
+        force=written.force or run.force,
+        scope=run.scope if written.scope.is_everything else written.scope,
+        is_stale_only=written.is_stale_only or run.is_stale_only,
+        strategy=run.strategy or written.strategy,
+        note=run.note or written.note,
+    )
+
+
+def refused(name: str, value: object, hint: str) -> DefinitionError:
+    """Return the error for a param that is not what it has to be."""
+    return DefinitionError(f"param {name}", f"{reprlib.repr(value)} is not allowed.", hint=hint)
+
+
+def _each_once(overrides: Collection[Any]) -> tuple[str, ...]:
+    for guard in overrides:
+        if guard not in GUARD_NAMES:  # before it is hashed: it may be anything that JSON has
+            raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
+    return tuple(dict.fromkeys(overrides))
+
+
+def _check_scope_named(params: Mapping[str, Any]) -> None:
+    """Require that `scope` and the params that belong to it say the same: a mistake may not widen a refresh."""
+    named = params.get("scope")
+    if named in (None, ""):
+        return
+    if named not in SCOPES:
+        raise refused("scope", named, f"Scopes: {', '.join(SCOPES)}.")
+    needs = {"range": ("from", "until"), "partitions": ("partitions",)}
+    mine = needs.get(named, ())
+    if mine and not any(params.get(name) for name in mine):
+        raise refused("scope", named, f"It needs {' or '.join(mine)}.")
+    for name in ("partitions", "from", "until", "stale"):
+        if params.get(name) and name not in mine and name != named:
+            raise refused("scope", named, f"Leave {name} empty, or choose another scope.")
+
+
+def _flag(params: Mapping[str, Any], name: str) -> Any:
+    value = params.get(name)
+    return False if value is None else value

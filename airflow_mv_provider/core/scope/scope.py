@@ -1,0 +1,178 @@
+"""Which partitions of main a refresh covers. Rows outside are neither read nor changed, and never deleted.
+
+everything             the default
+partitions             those named, each by the values of all partition columns
+start, end             the first partition column in [start, end): what a backfill's interval needs
+without                everything but what these scopes cover: "only what is stale"
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.progress import partition_name, partition_values
+from airflow_mv_provider.core.scope.column_order import order_of, value_of
+from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
+
+_MAX_PARTITIONS = 1000
+_MAX_VALUE = 1000
+_MAX_BITS = 128  # decimals have 38 digits at most
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of a table, in terms of its partition columns; `start` is inclusive, `end` exclusive."""
+
+    partitions: tuple[str, ...] = ()
+    start: str | None = None
+    end: str | None = None
+    without: tuple[Scope, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Scope()
+
+    @property
+    def is_whole(self) -> bool:
+        """True if main has one state of the source after it: all was refreshed, or all that was stale."""
+        return self.is_everything or bool(self.without)
+
+    def describe(self) -> str:
+        """For people."""
+        if self.without:
+            return f"everything but {' and '.join(scope.describe() for scope in self.without)}"
+        if self.partitions:
+            shown = ", ".join(self.partitions[:5])
+            return f"partitions {shown}" + (f" and {len(self.partitions) - 5} more" if len(self.partitions) > 5 else "")
+        if self.is_everything:
+            return "everything"
+        return f"partitions from {_said(self.start) or 'the first'} until {_said(self.end) or 'the last'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that is stored; `from_json` turns it back."""
+        stored: dict[str, Any] = {"partitions": list(self.partitions), "start": self.start, "end": self.end}
+        return stored | {"without": [scope.to_json() for scope in self.without]}
+
+
+def _said(bound: str | None) -> str | None:
+    """Return a bound as a log or a terminal may have it: it is whatever somebody typed."""
+    return bound if bound is None or bound.isprintable() else ascii(bound)
+
+
+EVERYTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A part of main that was brought to a state of the source that the rest of main is not known to have.
+
+    frontier, definition_hash : which state that was
+    """
+
+    scope: Scope
+    frontier: str
+    definition_hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that is stored; `covered_from_json` turns it back."""
+        return {"scope": self.scope.to_json(), "frontier": self.frontier, "definition_hash": self.definition_hash}
+
+
+def from_json(stored: Mapping[str, Any] | None) -> Scope:
+    """Return the scope that `Scope.to_json` stored; None is everything."""
+    if stored is None:
+        return Scope()
+    without = tuple(from_json(each) for each in stored["without"])
+    return Scope(tuple(stored["partitions"]), stored["start"], stored["end"], without)
+
+
+def covered_from_json(stored: Mapping[str, Any]) -> Covered:
+    """Return what `Covered.to_json` stored."""
+    return Covered(from_json(stored["scope"]), stored["frontier"], stored["definition_hash"])
+
+
+def asked_scope(partitions: Sequence[object] = (), start: object = None, end: object = None) -> Scope:
+    """Return the scope that a person or a DAG asks for; an empty text counts as not given.
+
+    partitions : each one value, or the list of all partition columns' values; None is SQL's NULL
+    raises     : DefinitionError, for what is no scope
+    """
+    start, end = _value("from", start or None), _value("until", end or None)
+    names = tuple(dict.fromkeys(_partition(each) for each in partitions))
+    if names and (start is not None or end is not None):
+        raise DefinitionError("scope", "partitions and a range were given.", hint="Give one of them.")
+    if len(names) > _MAX_PARTITIONS:
+        raise DefinitionError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
+    if start is not None and start == end:
+        raise _empty(start, start)  # whatever the column's type is
+    return Scope(names, start, end)
+
+
+def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None:
+    """Refuse a scope that the table cannot have.
+
+    kind   : type of the first partition column; None before it is known. Then, and where a text is a value to Spark
+             alone, the seal's step judges
+    raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
+    """
+    if scope.is_everything:
+        return
+    if not table.partition_by:
+        raise DefinitionError("scope", f"{table.name} has no natural partitions.", hint="Refresh all of it.")
+    for name in scope.partitions:
+        if len(partition_values(name)) != len(table.partition_by):
+            columns = ", ".join(table.partition_by)
+            raise DefinitionError("scope", f"partition {name} needs one value for each of {columns}.")
+    firsts = (partition_values(name)[0] for name in scope.partitions)
+    given = [each for each in (scope.start, scope.end, table.frozen_before, *firsts) if each is not None]
+    if kind is not None and all(value_of(kind, each) is not None for each in given):
+        check_order(scope, table, kind)
+
+
+def check_order(scope: Scope, table: RefreshableTable, kind: str) -> None:
+    """Refuse a range that is empty, and what is frozen, by the order of the first partition column's type.
+
+    raises : DefinitionError, FrozenPartitionError
+    """
+    order, bound = order_of(kind), table.frozen_before
+    if scope.start is not None and scope.end is not None and order(scope.start) >= order(scope.end):
+        raise _empty(scope.start, scope.end, f": {table.partition_by[0]!r} is of type {kind}")
+    if bound is None:
+        return
+    firsts = {name: partition_values(name)[0] for name in scope.partitions}
+    frozen = [name for name, first in firsts.items() if first is not None and order(first) < order(bound)]
+    if frozen or (scope.end is not None and order(scope.end) <= order(bound)):
+        raise FrozenPartitionError(
+            table.name, f"{(frozen or [scope.describe()])[0]} is frozen: older than {bound}.", frozen=frozen
+        )
+
+
+def _empty(start: str, end: str, why: str = "") -> DefinitionError:
+    problem = f"the range from {start!r} until {end!r} is empty{why}."
+    return DefinitionError("scope", problem, hint="`until` is exclusive.")
+
+
+def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str) -> Scope:
+    """Return what is not known to be at this state of the source: everything but what was covered at it."""
+    fresh = (c.scope for c in covered if (c.frontier, c.definition_hash) == (frontier, definition_hash))
+    return Scope(without=tuple(dict.fromkeys(fresh)))
+
+
+def _partition(asked: object) -> str:
+    values = list(asked) if isinstance(asked, list | tuple) else [asked]
+    if not values:
+        raise DefinitionError("scope", "a partition without values was given.")
+    return partition_name([_value("partition", value) for value in values])
+
+
+def _value(what: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and len(value) <= _MAX_VALUE):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
+        return str(value)
+    problem = f"{what} {reprlib.repr(value)} is not a text or a whole number, or too long."
+    raise DefinitionError("scope", problem)

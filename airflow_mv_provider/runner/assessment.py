@@ -1,0 +1,134 @@
+"""Look at a table and its source, and decide what a refresh would do: nothing, or which way it would take.
+
+Reads the logs of both and the metadata database; no row, and nothing is written. `amv plan` shows what a refresh does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from airflow_mv_provider.core.batch import BatchDescription, mint
+from airflow_mv_provider.core.fence import Commit
+from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
+from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.scope.scope import Scope, stale_scope
+from airflow_mv_provider.core.state import RefreshState, TableRecord, is_main_as_published
+from airflow_mv_provider.core.strategy import (
+    Choice,
+    Situation,
+    SourceChanges,
+    choose,
+    compare_reason,
+    cost_samples,
+    has_failed,
+)
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.sources.files.passed_over import told
+from airflow_mv_provider.sources.reader import TableSource
+from airflow_mv_provider.spark.delta import Main
+
+_PAST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What was found, and decided. `batch` is None when there is nothing to do.
+
+    commits : main's log, at least since the last publish
+    """
+
+    frontier: Frontier
+    commits: Sequence[Commit]
+    scope: Scope
+    batch: BatchDescription | None
+    choice: Choice
+
+
+def assess(context: Context, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Assessment:
+    """Look at the source and main as they are now.
+
+    exists : main is there: this is not its first refresh
+    raises : SourceNotFoundError, SourceFileError, StrategyError, DefinitionError
+    """
+    source = context.source_of(table, table.definition)
+    seen = _assess(context, table, state, request, source, exists=exists)
+    if not source.passed_over:
+        return seen
+    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {told(source.passed_over)}"))
+
+
+def _assess(
+    context: Context,
+    table: TableRecord,
+    state: RefreshState,
+    request: Request,
+    source: TableSource,
+    *,
+    exists: bool,
+) -> Assessment:
+    frontier = source.probe(request.overrides)
+    nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
+    main = Main(context.spark, table.location, table.uuid)
+    commits = main.log(state.published_version) if exists else []
+    definition = table.definition
+    if nondeterminism_reason is not None and definition.errors is not None:
+        raise DefinitionError(
+            table.name, f"errors needs a source whose rows are the same when read twice: {nondeterminism_reason}."
+        )
+    is_trusted = is_main_as_published(state, commits)
+    scope = request.scope
+    if request.is_stale_only and is_trusted and nondeterminism_reason is None:
+        scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
+    must_compare = compare_reason(
+        is_first=state.published_version is None,
+        is_forced=request.force,
+        same_definition=state.published_hash == definition.content_hash,
+        is_trusted=is_trusted,
+        nondeterminism_reason=nondeterminism_reason,
+        is_partial=bool(state.covered),
+    )
+    reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
+    changes: SourceChanges | None = None
+    newest = context.store.newest_binding(table.id)
+    is_published = newest is not None and newest.upper == state.published_upper
+    published = newest if is_published else context.store.binding(table.id, state.published_upper)
+    if published is not None and published.frontier == frontier and nondeterminism_reason is None:
+        changes = SourceChanges(0, None)  # whatever there is to do lies in main
+    elif published is not None and must_compare is None:
+        changes = source.changes(published.frontier, frontier)
+    upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
+    batch = mint(upper, state.published_upper, None)
+    if batch is None:
+        return Assessment(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
+    if reason is None and changes is not None and changes.is_none:
+        return Assessment(
+            frontier, commits, scope, None, Choice("skip", f"{frontier.describe()} has the rows that main has")
+        )
+    history = context.store.costs(table.id, _PAST)
+    situation = Situation(
+        scope=scope,
+        num_rows=_num_rows(state, history),
+        must_compare=must_compare,
+        has_digests=state.published_digests is not None,
+        changes=changes,
+        past=cost_samples(history),
+        has_failed=has_failed(history),
+    )
+    wanted = request.strategy or definition.strategy
+    if request.force and request.strategy is None and wanted == "incremental":
+        wanted = "corrections"  # forcing is the person's way out of a strict table
+    choice = choose(definition, wanted, situation, reason or f"the source is new: {frontier.describe()}")
+    return Assessment(frontier, commits, scope, batch, choice)
+
+
+def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:
+    """Return the rows that main had after the last publish; None before the first."""
+    if state.published_version is None:
+        return None
+    if state.published_digests is not None:
+        return state.published_digests.num_rows
+    last = next((r for r in history if r.main_version == state.published_version), None)
+    return last.rows_inserted + last.rows_updated + last.rows_unchanged if last else 0

@@ -1,0 +1,1 @@
+"""What one attempt does, step by step."""

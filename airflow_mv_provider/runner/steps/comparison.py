@@ -1,0 +1,122 @@
+"""The corrections of one round: what main lacks at one version, worked out chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.progress import Chunk, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark.compare import changes
+from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.layout import Layout
+
+
+class Comparison:
+    """Compares the seal with main at `base`.
+
+    read_source : gives the source's rows at their pin; called only when nothing was copied and something differs
+    published   : main's digests, of which it is certain that main at `base` still is what they say
+    buckets     : where the two differ, if that is known already; closed with this
+    """
+
+    def __init__(
+        self,
+        main: Main,
+        layout: Layout,
+        seal: Seal,
+        read_source: Callable[[], DataFrame],
+        workspace: Workspace,
+        epoch: int,
+        base: int,
+        published: PublishedDigests | None,
+        *,
+        is_adopting: bool = False,
+        buckets: Buckets | None = None,
+    ) -> None:
+        self._main = main
+        self._layout = layout
+        self._seal = seal
+        self._read_source = read_source
+        self._workspace = workspace
+        self._epoch = epoch
+        self._base = base
+        self._published = published
+        self._is_adopting = is_adopting
+        self._buckets = buckets
+
+    def compare(self, chunk: Chunk, merge_round: int = 0) -> RecordedChunk:
+        """Compare one chunk and write its corrections, if it needs any.
+
+        raises : SealBrokenError, AdoptionError
+        """
+        buckets = self.buckets
+        if chunk.slice is not None and not buckets.can_be_sliced and buckets.differing_in(chunk):
+            self.close()  # read whole this time, and kept
+            buckets = self.buckets
+        path = self._workspace.changes(self._epoch, merge_round, chunk.number)
+        with durable(Write.CHANGES):
+            found = changes.compare(
+                self._main, self._layout, self._seal, self._read_source, chunk, buckets, self._base, path
+            )
+        if self._is_adopting:
+            changes.check_adoptable(self._main.spark, self._layout, found)
+        return recorded_chunk(chunk, found, epoch=self._epoch, merge_round=merge_round, base_version=self._base)
+
+    def at_most(self) -> Counts:
+        """Return rows on both sides, and upper bounds of those that main would lose and change; reads no row."""
+        buckets = self.buckets
+        updated = min(sum(part.differing_rows for part in buckets.partitions.values()), buckets.main_rows)
+        return Counts(self._seal.num_rows, buckets.main_rows, updated=updated, deleted=buckets.rows_with_other_keys)
+
+    def counted(self, *, with_updates: bool) -> Counts:
+        """Return rows on both sides, and how many of main's the seal has no key for, or another row.
+
+        with_updates : those with another row are counted, too; 0 without
+        cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them; for updates one of
+               the rows in all buckets that differ
+        """
+        sides = (self._main, self._layout, self._seal, self._read_source, self.buckets, self._base)
+        updated = changes.updated(*sides) if with_updates else 0
+        return Counts(self._seal.num_rows, self.buckets.main_rows, updated=updated, deleted=changes.deleted(*sides))
+
+    def close(self) -> None:
+        """Let Spark forget the buckets."""
+        if self._buckets is not None:
+            self._buckets.close()
+            self._buckets = None
+
+    @property
+    def buckets(self) -> Buckets:
+        """Where the seal and main differ; worked out once."""
+        if self._buckets is None:
+            found = changes.differing_buckets(self._main, self._layout, self._seal, self._published, self._base)
+            try:
+                found.check_sealed(self._layout.table.name, self._seal)
+            except MvError:
+                found.close()
+                raise
+            self._buckets = found
+        return self._buckets
+
+
+def recorded_chunk(
+    chunk: Chunk, found: changes.Changes, *, epoch: int, merge_round: int, base_version: int
+) -> RecordedChunk:
+    """Return what is recorded of a chunk."""
+    return RecordedChunk(
+        number=chunk.number,
+        epoch=epoch,
+        merge_round=merge_round,
+        base_version=base_version,
+        path=found.path,
+        num_rows=found.num_rows,
+        digest=found.digest,
+        num_bytes=found.num_bytes,
+        partitions=found.partitions,
+    )

@@ -1,0 +1,135 @@
+"""The error table beside main: both have one refresh's collections, or neither has.
+
+    before anything is staged     it is there and ours                  prepare
+    before main's first commit    what was collected still is there     check
+    after main's last commit      one overwrite                         publish ──▶ PUBLISHED
+
+From main's commit on a refresh only runs forward, so the overwrite follows, by whoever owns the table then. It needs no
+fence: each epoch writes under one transaction version of its own, and Delta drops what comes after a later epoch's. Who
+owns main owns it: its own log may know later epochs, where main was put back and it was not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+
+from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version
+from airflow_mv_provider.core.location import errors_location
+from airflow_mv_provider.core.progress import Rejected
+from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MainNotOursError, TransientError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.publish import note_of
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark import rejected, storage
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.layout import struct_type
+
+log = logging.getLogger(__name__)
+
+
+class ErrorTable:
+    """The error table of one refresh's table; nothing happens where the definition asks for none."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def prepare(self) -> None:
+        """Create it if it is missing.
+
+        raises : MainNotOursError, when something else lies there
+        """
+        if self._work.definition.errors is None:
+            return
+        found = self._table.properties()
+        if found is None and not storage.has_files(self._work.spark, self._table.location):
+            with durable(Write.CREATE_ERRORS):
+                found = self._table.create(struct_type(rejected.COLUMNS), ()).properties
+        carried = found.get(UUID_PROPERTY) if found else None
+        if found and carried is None and self._table.is_claimed:
+            self._table.adopt()
+        elif carried != self._work.table.uuid:
+            raise MainNotOursError(
+                self._work.table.name,
+                f"what lies at {self._table.location} is not its error table.",
+                hint="Move it away, or leave `errors` out of the definition.",
+            )
+
+    def collect(self) -> Rejected:
+        """Write the records that cannot be rows of main into staging.
+
+        cost   : two scans of the source; one more of it, without its columns, when something is rejected
+        raises : TooManyErrorsError
+        """
+        work = self._work
+        found = work.source.rejected(work.refresh.frontier)
+        if found is None:
+            return Rejected()
+        with durable(Write.COLLECTED):
+            return rejected.collect(found, work.definition, work.workspace.errors(work.own.epoch))
+
+    def check(self) -> None:
+        """Confirm that what was collected can be published.
+
+        raises : SealBrokenError
+        """
+        if self._work.definition.errors is not None:
+            rejected.check_collected(self._work.spark, self._work.definition, self._work.seal.rejected)
+
+    def publish(self) -> None:
+        """Bring this refresh's records into the table, in one commit; main has its rows already.
+
+        cost   : one look at the table's log, and a commit unless it is empty and stays so
+        raises : FencedError, when a later epoch has written; EpochRegressionError; whatever Delta raises
+        """
+        if self._work.definition.errors is None:
+            return
+        commits, collected = self._log(), self._work.seal.rejected
+        if self._is_published(commits, collected):
+            return
+        self.prepare()
+        self.check()
+        work = self._work
+        # The same in each try of an epoch while none of them is there: Delta keeps at most one.
+        txn_version = next_txn_version(commits, work.own.epoch)
+        note = note_of(work.table, work.refresh, work.own, "errors", txn_version, num_errors=collected.num_rows)
+        try:
+            with durable(Write.ERRORS):
+                rejected.publish(self._table, work.definition, collected, note)
+        except TransientError as error:
+            # Failed, or done with its answer lost: the log tells which.
+            log.warning("%s: the commit of the error table met %s", work.table.name, error)
+            if not self._is_published(self._log(), collected):
+                raise
+            return
+        if not self._is_published(self._log(), collected):
+            raise EpochRegressionError(work.table.name, f"Delta dropped the errors of epoch {work.own.epoch}.")
+
+    def _log(self) -> list[Commit]:
+        """Return the table's newest commits, none where it is not there.
+
+        raises : FencedError, when a later epoch has written; but only if that owns main, too. A main that was put back
+                 with its database has no such epoch, and nobody works under it.
+        """
+        if self._table.properties() is None:
+            return []
+        work, commits = self._work, self._table.log()
+        if (newest := last_epoch(commits)) > work.own.epoch and last_epoch(work.main.log()) > work.own.epoch:
+            raise FencedError(work.table.name, f"epoch {newest} owns its error table.")
+        return commits
+
+    def _is_published(self, commits: Sequence[Commit], collected: Rejected) -> bool:
+        own = self._work.own
+        if not commits:
+            return False
+        last = next((c for c in commits if c.note is not None), None)
+        if last is not None and last.note is not None and last.note.refresh_id == own.refresh_id:
+            return True
+        was_empty = last is None or (last.note is not None and not last.note.num_errors)
+        return was_empty and not collected.num_rows and is_untouched_since(commits, last.version if last else 0)
+
+    @cached_property
+    def _table(self) -> Main:
+        table = self._work.table
+        return Main(self._work.spark, errors_location(table.location), table.uuid)

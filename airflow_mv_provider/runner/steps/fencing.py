@@ -1,0 +1,222 @@
+"""The ground that an epoch stands on: main is there and ours, older epochs fail, its log is known up to the base."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from airflow_mv_provider.core import strategy
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.fence import (
+    Commit,
+    fence_version,
+    has_fence,
+    has_publish,
+    is_untouched_since,
+    last_epoch,
+    overtaken_by,
+    whole_publish,
+)
+from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.state import RefreshState, is_main_as_published
+from airflow_mv_provider.exceptions import (
+    EngineError,
+    EpochRegressionError,
+    FencedError,
+    MainMovedError,
+    MainRefusedError,
+    MainUnsupportedError,
+    MvError,
+    SchemaMismatchError,
+)
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.publish import note_of
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail
+
+log = logging.getLogger(__name__)
+
+_MAX_FENCES = 3
+
+
+class FencedMain:
+    """Main as one epoch found it.
+
+    is_fenced       : this epoch's fence is in main's log
+    base            : main's version that chunks are compared with; moved on when main was
+    is_out_of_reach : main is no table any more, its log cannot be read, or it refuses even the fence, and so any commit
+                      of an older epoch. What comes once main is mended the next refresh finds in its log, and compares
+    followed        : the first commit of a refresh that began after this one; None unless the database is behind main
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.is_fenced = False
+        self.base = 0
+        self.is_out_of_reach = False
+        self.followed: Commit | None = None
+        self._work = work
+        self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
+        self._num_fences = 0
+
+    def fence(self) -> None:
+        """Try the fence once; whether it is there is what main's log says.
+
+        raises : FencedError, when a later epoch owns main; EpochRegressionError; what is wrong with main or the source
+        """
+        work = self._work
+        state = work.store.state(work.table.id)
+        with self._reaching(MainMovedError, MainUnsupportedError):
+            self._prepare_main(state)
+        since = state.published_version
+        if since is None and work.refresh.seal is not None:
+            since = 0  # whoever was here before may have published; others may have written a lot since
+        epoch = work.own.epoch
+        failure: MvError | None = None
+        try:
+            with self._reaching(MainRefusedError), durable(Write.FENCE):
+                work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
+        except (FencedError, EngineError, MainMovedError) as error:
+            # Failed, or done with its answer lost: the log tells which.
+            work.lease.check(is_cancellable=False)
+            log.info("The fence of epoch %d met %s", epoch, error)
+            failure = error
+        with self._reaching(MainUnsupportedError):
+            commits = work.main.log(since)
+        if last_epoch(commits) > epoch:
+            raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
+        self.is_fenced = has_fence(commits, epoch, work.own.refresh_id)
+        self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
+        if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
+            self._check_partitions(work.main.detail())
+        self.base = commits[0].version
+        self._commits = commits
+        self._num_fences += 1
+        if not self.is_fenced and self._num_fences == _MAX_FENCES:
+            if isinstance(failure, EngineError):
+                raise failure
+            raise EpochRegressionError(
+                work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
+            )
+
+    @contextmanager
+    def _reaching(self, *refusals: type[MvError]) -> Iterator[None]:
+        try:
+            yield
+        except refusals:
+            self.is_out_of_reach = True
+            raise
+
+    @property
+    def is_as_published(self) -> bool:
+        """True if main, as it was fenced, provably was what the last publish left."""
+        return is_main_as_published(self._work.store.state(self._work.table.id), self._commits)
+
+    def published_digests(self) -> PublishedDigests | None:
+        """Return the digests of the last publish, if main at the base provably still is what they say."""
+        work = self._work
+        state = work.store.state(work.table.id)
+        found = state.published_digests
+        if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
+            return None
+        if found is None or found.columns != schema.fingerprint(work.layout.columns):
+            return None  # a hash has no names in it: the same values in another column would look unchanged
+        return found if is_main_as_published(state, self._commits) else None
+
+    @property
+    def holds_publish(self) -> bool:
+        """True if main, as it was fenced, holds a commit of this refresh; of an older epoch's nothing can follow."""
+        return has_publish(self._commits, self._work.own.refresh_id)
+
+    @property
+    def whole_publish(self) -> Commit | None:
+        """The commit that brought all of this refresh into main, as far as main's log proves that by itself."""
+        return whole_publish(self._commits, self._work.own.refresh_id, self.followed)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if main's log, from its first commit up to the base, shows that it has no rows."""
+        if self.base != self._commits[0].version or self._commits[-1].version != 0:
+            return False
+        return is_untouched_since(self._commits, -1)
+
+    def _prepare_main(self, state: RefreshState) -> None:
+        """Create main if it is missing; refuse what cannot be ours.
+
+        Once sealed, the source is not asked any more: it may be gone.
+        """
+        work = self._work
+        properties = work.main.properties()
+        if properties is not None:
+            self._check_identity(properties)
+        if work.refresh.seal is not None:
+            if properties is None:
+                raise _gone(work.table.name)
+            return
+        rows = work.whole_source
+        columns = schema.columns_of(rows.schema.jsonValue())
+        definition = work.definition
+        schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
+        _ = work.ordered_source  # before main is created: it says what order_by lacks
+        if properties is None:
+            if storage.has_files(work.spark, work.table.location):
+                raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
+            with durable(Write.CREATE_MAIN):
+                created = work.main.create(rows.schema, definition.partition_by)
+            self._check_partitions(created)
+        elif not self._is_of_definition(state):
+            self._check_partitions(work.main.detail())
+        if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):
+            raise SchemaMismatchError(
+                work.table.name,
+                f"column {dropped[0]!r} is not in the source; dropping it writes all of main anew, and {obstacle}.",
+                column=dropped[0],
+                hint="Refresh all of the table, or set `on_lost_column: keep`.",
+            )
+
+    def _check_identity(self, properties: Mapping[str, str]) -> None:
+        """Confirm that what lies there is the table that it was when this refresh began.
+
+        raises : MainMovedError
+        """
+        work, carried = self._work, properties.get(UUID_PROPERTY)
+        if carried is None and work.main.is_claimed:
+            work.main.adopt()  # its creator died before it could say whose it is
+        elif carried != work.table.uuid:
+            problem = "another table lies where main was when this refresh began."
+            hint = "Nothing was written to it. Put main back, or move what lies there away; then refresh again."
+            raise MainMovedError(work.table.name, problem, hint=hint)
+
+    def _rewrite_obstacle(self, state: RefreshState) -> str | None:
+        """Say why main cannot be written anew, or None if it can."""
+        work = self._work
+        if work.definition.adopt and state.published_version is None:
+            return "a table that is adopted is looked at first"
+        return strategy.replace_obstacle(work.definition, work.refresh.scope)
+
+    def _is_of_definition(self, state: RefreshState) -> bool:
+        """True if main had the definition's partitions when it was published; its log tells whether it still has."""
+        is_same = state.published_hash == self._work.definition.content_hash
+        return is_same and state.published_version is not None and state.is_main_trusted
+
+    def _check_partitions(self, found: Detail | None) -> None:
+        work = self._work
+        if found is None:
+            raise _gone(work.table.name)
+        if found.partition_by != work.definition.partition_by:
+            raise MainUnsupportedError(
+                work.table.name,
+                f"main is partitioned by {_listed(found.partition_by)}, "
+                f"the definition by {_listed(work.definition.partition_by)}.",
+                hint="Partitions of a table cannot be changed in place: choose another name.",
+            )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _gone(table: str) -> MainMovedError:
+    problem = "main was dropped or moved away while its refresh was under way."
+    return MainMovedError(table, problem, hint="Refresh again; or, if its warehouse was moved, `amv relocate`.")

@@ -1,0 +1,295 @@
+"""The steps of MERGING: compare chunk by chunk, judge, publish, and start over when main has moved.
+
+    atomic       compare every chunk ─▶ judge the exact counts ─▶ one commit ─▶ published
+    progressive  judge by keys ─▶ (compare the chunks of some partitions ─▶ one commit ─▶ recorded)... ─▶ published
+
+A commit is believed when main's log shows it. Whoever takes over finds recorded chunks in the database and their
+commits in the log, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from airflow_mv_provider.core.fence import (
+    Commit,
+    LogCheck,
+    Move,
+    mark_at,
+    next_move,
+    next_part_move,
+    next_txn_version,
+)
+from airflow_mv_provider.core.guard import Counts, Refusal, judge
+from airflow_mv_provider.core.progress import (
+    Chunk,
+    PublishedDigests,
+    RecordedChunk,
+    Seal,
+    digests_to_keep,
+    part_number,
+    total,
+)
+from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk
+from airflow_mv_provider.runner.steps.error_table import ErrorTable
+from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
+from airflow_mv_provider.runner.steps.publish import Publisher
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark.compare import changes, digests
+from airflow_mv_provider.spark.compare.digests import Buckets
+
+log = logging.getLogger(__name__)
+
+_MAX_ROUNDS = 5
+
+
+class Merging:
+    """One attempt's way from the seal to main."""
+
+    def __init__(self, work: Work, ground: FencedMain, errors: ErrorTable, clock: PhaseClock) -> None:
+        self._work = work
+        self._ground = ground
+        self._clock = clock
+        self._publisher = Publisher(work, self._may_stop)
+        self._errors = errors
+        self._has_tried_before = False
+        self._is_in_main = False
+        # Whoever sealed before us may have committed, or may be about to, until our fence is in main's log.
+        self._is_unknown = work.refresh.seal is not None
+        self._has_replaced_as_sealed = False
+        self._comparison: Comparison | None = None  # of the seal with main at the base
+
+    @property
+    def has_tried_publish(self) -> bool:
+        """True if a commit of this refresh may have reached main, or may yet reach it."""
+        is_unknown = self._is_unknown and not self._ground.is_out_of_reach
+        return is_unknown or self._is_in_main or self._has_tried_before or self._publisher.has_tried
+
+    @property
+    def has_committed(self) -> bool:
+        """True if main is known to hold a commit of this refresh that another round has to follow."""
+        return self._work.current().has_committed
+
+    @property
+    def is_published(self) -> bool:
+        """True if main is known to hold a commit of this refresh; asked once it is fenced."""
+        return self.has_committed or self._is_in_main
+
+    def record_fence_result(self) -> None:
+        """Take note of what main's log says at our fence of those who worked on this refresh before."""
+        self._is_unknown, self._is_in_main = False, self._ground.holds_publish
+
+    def record_comparison(self, seal: Seal, buckets: Buckets | None) -> None:
+        """Keep what staging has found out already of where the seal and main differ."""
+        self._comparison = self._new_comparison(seal, buckets)
+
+    def compare(self, chunk: Chunk) -> None:
+        """Work out one chunk's corrections and record them, or that main will be replaced."""
+        work = self._work
+        merge_round = work.current().merge_round
+        record = self._known(chunk) if merge_round == 0 or self._is_replaced() else None
+        if record is None:
+            record = self._compared().compare(chunk, merge_round)
+        log.debug(
+            "%s refresh %s epoch %d: chunk %d against version %d: %d rows to change at %s",
+            *(work.table.name, work.own.refresh_id, work.own.epoch, chunk.number),
+            *(record.base_version, record.num_rows, record.path),
+        )
+        with durable(Write.PROGRESS):
+            self._work.store.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
+
+    def publish(self, recorded: Sequence[RecordedChunk]) -> None:
+        """Take one step towards the commit of everything, or its confirmation; the next look at main's log tells.
+
+        recorded : all chunks; of a progressive refresh, all of them committed
+        """
+        counts = total(recorded)
+        commits, check = self._publisher.check_log(recorded)
+        layout = self._work.layout_now()
+        # A column that main has to get or to lose is a change, also where no row differs.
+        has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
+        match next_move(check, has_changes=has_changes):
+            case Move.DONE:
+                if self._is_short(check):
+                    self._start_over(check, counts)
+                    return
+                self._work.lease.ignore_cancel()
+                self._errors.publish()
+                self._published(commits, check, counts)
+            case Move.START_OVER:
+                self._start_over(check, counts)
+            case Move.MERGE:
+                is_replaced = self._is_replaced()
+                if not self.has_committed:
+                    if is_replaced and not self._ground.is_empty:
+                        self._judge_by_keys()
+                    else:
+                        self._judge(counts)
+                    self._errors.check()
+                txn_version = next_txn_version(commits, self._work.own.epoch)
+                if is_replaced:
+                    self._has_replaced_as_sealed = self._publisher.replace(
+                        layout, self._work.seal, recorded, txn_version
+                    )
+                else:
+                    self._publisher.merge(layout, recorded, txn_version)
+
+    def publish_part(self, chunks: Sequence[RecordedChunk], *, is_first: bool) -> None:
+        """Take one step towards the commit of some chunks, which hold whole partitions between them.
+
+        is_first : nothing of this refresh was committed yet
+        """
+        numbers = [chunk.number for chunk in chunks]
+        part = part_number(numbers)
+        commits, check = self._publisher.check_log(chunks, part)
+        counts = total(chunks)
+        match next_part_move(check):
+            case Move.DONE:
+                version, num_bytes = check.published[-1].version, check.bytes_added
+                with durable(Write.COMMITTED):
+                    self._work.store.record_committed(self._work.own, numbers, version, counts, num_bytes)
+            case Move.START_OVER:
+                self._start_over(check, counts)
+            case Move.MERGE:
+                if is_first and not self.has_committed:
+                    self._judge_by_keys()
+                    self._errors.check()
+                txn_version = next_txn_version(commits, self._work.own.epoch)
+                self._publisher.merge(self._work.layout_now(), chunks, txn_version, part)
+
+    def close(self) -> None:
+        """Let Spark forget what it keeps for the comparison."""
+        if self._comparison is not None:
+            self._comparison.close()
+            self._comparison = None
+
+    def _may_stop(self) -> bool:
+        return self._work.is_progressive or not self.is_published
+
+    def _judge(self, counts: Counts) -> None:
+        if refusal := self._refusal(counts):
+            raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
+
+    def _judge_by_keys(self) -> None:
+        """Judge before the first commit, when not every chunk is compared: keys, and hashes of rows, tell as much."""
+        compared = self._compared()
+        if self._refusal(compared.at_most()):
+            limit = self._work.definition.guards.max_updated_fraction
+            self._judge(compared.counted(with_updates=limit is not None))
+
+    def _refusal(self, counts: Counts) -> Refusal | None:
+        work = self._work
+        return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
+
+    def _known(self, chunk: Chunk) -> RecordedChunk | None:
+        """Return what is known of a chunk without comparing its rows; None if that takes it."""
+        work, seal, published = self._work, self._work.seal, self._ground.published_digests()
+        if published is not None and published.path == seal.digests:
+            found = changes.nothing(seal, chunk)  # not a row was another, so not even its digests are read again
+        elif seal.strategy == "replace":
+            # Nobody's rows are in an empty main, so none are looked for.
+            found = changes.replacement(seal, None if self._ground.is_empty else self._compared().buckets)
+        elif seal.changes is not None and published is not None:
+            found = changes.staged(work.spark, work.layout, seal)
+        else:
+            return None
+        merge_round = work.current().merge_round
+        return recorded_chunk(
+            chunk, found, epoch=work.own.epoch, merge_round=merge_round, base_version=self._ground.base
+        )
+
+    def _is_replaced(self) -> bool:
+        """True if this round overwrites main; once others have written to it, corrections follow.
+
+        Unless main has a column that has to go: no MERGE takes it out.
+        """
+        if self._work.seal.strategy != "replace":
+            return False
+        return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
+
+    def _is_short(self, check: LogCheck) -> bool:
+        """True if main was overwritten with another number of rows than were sealed."""
+        if not check.is_overwritten:
+            return False
+        written = check.published[-1].metrics.get("numOutputRows")
+        return written is not None and int(written) != self._work.seal.num_rows
+
+    def _compared(self) -> Comparison:
+        if self._comparison is None:
+            self._comparison = self._new_comparison(self._work.seal)
+        return self._comparison
+
+    def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
+        work = self._work
+        return Comparison(
+            work.main,
+            work.layout,
+            seal,
+            work.source_rows,
+            work.workspace,
+            work.own.epoch,
+            self._ground.base,
+            self._ground.published_digests(),
+            is_adopting=work.definition.adopt and work.store.state(work.table.id).published_version is None,
+            buckets=buckets,
+        )
+
+    def _published(self, commits: Sequence[Commit], check: LogCheck, counts: Counts) -> None:
+        work = self._work
+        version = check.published[-1].version if check.published else check.latest
+        is_continued = self._ground.is_as_published and not work.current().merge_round
+        kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
+        with durable(Write.PUBLISHED):
+            work.store.published(
+                work.own,
+                main_version=version,
+                commit=mark_at(commits, version),
+                counts=counts,
+                # Each commit of a progressive refresh was counted when it was recorded.
+                is_counted=work.is_progressive,
+                digests=kept,
+                bytes_main=check.bytes_added,
+                seconds=self._clock.spent(),
+                is_continued=is_continued,
+            )
+        self.close()  # while the files are there: cleaning up removes them
+
+    def _digests_to_keep(self, seal: Seal, *, is_overwritten: bool) -> PublishedDigests | None:
+        """Return the digests of main as it is now; of a part of main they are no digests of main.
+
+        None where this process has not seen that the rows it wrote over main's are those that were sealed.
+        """
+        work = self._work
+        if is_overwritten and not self._has_replaced_as_sealed:
+            return None
+        last = work.store.state(work.table.id).published_digests
+        if last is not None and last.path == seal.digests:
+            return last  # not a row was another
+        if work.refresh.scope.is_everything:
+            return digests_to_keep(seal, work.own.refresh_id)
+        before = self._ground.published_digests()
+        if before is None or before.num_buckets != seal.num_buckets:
+            return None
+        found = digests.merged(work.spark, work.layout, before, seal, work.workspace.digests(work.own.epoch))
+        return replace(found, refresh_id=work.own.refresh_id) if found else None
+
+    def _start_over(self, check: LogCheck, counts: Counts) -> None:
+        """Discard the corrections: they were for a main that is no more."""
+        work = self._work
+        who = ", ".join(f"{c.operation} at version {c.version}" for c in check.foreign[:3])
+        if work.current().merge_round + 1 >= _MAX_ROUNDS:
+            raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
+        log.warning("%s: main was changed by others (%s); comparing again", work.table.name, who)
+        committed = counts if check.published else Counts() if check.stragglers else None
+        with durable(Write.DISCARD):
+            is_told = not work.is_progressive
+            work.store.discard_chunks(work.own, committed if is_told else None, check.bytes_added)
+        self._has_tried_before = True
+        self._publisher = Publisher(work, self._may_stop)
+        self._ground.base = check.latest
+        self.close()

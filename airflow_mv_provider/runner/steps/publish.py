@@ -1,0 +1,167 @@
+"""Compare-and-append: bring the recorded corrections into main in one commit, and believe only main's log.
+
+    look ──▶ DONE         the commit is there and nobody else's is: or there was nothing to change
+         ──▶ START_OVER   somebody changed main since the version that was compared
+         ──▶ MERGE        neither: commit, and look again
+
+An exception at the commit says nothing: it may be done with its answer lost. A transaction version is taken from the
+log at each try, so of two tries for one commit Delta keeps at most one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, classify_commits
+from airflow_mv_provider.core.progress import RecordedChunk, Seal
+from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
+from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark import delta, merge, overwrite, staging
+from airflow_mv_provider.spark.layout import Layout
+
+log = logging.getLogger(__name__)
+
+_MAX_TRIES = 3
+
+
+class Publisher:
+    """The commits of one round of one attempt.
+
+    may_stop : False once main is known to hold a commit of this refresh, so that a cancel comes too late
+    """
+
+    def __init__(self, work: Work, may_stop: Callable[[], bool]) -> None:
+        self._work = work
+        self._may_stop = may_stop
+        self._num_tries: Counter[int] = Counter()  # by part
+
+    @property
+    def has_tried(self) -> bool:
+        return bool(self._num_tries)
+
+    def check_log(self, recorded: Sequence[RecordedChunk], part: int | None = None) -> tuple[list[Commit], LogCheck]:
+        """Read main's log since the oldest version that a recorded chunk was compared with.
+
+        part   : of a progressive refresh, whose commit is looked for; None for any
+        raises : FencedError, when a later epoch has written
+        """
+        work, epoch = self._work, self._work.own.epoch
+        base = min(chunk.base_version for chunk in recorded)
+        commits = work.main.log(base)
+        check = classify_commits(
+            commits,
+            base=base,
+            latest=commits[0].version,
+            refresh_id=work.own.refresh_id,
+            epoch=epoch,
+            merge_round=recorded[0].merge_round,
+            part=part,
+        )
+        log.debug(
+            "%s refresh %s epoch %d: main since version %d: latest %d, %d commits of ours, %d of others, fenced by %s",
+            *(work.table.name, work.own.refresh_id, epoch, base, check.latest),
+            *(len(check.published), len(check.foreign), check.fenced_by),
+        )
+        if check.fenced_by is not None:
+            raise FencedError(work.table.name, f"epoch {check.fenced_by} owns main; this is {epoch}.")
+        return commits, check
+
+    def merge(self, layout: Layout, recorded: Sequence[RecordedChunk], txn_version: int, part: int = 0) -> None:
+        """Try the commit once; what came of it is for the next look to say.
+
+        raises : the commit's own error, when a last try left nothing in the log; EpochRegressionError, when Delta
+                 dropped every try without a word
+        """
+        work, note = self._work, self._note(recorded, txn_version, part)
+
+        def commit() -> None:
+            self._enable(delta.features_for(layout, is_rewritten=False))
+            merge.publish(work.spark, work.main, layout, recorded, note)
+
+        self._try(recorded, part, commit)
+
+    def replace(self, layout: Layout, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
+        """Try once to overwrite main; what came of it is for the next look to say.
+
+        returns : the rows that this try wrote, if it did, are those that were sealed
+        raises  : as `merge` does
+        """
+        work, seen = self._work, list[bool]()
+        note = self._note(recorded, txn_version, 0)
+
+        def commit() -> None:
+            self._enable(delta.features_for(layout, is_rewritten=True))
+            rows = staging.desired_rows(work.spark, seal, work.source_rows, layout)
+            seen.append(overwrite.publish(work.main, layout, seal, rows, note))
+
+        self._try(recorded, 0, commit)
+        return seen == [True]
+
+    def _enable(self, features: Mapping[str, str]) -> None:
+        """Let main have what a commit needs, right before it: nothing shuts a reader out for a refresh that is refused.
+
+        The fence does not stop an ALTER. One that an outdated owner still sends leaves every row and type as it is, and
+        a commit that it meets fails as one that met another writer's, and is tried again.
+        """
+        if features and not self._work.main.has(features):
+            with durable(Write.FEATURES):
+                self._work.main.enable(features)
+
+    def _note(self, recorded: Sequence[RecordedChunk], txn_version: int, part: int) -> CommitNote:
+        work = self._work
+        return note_of(
+            work.table, work.current(), work.own, "publish", txn_version, num_chunks=len(recorded), part=part
+        )
+
+    def _try(self, recorded: Sequence[RecordedChunk], part: int, commit: Callable[[], None]) -> None:
+        work = self._work
+        self._num_tries[part] += 1
+        num_tries = self._num_tries[part]
+        if num_tries > _MAX_TRIES:
+            raise EpochRegressionError(
+                work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
+            )
+        work.lease.check(is_cancellable=self._may_stop())
+        work.lease.ignore_cancel()
+        try:
+            with durable(Write.PUBLISH):
+                commit()
+        except TransientError as error:
+            log.warning("%s: the commit met %s", work.table.name, error)
+            _, check = self.check_log(recorded, part or None)
+            if num_tries == _MAX_TRIES and not check.published and not check.foreign:
+                raise
+
+
+def note_of(
+    table: TableRecord,
+    refresh: RefreshRecord,
+    own: Ownership,
+    step: Literal["fence", "publish", "errors"],
+    txn_version: int,
+    *,
+    num_chunks: int = 0,
+    part: int = 0,
+    num_errors: int = 0,
+) -> CommitNote:
+    """Return what a commit of this refresh says of itself."""
+    assert refresh.batch is not None
+    return CommitNote(
+        table_uuid=table.uuid,
+        refresh_id=own.refresh_id,
+        epoch=own.epoch,
+        step=step,
+        txn_version=txn_version,
+        merge_round=refresh.merge_round,
+        chunks=num_chunks,
+        part=part,
+        upper=refresh.batch.upper,
+        definition_hash=refresh.definition.content_hash,
+        is_final=step == "publish" and not part,
+        num_errors=num_errors,
+    )

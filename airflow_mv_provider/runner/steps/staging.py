@@ -1,0 +1,180 @@
+"""The step of REFRESHING: read the source, or the changes that it tells of, and seal what Merging brings into main.
+
+    incremental   the feed's corrections, and what main's digests will be with them; read whole if the feed fails
+    all others    every row summed up, and copied where the source cannot be read again at its pin
+
+Both give the same seal. Which way main is brought up to date is settled here, where it is known how much differs.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core.cost import Strategy
+from airflow_mv_provider.core.progress import Chunk, Seal, plan_chunks
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    EngineError,
+    MvError,
+    SchemaMismatchError,
+    SealBrokenError,
+    SourceChangedError,
+    SourceFileError,
+    StrategyError,
+)
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.error_table import ErrorTable
+from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark import delta, partitions, staging
+from airflow_mv_provider.spark.compare import feed
+from airflow_mv_provider.spark.compare.digests import Buckets
+
+log = logging.getLogger(__name__)
+
+# What reading a feed may meet that reading the source would not: most of all files that were vacuumed away, or a
+# projection of what only files have.
+_UNREADABLE = (DefinitionError, EngineError, SchemaMismatchError, SourceChangedError, SourceFileError)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What is ready to be sealed.
+
+    buckets : where it and main differ, if that is known already
+    frozen  : partitions that differ and will be left as they are
+    reason  : why its strategy is not the one that was chosen; None where it is
+    """
+
+    seal: Seal
+    chunks: tuple[Chunk, ...]
+    buckets: Buckets | None
+    frozen: tuple[str, ...]
+    reason: str | None
+
+
+def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
+    """Read what the refresh's strategy reads, and measure it.
+
+    raises : the errors of keys, schema and source; StrategyError, when a strict table's changes cannot be read
+    """
+    problem: str | None = None
+    if work.refresh.choice.strategy == "incremental":
+        found = _changes(work, ground)
+        if isinstance(found, Seal):
+            return Staged(found, (Chunk(0, None),), None, (), None)
+        problem = found
+    return _everything(work, ground, errors, problem)
+
+
+def _changes(work: Work, ground: FencedMain) -> Seal | str:
+    """Stage the source's changes since the last publish; say why, if they cannot be read or do not fit main."""
+    published, batch, place = ground.published_digests(), work.refresh.batch, work.workspace
+    since = work.store.binding(work.table.id, batch.lower) if batch else None
+    if published is None or since is None:
+        return "main is not as it was published"
+    if work.layout.changes_main:
+        return "main's columns change"
+    main = delta.read(work.spark, work.table.location, ground.base)
+    path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
+    try:
+        with durable(Write.STAGING):
+            if watermark is None:
+                found = work.source.feed(since.frontier, work.refresh.frontier)
+            else:
+                found = feed.late(work.whole_source, main, work.layout, watermark)
+            feed.write(found, work.layout, path)
+    except _UNREADABLE as error:
+        return _unreadable(work, error)
+    work.source.verify(work.refresh.frontier)
+    num_rows = None if watermark is None else work.whole_source.count
+    try:
+        return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
+    except SealBrokenError as error:
+        return _unreadable(work, error)
+
+
+def _unreadable(work: Work, error: MvError) -> str:
+    work.lease.check()  # a cancel interrupts what Spark reads, too
+    name = work.table.name
+    if work.definition.strict:
+        raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
+    log.warning("%s: the source's changes cannot be read, so all of it is: %s", name, error)
+    return f"the source's changes cannot be read ({error.code})"
+
+
+def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
+    layout, published = work.layout, ground.published_digests()
+    place, epoch = work.workspace, work.own.epoch
+    determinism = work.source.determinism(work.refresh.frontier)
+    copy = place.staging(epoch) if strategy.is_copied(work.definition, determinism) else None
+    sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
+    partitions.check_values(work.spark, layout)
+    rows = work.source_rows(ground.base)
+    with ExitStack() as undo:
+        with durable(Write.STAGING):
+            is_large_first = strategy.is_large_first(work.definition, work.refresh.choice)
+            staged = staging.load(rows, layout, (copy, sums), published, is_large_first=is_large_first)
+            undo.callback(staged.close)
+        collected = errors.collect()
+        work.source.verify(work.refresh.frontier)
+        seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
+        main = delta.read(work.spark, work.table.location, ground.base)
+        if work.definition.may_move and (work.is_progressive or not layout.is_whole):
+            staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
+        frozen: tuple[str, ...] = ()
+        if work.definition.frozen_before is not None:
+            frozen = staging.frozen_differences(work.whole_source, main, layout)
+        choice, (way, reason) = work.refresh.choice, _way(work, ground, seal, buckets)
+        undo.pop_all()
+    seal = replace(seal, strategy=way)
+    is_told = way != choice.strategy or bool(layout.dropped)
+    why = reason if problem is None and is_told else problem
+    return Staged(seal, _chunks(work, seal), buckets, frozen, f"{choice.reason}; {why}" if why else None)
+
+
+def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
+    """Decide, now that it is known where the source and main differ, which way main is brought up to date, and why."""
+    layout = work.layout
+    if layout.dropped:
+        return "replace", f"main is written anew without {', '.join(layout.dropped)}"
+    if layout.is_evolving:
+        return "corrections", "main's columns change in a MERGE"
+    if layout.left_alone and not ground.is_empty:
+        return "corrections", f"replacing main would lose {', '.join(layout.left_alone)}, which the source has not"
+    if _is_replaced(work, ground, seal, buckets):
+        return "replace", "most rows differ, as staging has shown"
+    return "corrections", "staging has shown no reason to replace main"
+
+
+def _is_replaced(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:
+    wanted = work.refresh.choice.wanted
+    is_possible = strategy.replace_obstacle(work.definition, work.refresh.scope) is None
+    if not is_possible or not seal.num_rows or wanted == "corrections":
+        return False
+    if ground.is_empty:
+        return True  # nothing to compare with
+    if strategy.count_obstacle(work.definition) is not None:
+        return False
+    is_adopting = work.definition.adopt and work.store.state(work.table.id).published_version is None
+    if wanted == "replace":
+        return not is_adopting  # its keys have to be looked at
+    if buckets is None:
+        return False  # main has to be read to know
+    num_buckets = sum(part.buckets for part in buckets.partitions.values())
+    num_rows = max(seal.num_rows, buckets.main_rows)
+    return cost.is_worth_replacing(num_rows, cost.scattered(buckets.num_differing, num_buckets, num_rows))
+
+
+def _chunks(work: Work, seal: Seal) -> tuple[Chunk, ...]:
+    if seal.strategy == "replace":
+        return (Chunk(0, None),)
+    return plan_chunks(
+        seal.partitions,
+        chunk_rows=work.definition.chunk_rows,
+        is_partitioned=work.definition.is_partitioned,
+        is_sliceable=work.definition.hash_partitions is None,
+    )

@@ -1,0 +1,162 @@
+"""What one epoch works on: the refresh, its table, its source and its lease, in one value that its steps share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.evolution import Evolution, evolved
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.sources.reader import TableSource
+from airflow_mv_provider.spark import delta, staging
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import in_scope
+
+
+@dataclass(frozen=True)
+class Work:
+    """One refresh under one epoch.
+
+    spark       : a session of this attempt's own
+    refresh     : as it was when the attempt began; `current` is what it is now
+    open_source : opens its source, which may have moved or become forbidden since; called when a step reads it
+    """
+
+    store: Store
+    spark: SparkSession
+    table: TableRecord
+    refresh: RefreshRecord
+    own: Ownership
+    open_source: Callable[[], TableSource]
+    lease: Lease
+
+    @property
+    def definition(self) -> RefreshableTable:
+        """The definition that the refresh began with."""
+        return self.refresh.definition
+
+    @property
+    def is_progressive(self) -> bool:
+        return self.definition.publish == "progressive"
+
+    @cached_property
+    def source(self) -> TableSource:
+        """Its source, opened by the first step that reads it: what main has is finished or given up without it.
+
+        raises : UnsafeLocationError, and what else a source cannot be opened for
+        """
+        with translated(self.table.name):
+            return self.open_source()
+
+    @cached_property
+    def main(self) -> Main:
+        return Main(self.spark, self.table.location, self.table.uuid)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.table.warehouse, self.table.uuid, self.own.refresh_id)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The rows' columns beside main's as this attempt found them; main must be there."""
+        main, seal = self._main_columns(), self.refresh.seal
+        columns = self.evolution(main).columns if seal is None else seal.columns
+        return Layout(self.definition, columns, self.refresh.scope, main)
+
+    def layout_now(self) -> Layout:
+        """Return the same beside main's columns as they are now: a commit of this refresh may have changed them."""
+        found = self.layout
+        return replace(found, main_columns=self._main_columns()) if found.changes_main else found
+
+    def evolution(self, main: tuple[schema.Column, ...]) -> Evolution:
+        """Decide what becomes of the source's columns; only asked before the seal.
+
+        raises : SchemaMismatchError
+        """
+        source = schema.columns_of(self.whole_source.schema.jsonValue())
+        definition = self.definition
+        fixed = (*definition.key, *definition.partition_by)
+        return evolved(self.table.name, source, main, definition.schema_policy, fixed, definition.on_lost_column)
+
+    def _main_columns(self) -> tuple[schema.Column, ...]:
+        with translated(self.table.name):
+            found = self.spark.read.format("delta").load(self.table.location).schema
+        return schema.columns_of(found.jsonValue())
+
+    def is_small(self) -> bool:
+        """True if the source and main are small; False also where it cannot be told now.
+
+        Once sealed, the source is what was sealed of it: it may not be there any more.
+        """
+        known = (self.store.state(self.table.id).published_digests, self.refresh.seal)
+        if not cost.is_small(max((each.num_rows for each in known if each is not None), default=0)):
+            return False
+        try:
+            with translated(self.table.name):
+                if self.refresh.seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
+                    return False
+                main = delta.detail(self.spark, self.table.location)
+                return cost.is_small(0, main.num_bytes if main else 0)
+        except MvError:
+            return False
+
+    def current(self) -> RefreshRecord:
+        """Return the refresh as the database has it now; its seal is `seal`, which never changes."""
+        return self.store.as_now(self.refresh)
+
+    @cached_property
+    def seal(self) -> Seal:
+        """What Merging brings into main; only asked once it is sealed."""
+        found = self.refresh if self.refresh.seal is not None else self.store.refresh(self.own.refresh_id)
+        assert found is not None
+        assert found.seal is not None
+        return found.seal
+
+    def source_rows(self, base: int | None = None) -> DataFrame:
+        """Return the source's rows at the refresh's pin that are in its scope, one for each key; lazy.
+
+        base : main's version whose rows stay where a key is there twice, if the definition says so
+        """
+        rows = in_scope(self.ordered_source, self.layout)
+        existing = None
+        if base is not None and self.definition.on_conflict in ("ignore", "keep"):
+            existing = in_scope(delta.read(self.spark, self.table.location, base), self.layout)
+        return self.layout.shaped(staging.resolved(rows, self.layout, existing))
+
+    @cached_property
+    def whole_source(self) -> DataFrame:
+        """Return all of the source's rows at the refresh's pin; lazy."""
+        return rows_at(self.source, self.refresh.frontier, self.main)
+
+    @cached_property
+    def ordered_source(self) -> DataFrame:
+        """Return the same rows with what they are ordered by beside them; lazy.
+
+        raises : KeyColumnError
+        """
+        by = self.definition.order_by
+        return rows_at(self.source, self.refresh.frontier, self.main, by) if by else self.whole_source
+
+
+def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = ()) -> DataFrame:
+    """Return the source's rows; none in main's columns, where there are none and only main says what they would be."""
+    if source.knows_columns(frontier) or main.properties() is None:
+        return source.read(frontier, order_by)
+    with translated(main.location):
+        rows = delta.no_rows(main.spark, main.spark.read.format("delta").load(main.location).schema)
+    return rows.select("*", *(F.lit(None).alias(staging.ordering(name)) for name in order_by))

@@ -1,0 +1,132 @@
+"""A Delta table as source, pinned by its version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
+    MvError,
+    SchemaMismatchError,
+    SourceChangedError,
+    SourceNotFoundError,
+)
+from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in
+from airflow_mv_provider.sources.place import confined
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
+from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.errors import translated
+
+_MAX_COMMITS = 10_000  # looked at one by one; of more the source is cheaper to read
+_MARGIN = 10  # commits that the probe looks at, and that may have come since
+_OTHER_COLUMNS = "its columns are not those of the last publish"
+_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+class DeltaReader:
+    """Reads a Delta table at a version; a version stays what it is as long as VACUUM leaves its files."""
+
+    def __init__(self, spark: SparkSession, source: DeltaSource, warehouse: str, roots: Sequence[str]) -> None:
+        self._spark = spark
+        self._source = source
+        self._location = confined(source.path, warehouse, roots)
+        self.locations = (self._location,)
+        self._judged: tuple[Frontier, Determinism] | None = None
+        self._seen: tuple[Sequence[Row], bool] | None = None  # by the probe: newest commits, and whether it has a feed
+
+    def probe(self) -> DeltaFrontier:
+        """Return the table's id and newest version; see `SourceReader`."""
+        found = delta.detail(self._spark, self._location)
+        if found is None:
+            raise SourceNotFoundError("source", f"{self._location} is not a Delta table.")
+        commits = delta.history(self._spark, self._location, _MARGIN)
+        self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
+        return DeltaFrontier(found.delta_id, commits[0].version)
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the rows at the pinned version; see `SourceReader`."""
+        assert isinstance(frontier, DeltaFrontier)
+        rows = delta.read(self._spark, self._location, frontier.version)
+        return projected(rows, self._source.select, beside)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say what the table's log tells of the commits after `since`; see `SourceReader`."""
+        assert isinstance(until, DeltaFrontier)
+        if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
+            return SourceChanges(None, "the source is not the table that it was", is_another=True)
+        if (num_commits := until.version - since.version) > _MAX_COMMITS:
+            return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
+        commits, has_feed = self._seen or ((), False)
+        asked = set(range(since.version + 1, until.version + 1))
+        if self._seen is None or not asked <= {row.version for row in commits}:  # a look at the log costs 0.1 s
+            commits = delta.history(self._spark, self._location, num_commits + _MARGIN)
+            properties = delta.properties(self._spark, self._location)
+            has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
+        entries = [
+            Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
+            for row in commits
+        ]
+        found = changes_in(entries, since.version, until.version, has_feed=has_feed)
+        if found.is_none and not self._is_known_to_have_same_columns(since, until):
+            return SourceChanges(None, _OTHER_COLUMNS)  # an append of no row can add a column
+        if found.feed_obstacle is None and not self.determinism(until).is_by_row:
+            return SourceChanges(found.at_most, MORE_THAN_ROWS)
+        return found
+
+    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
+        """Return the rows that commits took away and brought; see `SourceReader`."""
+        assert isinstance(since, DeltaFrontier)
+        assert isinstance(until, DeltaFrontier)
+        if not self._has_same_columns(since, until):
+            raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
+        with translated("source"):
+            rows = (
+                self._spark.read.format("delta")
+                .option("readChangeFeed", "true")
+                .option("startingVersion", since.version + 1)
+                .option("endingVersion", until.version)
+                .load(self._location)
+            )
+        is_gone = F.col("_change_type").isin("delete", "update_preimage")
+        signed = rows.withColumn(diff.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
+        return projected_with(signed, self._source.select, diff.SIGN)
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the projection; see `SourceReader`."""
+        assert isinstance(frontier, DeltaFrontier)
+        if self._judged is None or self._judged[0] != frontier:
+            pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
+            self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
+        return self._judged[1]
+
+    def _is_known_to_have_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
+        """True if they are the same; False also where the log of the older version is gone."""
+        try:
+            return self._has_same_columns(since, until)
+        except InterruptedRefreshError:
+            raise
+        except MvError:
+            return False
+
+    def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
+        before, after = (delta.read(self._spark, self._location, at.version).schema for at in (since, until))
+        return before == after
+
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """Return the size of its newest version, which is about that of any; see `SourceReader`."""
+        found = delta.detail(self._spark, self._location)
+        return found.num_bytes if found else None
+
+    def verify(self, frontier: Frontier) -> None:
+        """Confirm that the table was not replaced by another; see `SourceReader`."""
+        assert isinstance(frontier, DeltaFrontier)
+        found = delta.detail(self._spark, self._location)
+        if found is None or found.delta_id != frontier.table_id:
+            raise SourceChangedError("source", f"{self._location} was dropped or replaced while it was read.")

@@ -1,0 +1,225 @@
+"""CSV records, read so that nothing of a line is guessed or passed over.
+
+    a quote that is never closed        Spark takes the value up to the line's end; with multiLine all up to the file's
+    text behind a closing quote         the quotes, too, become the value's
+    bytes that are not in the encoding  become a replacement character, which a file may also hold as such
+    a text that is no date or number    see `values`
+
+The first three are looked for in the text before it is read, the last as it is: columns of such types are read as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
+
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.exceptions import SourceFileError
+from airflow_mv_provider.sources.files import values
+from airflow_mv_provider.sources.files.listing import without
+from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, refusal, texts
+from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_QUOTE, BAD_RECORD
+
+_STRICT = {
+    "mode": "FAILFAST",
+    "enforceSchema": "false",  # the header's names must be the schema's, in its order
+    "columnPruning": "false",  # a pruned reader does not see that a line is too short or too long
+    "header": "true",
+}
+_CORRUPT = "_mv_corrupt"
+_LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_REPLACEMENT = "\ufffd"
+_FILE = "_metadata.file_path"
+# Of those that Spark takes, all in which a byte below 128 is the character that it is in ASCII, wherever it stands.
+_SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
+_SEPARATORS = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\\": "\\", r"\u0000": "\0"}
+_MAX_FILES = 1000
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+
+
+def check(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
+    """Refuse quotes that are not closed, and in UTF-8 bytes that are none.
+
+    cost   : a scan of the lines; those with quotes are looked into. With multiLine each file must fit into a task
+    raises : what `spark.errors` makes of BAD_ENCODING and BAD_QUOTE; SourceFileError, when nothing comes out of a file
+             that is compressed and should have a header
+    """
+    verdict = _quotes_checked(options)
+    if is_utf_8(options):
+        refused = refusal(BAD_ENCODING, F.input_file_name()).cast("int")
+        verdict = F.when(~F.is_valid_utf8("value"), refused).otherwise(verdict)
+    _scan(spark, paths, options, verdict)
+
+
+def check_quotes(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[str] | None:
+    """As `check`, but return the files with bytes that are not UTF-8, where they should be; None if there are many."""
+    _scan(spark, paths, options, _quotes_checked(options))
+    if not is_utf_8(options):
+        return []
+    files = texts(spark, paths, options).where(~F.is_valid_utf8("value")).select(F.col(_FILE).alias("file")).distinct()
+    found = [row.file for row in files.limit(_MAX_FILES + 1).collect()]
+    return found if len(found) <= _MAX_FILES else None
+
+
+def read(
+    spark: SparkSession,
+    paths: Sequence[str],
+    declared: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+) -> DataFrame:
+    """Return the records of the files at `paths`, which were checked; lazy.
+
+    beside : columns of Spark's own to have with them
+    raises : when it is run: what `spark.errors` makes of BAD_ENCODING and BAD_RECORD, and Spark's own of other records
+    """
+    rows = spark.read.schema(_as_text(declared, options)).options(**{**_STRICT, **options}).csv(list(paths))
+
+    def column(field: StructField) -> Column:
+        value, misfit = _value(field, options)
+        if misfit is not None:  # a value is worked out once, which `misfit` would do again
+            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(field.dataType)
+            value = F.coalesce(value, F.when(_read(field).isNotNull(), refused))
+        if not is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
+            refused = refusal(BAD_ENCODING, F.input_file_name()).cast(field.dataType)
+            value = F.when(_read(field).contains(_REPLACEMENT), refused).otherwise(value)
+        return value.alias(field.name)
+
+    return rows.select(*(column(field) for field in declared.fields), *beside)
+
+
+def marked(
+    spark: SparkSession,
+    paths: Sequence[str],
+    declared: StructType,
+    options: Mapping[str, str],
+    undecoded: Sequence[str] | None,
+    beside: Sequence[Column] = (),
+    *,
+    is_numbered: bool,
+) -> DataFrame:
+    """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
+
+    undecoded   : as `check_quotes` returns them
+    is_numbered : say where each of them is
+    """
+    schema = StructType([*_as_text(declared, options).fields, StructField(_CORRUPT, StringType())])
+    rows = spark.read.schema(schema).options(**{**_STRICT, **options, **_LENIENT}).csv(list(paths))
+    found = [(field, *_value(field, options)) for field in declared.fields]
+    misfits = [(field, misfit) for field, _, misfit in found if misfit is not None]
+    # Spark answers no query for the corrupt record alone, so every column is asked for.
+    text = F.concat_ws("", *(_read(field).cast("string") for field in declared.fields))
+    is_garbled = text.contains(_REPLACEMENT)
+    if is_utf_8(options) and undecoded is not None:
+        is_garbled &= F.col(_FILE).isin(*undecoded)
+    is_corrupt = F.col(_CORRUPT).isNotNull()
+    is_misfit = reduce(Column.__or__, (misfit for _, misfit in misfits), F.lit(False))
+    rule = F.when(is_corrupt | is_misfit, rejected.CORRUPT_RECORD).when(is_garbled, rejected.ENCODING)
+    reason = F.when(is_corrupt, "it does not fit the schema")
+    for field, misfit in misfits:
+        reason = reason.when(misfit, _misfit(field))
+    reason = reason.when(is_garbled, "bytes that are not in the declared encoding")
+    record = F.coalesce(F.col(_CORRUPT), F.to_json(F.struct(*(_read(field) for field in declared.fields))))
+    at = {"block": F.col(rejected.BLOCK), "number": F.monotonically_increasing_id()} if is_numbered else {}
+    return rows.select(
+        *(value.alias(field.name) for field, value, _ in found),
+        *beside,
+        rejected.origin(file=F.col(_FILE), rule=rule, reason=reason, record=record, **at),
+    )
+
+
+def well_quoted(options: Mapping[str, str]) -> str:
+    """Return the regular expression (Java's) of a text in which each quote that opens a value closes it.
+
+    A text is a line; with multiLine it is a whole file. All repetitions are possessive: they neither recurse nor go
+    back, whatever the text is.
+    """
+    quote, escape = _code(options.get("quote", '"')), _code(options.get("escape", "\\") or "\0")
+    sep = re.sub(r"\\(?:u0000|.)", _unescaped, options.get("sep", options.get("delimiter", ",")))
+    end = _code(options.get("lineSep", "\r\n")) if is_multi_line(options) else ""
+    stop = rf"(?:{_code(sep)}|[{end}])" if end else rf"(?:{_code(sep)})"
+    other = rf"[^{_code(sep)}{end}]" if len(sep) == 1 else rf"(?:(?!{stop}).)"
+    inside = rf"[^{quote}]++|{quote}{quote}" if quote == escape else rf"[^{quote}{escape}]++|{escape}."
+    blank = rf"(?:(?!{stop})[\x00-\x20])*+"
+    before = blank if options.get("ignoreLeadingWhiteSpace", "").lower() == "true" else ""
+    value = rf"(?:{before}{quote}(?:{inside})*+{quote}{blank}(?={stop}|\z)|{before}(?!{quote}){other}++|)"
+    if end and (comment := options.get("comment")):
+        value = rf"(?:(?<![^{end}]){_code(comment)}[^{end}]*+|{value})"
+    return rf"(?s)\A{value}(?:{stop}{value})*+\z"
+
+
+def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], verdict: Column) -> None:
+    """Run `verdict`, which is 1 or fails, over the text of all files."""
+    lines, verdict = texts(spark, paths, options), verdict.alias("verdict")
+    has_header = options.get("header", "true").lower() == "true"
+    if not (has_header and any(path.lower().endswith(_COMPRESSED) for path in paths)):
+        lines.select(verdict).agg(F.sum("verdict")).collect()
+        return
+    # Some codecs take what they do not understand, zeros for instance, for the end of the file.
+    has_text = (F.length(F.trim("value")) > 0).cast("int").alias("n")
+    judged = lines.select(verdict, has_text, F.col(_FILE).alias("file"))
+    found = judged.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
+    if lacking := without(paths, (row.file for row in found if row.n)):
+        raise SourceFileError("source", f"{lacking[0]} has nothing in it, not even a header.")
+
+
+def _quotes_checked(options: Mapping[str, str]) -> Column:
+    """Return 1, and refuse a text with a quote that opens a value and does not close it."""
+    quote = options.get("quote", '"')
+    if not quote:
+        return F.lit(1)
+    is_as_read = is_utf_8(options) or encoding(options).upper() in _SINGLE_BYTE
+    text = F.col("value") if is_as_read else decoded(F.col("value"), options)
+    is_odd = text.contains(quote) & ~text.rlike(well_quoted(options))
+    if (comment := options.get("comment")) and not is_multi_line(options):
+        is_odd &= ~text.startswith(comment)
+    return F.when(is_odd, refusal(BAD_QUOTE, F.input_file_name()).cast("int")).otherwise(1)
+
+
+def _as_text(declared: StructType, options: Mapping[str, str]) -> StructType:
+    """Return a schema that has texts where Spark would guess."""
+
+    def read_as(field: StructField) -> StructField:
+        is_text = isinstance(field.dataType, BinaryType) or values.is_guessed(field.dataType, options)
+        return StructField(field.name, StringType()) if is_text else field
+
+    return StructType([read_as(field) for field in declared.fields])
+
+
+def _value(field: StructField, options: Mapping[str, str]) -> tuple[Column, Column | None]:
+    """Return a column's value from what was read, and the condition that the text is none; None if it always is one."""
+    read, kind = _read(field), field.dataType
+    if isinstance(kind, BinaryType):
+        return F.encode(read, "UTF-8"), None
+    if not values.is_guessed(kind, options):
+        return read, None
+    found = values.value_of(read, kind)
+    if isinstance(kind, DoubleType | FloatType):
+        for name, default, what in (("positiveInf", "Inf", "inf"), ("negativeInf", "-Inf", "-inf")):
+            found = F.when(read == options.get(name, default), F.lit(float(what)).cast(kind)).otherwise(found)
+        found = F.when(read == options.get("nanValue", "NaN"), F.lit(float("nan")).cast(kind)).otherwise(found)
+    return found, read.isNotNull() & found.isNull()
+
+
+def _read(field: StructField) -> Column:
+    return F.col(quoted(field.name))
+
+
+def _misfit(field: StructField) -> Column:
+    return F.concat(values.expectation(field.name, field.dataType), _read(field))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the character that Spark takes an escape in a separator for."""
+    return _SEPARATORS.get(found.group(), found.group())
+
+
+def _code(text: str) -> str:
+    """Return a text as it stands in a regular expression, also inside brackets."""
+    return "".join(rf"\x{{{ord(char):x}}}" for char in text)

@@ -1,0 +1,251 @@
+"""JSON records, one a line, parsed so that nothing of a line is passed over.
+
+Spark's own reader takes a line's first value and drops what follows it, takes the last of two fields with one name,
+leaves out fields that the schema does not know, makes a question mark of half a character (`\\ud800`) and guesses at
+dates and numbers (see `values`), all in silence. So a line is read as text and parsed twice: once for what fields it
+has, once by the schema; where fields have fields or elements, once more for the texts of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
+from airflow_mv_provider.sources.files import values
+from airflow_mv_provider.sources.texts import ENCODINGS, decoded, is_utf_8, refusal, texts
+from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
+
+_CORRUPT = "_mv_corrupt"
+_MARKED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # as texts, for DOUBLE
+_NUM_SHOWN = 80
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF_A_CHARACTER = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"  # that backslash is none of a pair
+
+
+def read(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+) -> DataFrame:
+    """Return the records of the files at `paths`; lazy.
+
+    beside : columns of Spark's own to have with them
+    raises : when it is run: what `spark.errors` makes of BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD
+    """
+    broken, file = F.col("broken"), F.col("file")
+    shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
+    checked = (
+        F.when(broken == rejected.ENCODING, refusal(BAD_ENCODING, file))
+        .when(broken == rejected.UNKNOWN_FIELD, refusal(UNKNOWN_FIELD, file, F.col("unknown")))
+        .when(broken.isNotNull(), refusal(BAD_RECORD, file, shown))
+        .otherwise(F.col("record"))
+    )
+    parsed = _parsed(spark, paths, schema, options, beside)
+    kept = _kept(parsed)
+    return parsed.select(checked.alias("r"), *kept).select(
+        *(F.col(f"r.{quoted(f.name)}") for f in schema.fields), *kept
+    )
+
+
+def marked(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+    *,
+    is_numbered: bool,
+) -> DataFrame:
+    """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
+
+    is_numbered : say where each of them is
+    """
+    broken = F.col("broken")
+    reason = (
+        F.when(broken == rejected.ENCODING, F.lit("bytes that are not in the declared encoding"))
+        .when(broken == rejected.UNKNOWN_FIELD, F.concat(F.lit("the schema has no field "), F.col("unknown")))
+        .when(broken.isNotNull(), F.coalesce("misfit", F.lit("it does not fit the schema")))
+    )
+    at = {"block": F.col("block"), "number": F.col("number")} if is_numbered else {}
+    origin = rejected.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
+    parsed = _parsed(spark, paths, schema, options, beside, is_numbered=is_numbered)
+    return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), *_kept(parsed), origin)
+
+
+def _parsed(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    options: Mapping[str, str],
+    beside: Sequence[Column],
+    *,
+    is_numbered: bool = False,
+) -> DataFrame:
+    """Return (file, text, record, broken, unknown, misfit, *beside): each line parsed, and the rule that it breaks."""
+    lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
+    if not is_numbered:  # a line without text counts, or the numbers of the lines behind it would be wrong
+        lines = lines.where(has_text)
+    parsed = lines.select("*", _alone(options), _record(schema, options), *_deeper(schema, options))
+    names = F.map_keys(F.get("alone", F.lit(0)))
+    unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
+    wrong = [(field, found) for field in schema.fields if (found := _wrong(field, options)) is not None]
+    broken = (
+        F.when(~has_text, rejected.NOTHING)
+        .when(~F.col("is_decoded"), rejected.ENCODING)
+        .when(names.isNull() | (F.size("alone") != 1), rejected.CORRUPT_RECORD)
+        .when(F.size(unknown) > 0, rejected.UNKNOWN_FIELD)
+        .when(F.size(F.array_distinct(names)) < F.size(names), rejected.CORRUPT_RECORD)
+        .when(F.col(f"record.{_CORRUPT}").isNotNull(), rejected.CORRUPT_RECORD)
+        .when(_has_half_a_character(F.col("text")), rejected.CORRUPT_RECORD)
+    )
+    for _, found in wrong:
+        broken = broken.when(found, rejected.CORRUPT_RECORD)
+    judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
+    # Only of a line that is none: which of its values no record can be made of, and which one is no value of its type.
+    unread = [(field, F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()) for field in schema]
+    told = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
+    # Spark writes no code for a lambda: with all of this the method for a row would be too long for HotSpot to compile.
+    aside = F.get(F.transform(F.array(F.lit(0)), lambda _: told), F.lit(0))
+    return judged.select("*", F.when(F.col("broken") == rejected.CORRUPT_RECORD, aside).alias("misfit"))
+
+
+def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
+    """Refuse files that hold more than one value, of which `multiLine` would read the first alone.
+
+    cost   : a scan of the files; each must fit into a task's memory
+    raises : what `spark.errors` makes of BAD_ENCODING and BAD_RECORD
+    """
+    files = _texts(spark, paths, options)
+    # As the only field of an object: here, too, what follows the value is a mistake.
+    only = F.from_json(
+        F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
+        StructType().add("value", StringType()).add(_CORRUPT, StringType()),
+        _parsing(options) | _MARKED,
+    )
+    file = F.col("file")
+    checked = (
+        F.when(~F.col("is_decoded"), refusal(BAD_ENCODING, file))
+        .when(F.col(f"only.{_CORRUPT}").isNotNull(), refusal(BAD_RECORD, file, F.lit("it is not one value")))
+        .when(_has_half_a_character(F.col("text")), refusal(BAD_RECORD, file, F.lit("it has half a character")))
+        .otherwise(1)
+    )
+    files.select("file", "text", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
+
+
+def _texts(
+    spark: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    beside: Sequence[Column] = (),
+    *,
+    is_numbered: bool = False,
+) -> DataFrame:
+    """Return (file, text, is_decoded, *beside), a row for each line; with (block, number) when they are asked for."""
+    at = (F.col(rejected.BLOCK).alias("block"), F.monotonically_increasing_id().alias("number")) if is_numbered else ()
+    lines = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside)
+    text = F.ltrim(decoded(F.col("value"), options), F.lit("\ufeff")).alias("text")
+    is_decoded = F.is_valid_utf8("value") if is_utf_8(options) else F.lit(True)
+    return lines.select("file", text, is_decoded.alias("is_decoded"), *lines.columns[2:])
+
+
+def _kept(parsed: DataFrame) -> list[str]:
+    """Return the names of the columns that were asked for beside the lines."""
+    return [name for name in parsed.columns if name.startswith(RESERVED_PREFIX)]
+
+
+def _alone(options: Mapping[str, str]) -> Column:
+    """Parse a line as the only element of an array: what follows a value is a mistake there."""
+    wrapped = F.concat(F.lit("["), F.col("text"), F.lit("\n]"))  # the break ends a comment, where comments are allowed
+    return F.from_json(wrapped, "array<map<string,string>>", _parsing(options) or None).alias("alone")
+
+
+def _record(schema: StructType, options: Mapping[str, str]) -> Column:
+    whole = StructType([*schema.fields]).add(_CORRUPT, StringType())
+    return F.from_json("text", whole, _parsing(options) | _MARKED).alias("record")
+
+
+def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
+    """Parse a line for the texts of what lies in its fields, if that has to be judged."""
+    judged = [field for field in schema.fields if _is_nested(field) and _is_judged(field.dataType, options)]
+    if judged:
+        wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in judged])
+        yield F.from_json("text", wanted, _parsing(options)).alias("deeper")
+
+
+def _has_half_a_character(text: Column) -> Column:
+    return text.contains("\\u") & text.rlike(_HALF_A_CHARACTER)
+
+
+def _wrong(field: StructField, options: Mapping[str, str]) -> Column | None:
+    """Return the condition that a field's value, of which a record could be made, is none; None if Spark sees it."""
+    if not _is_nested(field):
+        return _misfit(_text_of(field), field.dataType, options)
+    is_twice = _text_of(field).isNotNull() & F.try_parse_json(_text_of(field)).isNull()  # a field in it
+    found = _misfit(F.col(f"deeper.{quoted(field.name)}"), field.dataType, options)
+    return is_twice if found is None else is_twice | found
+
+
+def _misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column | None:
+    """Return the condition that one of the texts in a value is none of its type; None if Spark sees that itself."""
+    match kind:
+        case StructType(fields=fields):
+            found = (_misfit(texts[field.name], field.dataType, options) for field in fields)
+            wrong = [each for each in found if each is not None]
+            return reduce(Column.__or__, wrong) if wrong else None
+        case ArrayType(elementType=element):
+            return _any_misfit(texts, element, options)
+        case MapType(valueType=value):
+            return _any_misfit(F.map_values(texts), value, options)
+    if not values.is_guessed(kind, options):
+        return None
+    return F.coalesce(texts.isNotNull() & values.is_misspelt(texts, kind, _WORDS), F.lit(False))
+
+
+def _any_misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column | None:
+    if not _is_judged(kind, options):
+        return None
+    found = F.exists(texts, lambda each: cast(Column, _misfit(each, kind, options)))
+    return F.coalesce(found, F.lit(False))
+
+
+def _is_judged(kind: DataType, options: Mapping[str, str]) -> bool:
+    return _misfit(F.lit(None).cast(StringType()), kind, options) is not None
+
+
+def _is_nested(field: StructField) -> bool:
+    return isinstance(field.dataType, StructType | ArrayType | MapType)
+
+
+def _text_of(field: StructField) -> Column:
+    """Return a field's value as a text; NULL where it has none."""
+    return F.try_element_at(F.get("alone", F.lit(0)), F.lit(field.name))
+
+
+def _expectation(field: StructField) -> Column:
+    return F.concat(values.expectation(field.name, field.dataType), F.substring(_text_of(field), 1, _NUM_SHOWN))
+
+
+def _as_texts(kind: DataType) -> DataType:
+    """Return a type of the same shape that has texts only."""
+    match kind:
+        case StructType(fields=fields):
+            return StructType([StructField(field.name, _as_texts(field.dataType)) for field in fields])
+        case ArrayType(elementType=element):
+            return ArrayType(_as_texts(element))
+        case MapType(valueType=value):
+            return MapType(StringType(), _as_texts(value))
+    return StringType()
+
+
+def _parsing(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name not in (*ENCODINGS, "lineSep", "multiLine")}

@@ -1,0 +1,161 @@
+"""What lies at a source's path now: files with sizes and times, and what Spark passes over beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core import frontier as frontiers
+from airflow_mv_provider.core.frontier import FilesFrontier, SourceFile
+from airflow_mv_provider.exceptions import SourceNotFoundError
+from airflow_mv_provider.sources.files import passed_over as listing
+from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.spark.session import is_remote
+
+_MAX_WHOLE_BYTES = 256 << 20  # of a file that is looked at as one value
+_MAX_FOLDERS = 100  # of partitions in which hidden names are looked for: in an object store each of them takes a while
+_NO_BYTES_MS = 0  # Spark tells no time of files without bytes; they are the same at any
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What was found.
+
+    passed_over : files that Spark does not read, though their names or places would let one expect it
+    """
+
+    frontier: FilesFrontier
+    passed_over: tuple[str, ...] = ()
+
+
+def listed(spark: SparkSession, location: str) -> Listed:
+    """List the files that a path or glob stands for.
+
+    raises : SourceNotFoundError, when there is no such folder; that it holds no file is no error here
+    cost   : a listing of all that lies below it; in a process with a JVM one more of the folders themselves, if there
+             are not too many
+    """
+    frontier, beside, folders = FilesFrontier(()), list[str](), list[str]()
+    try:
+        found = _files(spark, [location], is_recursive=listing.has_one_depth(location))
+    except SourceNotFoundError:
+        if not listing.is_glob(location):
+            raise
+        _files(spark, [listing.folder_of(location)], is_recursive=True)  # must be there
+    else:
+        paths, beside = listing.divided(location, [file.path for file in found])
+        meant, folders = set(paths), listing.partition_folders(location, paths)
+        frontier = FilesFrontier(tuple(file for file in found if file.path in meant))
+    if not frontier.files and listing.names_hidden(location):
+        raise SourceNotFoundError(
+            "source",
+            f"{location} names files that Spark takes for hidden: their names begin with _ or ., or end in ._COPYING_.",
+            hint="Rename them: Spark reads no file of such a name.",
+        )
+    return Listed(frontier, tuple(sorted({*beside, *_hidden(spark, location, folders[:_MAX_FOLDERS])})))
+
+
+def listed_again(spark: SparkSession, paths: Sequence[str]) -> FilesFrontier:
+    """List files that were listed before.
+
+    raises : SourceNotFoundError
+    """
+    escaped = [literal_path(path) for path in paths]
+    return FilesFrontier(_files(spark, escaped, is_recursive=True) if paths else ())
+
+
+def with_checksums(spark: SparkSession, files: FilesFrontier) -> FilesFrontier:
+    """Return a listing with a checksum of each file's bytes.
+
+    Of a file that is too large for a task's memory the lines are summed up, in any order: Spark splits it.
+
+    cost : reads all bytes
+    """
+    small = [file.path for file in files.files if file.num_bytes <= _MAX_WHOLE_BYTES]
+    large = [file.path for file in files.files if file.num_bytes > _MAX_WHOLE_BYTES]
+    found = dict[str, str]()
+    with translated("source"):
+        if small:
+            whole = _reader(spark, "binaryFile").load([literal_path(path) for path in small])
+            hashed = whole.select("path", F.sha2("content", 256).alias("checksum"))
+            found |= {_plain(row.path): row.checksum for row in hashed.collect()}
+        if large:
+            lines = _reader(spark, "text").option("lineSep", "\n").load([literal_path(path) for path in large])
+            line = F.xxhash64("value")
+            sums = (F.count("*"), F.bit_xor(line), F.sum(line.cast("decimal(38,0)")))
+            text = F.concat_ws(" ", *(each.cast("string") for each in sums)).alias("checksum")
+            summed = lines.groupBy(F.col("_metadata.file_path").alias("path")).agg(text)
+            found |= {_plain(unquote(row.path)): row.checksum for row in summed.collect()}
+    return FilesFrontier(tuple(replace(file, checksum=found.get(file.path, "")) for file in files.files))
+
+
+def literal_path(path: str) -> str:
+    """Escape what a path's own characters would mean in a glob."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def without(paths: Sequence[str], uris: Iterable[str]) -> list[str]:
+    """Return those of the paths, as `literal_path` gave them, that are not among URIs of Spark's; without escapes."""
+    found = {_plain(unquote(uri)) for uri in uris}
+    return [path for path in map(_shown, paths) if path not in found]
+
+
+def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> tuple[SourceFile, ...]:
+    """Return the files below `paths`. Without recursion Spark looks for partitions, and refuses what has odd ones."""
+    try:
+        files = _reader(spark, "binaryFile", is_recursive=is_recursive).load(list(paths))
+        names = files.inputFiles()
+        rows = files.select("path", "length", "modificationTime").collect()
+    except PySparkException as error:
+        if condition_of(error).startswith("PATH_NOT_FOUND"):
+            raise SourceNotFoundError("source", f"{_shown(paths[0])} does not exist.") from error
+        with translated("source"):
+            raise
+    found = frontiers.listing([(_plain(row.path), row.length, row.modificationTime) for row in rows]).files
+    empty = {_plain(unquote(name)) for name in names} - {file.path for file in found}
+    nothing = (SourceFile(path, 0, _NO_BYTES_MS) for path in empty)
+    return tuple(sorted((*found, *nothing), key=lambda file: file.path))
+
+
+def _reader(spark: SparkSession, format_: str, *, is_recursive: bool = True) -> DataFrameReader:
+    return spark.read.format(format_).option("recursiveFileLookup", str(is_recursive).lower())
+
+
+def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[str]:
+    """Return the hidden files and folders that a path would stand for by their place; Connect clients cannot see them.
+
+    folders : of its partitions
+    """
+    if is_remote(spark):
+        return []
+    jvm = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+    parent, _, name = location.rstrip("/").rpartition("/")
+    with translated("source"):
+        system = jvm.Path(location).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+        def hidden_in(folder: str) -> list[Any]:
+            patterns = (jvm.Path(f"{folder}/{pattern}") for pattern in ("[_.]*", "*._COPYING_"))
+            statuses = (status for pattern in patterns for status in system.globStatus(pattern) or ())
+            found = (status.getPath() for status in statuses)
+            return [path for path in found if listing.is_passed_over(path.getName())]
+
+        beside = [path for folder in (location, *map(literal_path, folders)) for path in hidden_in(folder)]
+        if listing.is_glob(name):
+            wanted = jvm.GlobFilter(name)
+            beside += (path for path in hidden_in(parent) if wanted.accept(path))
+        return [_plain(path.toString()) for path in beside]
+
+
+def _shown(path: str) -> str:
+    return re.sub(r"\\(.)", r"\1", path)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)

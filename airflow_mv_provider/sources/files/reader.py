@@ -1,0 +1,298 @@
+"""Files as source, pinned by a listing with sizes and times, and read strictly.
+
+Spark makes NULLs of a column that an ORC or Parquet file has under another name or type, in silence. Here that is an
+error, and where a file is to blame it is named. What text needs is in `csv_lines` and `json_lines`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache
+from typing import assert_never
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    InterruptedRefreshError,
+    MvError,
+    SchemaMismatchError,
+    SourceChangedError,
+    SourceFileError,
+    SourceNotFoundError,
+)
+from airflow_mv_provider.sources.declared import declared
+from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.files.listing import listed, listed_again, literal_path, with_checksums
+from airflow_mv_provider.sources.files.passed_over import told
+from airflow_mv_provider.sources.place import check_link, confined
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
+from airflow_mv_provider.spark import delta, rejected
+from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import sql_of
+
+log = logging.getLogger(__name__)
+
+
+class FilesReader:
+    """Reads csv, json, orc or parquet files under one path or glob."""
+
+    def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
+        self._spark = spark
+        self._source = source
+        self._roots = (warehouse, roots)
+        self._checked: Frontier | None = None
+        self.passed_over: tuple[str, ...] = ()  # when it was probed
+        self._location = confined(source.path, warehouse, roots)
+        self.locations = (self._location,)
+
+    def probe(self) -> FilesFrontier:
+        """List the files with sizes and times; see `SourceReader`."""
+        found = listed(self._spark, self._location)
+        self.passed_over = found.passed_over
+        if self.passed_over:
+            log.warning("%s: %s", self._location, told(self.passed_over))
+        for file in found.frontier.files:
+            if "://" not in file.path:
+                check_link(file.path, *self._roots)
+            if not file.num_bytes and not self._source.may_have_no_bytes:
+                raise SourceFileError("source", f"{file.path} is empty.")  # Spark would pass over it
+        return self._fingerprinted(found.frontier)
+
+    def check_not_empty(self, frontier: Frontier) -> None:
+        """Refuse a source without a file, or with a file without a byte: half an upload would look like lost rows.
+
+        raises : SourceNotFoundError, SourceFileError
+        """
+        assert isinstance(frontier, FilesFrontier)
+        if not frontier.files:
+            said = f"no file is at {self._location}" + (f"; {told(self.passed_over)}" if self.passed_over else "")
+            hint = "Check the path; `allow_empty` takes a folder without files for a source without rows."
+            raise SourceNotFoundError("source", f"{said}.", hint=hint)
+        if empty := next((file.path for file in frontier.files if not file.num_bytes), None):
+            hint = "Repair or remove it; `allow_empty` takes it for a file without rows."
+            raise SourceFileError("source", f"{empty} is empty.", hint=hint)
+
+    def knows_columns(self, frontier: Frontier) -> bool:
+        """True if the schema or a file says what the columns are."""
+        assert isinstance(frontier, FilesFrontier)
+        return bool(self._source.schema_ or frontier.files)
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the rows of exactly the pinned files; see `SourceReader`."""
+        with _gone_if_missing(), translated("source"):
+            rows = self._rows(self._pinned(frontier), beside)
+            _ = rows.schema  # over Spark Connect nothing is looked at before
+        return self.project(rows, beside)
+
+    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+        """Return rows after the definition's projection; where a record comes from is in it only if it is named there.
+
+        more : columns that are kept as they are
+        """
+        others = {*self._named(beside), *more}
+        of_file = [quoted(name) for name in rows.columns if name not in others]
+        select = [
+            each for text in self._source.select or ("*",) for each in (of_file if text.strip() == "*" else [text])
+        ]
+        return projected(rows, [*select, *(quoted(name) for name in more)], beside)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say whether files were only added; see `SourceReader`. What was in a changed file nobody knows any more."""
+        assert isinstance(until, FilesFrontier)
+        if not isinstance(since, FilesFrontier):
+            return SourceChanges(None, "the source is not the one that it was", is_another=True)
+        added = added_files(since, until)
+        if added is None:
+            return SourceChanges(None, "files were changed or removed, not only added")
+        if not self.determinism(until).is_by_row:
+            return SourceChanges(None, MORE_THAN_ROWS)
+        return SourceChanges(None if added else 0, None)
+
+    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
+        """Return the rows of the files that were added; see `TableSource.feed`."""
+        assert isinstance(since, FilesFrontier)
+        assert isinstance(until, FilesFrontier)
+        added = [literal_path(file.path) for file in added_files(since, until) or ()]
+        with _gone_if_missing(), translated("source"):
+            self._check(added)
+            rows, all_rows = (self._rows(paths) for paths in (added, [literal_path(f.path) for f in until.files]))
+            if rows.schema != all_rows.schema:
+                raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
+        return self.project(rows.withColumn(diff.SIGN, F.lit(1)), (), diff.SIGN)
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the projection; see `SourceReader`.
+
+        cost : opens one file, of parquet without a schema; all of them where the projection has columns of others
+        """
+        assert isinstance(frontier, FilesFrontier)
+        if self._source.select is None or not self.knows_columns(frontier):
+            return Determinism()
+        paths = [literal_path(file.path) for file in frontier.files]
+        for some in (paths[:1], paths):
+            with _gone_if_missing(), translated("source"):
+                fields = self._rows(some).schema.fields
+            nothing = ", ".join(f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in fields)
+            with suppress(DefinitionError):
+                return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
+        # What only files have (_metadata) is not there; and of what is nowhere reading tells.
+        return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
+
+    def marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+        """Return the rows before the projection, those that cannot be decoded included; see `rejected`.
+
+        is_numbered : say where in its file each of them is
+        """
+        with _gone_if_missing(), translated("source"):
+            paths, place = self._pinned(frontier, is_marked=True), self._place(beside)
+            return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), beside)
+
+    def _pinned(self, frontier: Frontier, *, is_marked: bool = False) -> list[str]:
+        """Return the paths of the pinned files, looked at once.
+
+        is_marked : records that cannot be decoded are told apart as they are read
+        """
+        assert isinstance(frontier, FilesFrontier)
+        paths = [literal_path(file.path) for file in frontier.files]
+        if paths and self._checked != frontier:
+            self._check(paths, is_marked=is_marked)
+            self._checked = frontier
+        return paths
+
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """Return the size of the pinned files; see `SourceReader`."""
+        assert isinstance(frontier, FilesFrontier)
+        return sum(file.num_bytes for file in frontier.files)
+
+    def verify(self, frontier: Frontier) -> None:
+        """List the pinned files again; see `SourceReader`."""
+        assert isinstance(frontier, FilesFrontier)
+        with _gone_if_missing():
+            now = self._fingerprinted(listed_again(self._spark, [file.path for file in frontier.files]))
+        if now != frontier:
+            changed = sorted({f.path for f in set(now.files) ^ set(frontier.files)})
+            raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
+
+    def _fingerprinted(self, files: FilesFrontier) -> FilesFrontier:
+        """Return a listing with whatever the definition says that tells a file from another of its name."""
+        return with_checksums(self._spark, files) if self._source.fingerprint == "checksum" else files
+
+    def _check(self, paths: list[str], *, is_marked: bool = False) -> None:
+        """Refuse what the reader of this format would pass over in silence; before the rows are read, once a pin."""
+        if self._source.format in ("orc", "parquet"):
+            self._check_columns(paths)
+        if self._source.format == "csv" and not is_marked:
+            csv_lines.check(self._spark, paths, self._source.options)
+        if self._source.format == "json" and self._is_multi_line:
+            json_lines.check_whole(self._spark, paths, self._source.options)
+
+    def _named(self, beside: Sequence[str] = ()) -> set[str]:
+        """Return what the definition wants to know of a record's place, unless a column of the files has that name."""
+        own = self._declared.fieldNames() if self._source.schema_ else ()
+        return positions.named_in((*(self._source.select or ()), *beside)) - set(own)
+
+    def _place(self, beside: Sequence[str]) -> list[Column]:
+        return [positions.place(self._source.format)] if self._named(beside) else []
+
+    def _with_names(self, rows: DataFrame, beside: Sequence[str]) -> DataFrame:
+        names = self._named(beside)
+        return positions.with_names(rows, names, self._named()) if names else rows
+
+    def _rows(self, paths: list[str], beside: Sequence[str] = ()) -> DataFrame:
+        return self._with_names(self._placed(paths, self._place(beside)), beside)
+
+    def _placed(self, paths: list[str], place: list[Column]) -> DataFrame:
+        options = self._source.options
+        reader = self._spark.read
+        if not paths:
+            return self._no_rows(*(positions.nowhere() for _ in place))
+        if self._source.schema_:
+            reader = reader.schema(self._source.schema_)
+        match self._source.format:
+            case "csv":
+                return csv_lines.read(self._spark, paths, self._declared, options, place)
+            case "json" if self._is_multi_line:
+                rows = reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
+            case "json":
+                return json_lines.read(self._spark, paths, self._declared, options, place)
+            case "orc" | "parquet":
+                if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
+                    reader = reader.schema(merged)  # of one file alone, a column that only another has would be lost
+                rows = reader.format(self._source.format).load(paths)
+            case _:
+                assert_never(self._source.format)
+        return rows.select("*", *place) if place else rows
+
+    def _marked_rows(self, paths: list[str], place: list[Column], *, is_numbered: bool) -> DataFrame:
+        if not paths:
+            return self._no_rows(*(positions.nowhere() for _ in place), rejected.origin())
+        options = self._source.options
+        if self._source.format == "json" and not self._is_multi_line:
+            return json_lines.marked(self._spark, paths, self._declared, options, place, is_numbered=is_numbered)
+        if self._source.format == "csv":
+            undecoded = self._undecoded(tuple(paths))
+            return csv_lines.marked(
+                self._spark, paths, self._declared, options, undecoded, place, is_numbered=is_numbered
+            )
+        at = {"block": F.col(rejected.BLOCK), "number": F.monotonically_increasing_id()} if is_numbered else {}
+        return self._placed(paths, [*place, rejected.origin(file=F.col("_metadata.file_path"), **at)])
+
+    @lru_cache(maxsize=1)  # noqa: B019  # as above
+    def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
+        return csv_lines.check_quotes(self._spark, paths, self._source.options)
+
+    def _no_rows(self, *beside: Column) -> DataFrame:
+        if not self._source.schema_:
+            problem = f"no file is at {self._location} to say what its columns are."
+            raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
+        return delta.no_rows(self._spark, self._declared).select("*", *beside)
+
+    @property
+    def _is_multi_line(self) -> bool:
+        return self._source.options.get("multiLine", "").lower() == "true"
+
+    def _check_columns(self, paths: list[str]) -> None:
+        """Refuse files whose columns are not the schema's; what one of them lacks and another has is NULL."""
+        if self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
+            found, wanted = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
+            schema.check_same("source", found, wanted, names=("a file", "the schema"))
+
+    @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
+    def _merged(self, paths: tuple[str, ...]) -> StructType | None:
+        """Return the columns that the files have together; None if one of them cannot be read.
+
+        cost   : the footer of every file
+        raises : SchemaMismatchError, when a column has two types
+        """
+        try:
+            with translated("source"):
+                merged = self._spark.read.format(self._source.format).option("mergeSchema", "true")
+                return merged.load(list(paths)).schema
+        except (SchemaMismatchError, InterruptedRefreshError):
+            raise
+        except MvError:
+            return None  # reading names the file, merging does not
+
+    @cached_property
+    def _declared(self) -> StructType:
+        return declared(self._spark, self._source.schema_ or "")
+
+
+@contextmanager
+def _gone_if_missing() -> Iterator[None]:
+    """Say of a file that is not there what is true of a pinned one: it was there, and the next pin will know better."""
+    try:
+        yield
+    except SourceNotFoundError as error:
+        raise SourceChangedError(error.where, error.problem) from error

@@ -1,0 +1,1 @@
+"""A function that returns rows."""

@@ -1,0 +1,107 @@
+"""A Python function as source: it returns a DataFrame, and nothing says whether two calls return the same."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_mv_provider.core.definition.source import Function
+from airflow_mv_provider.core.frontier import Frontier, NoFrontier
+from airflow_mv_provider.core.strategy import Determinism
+from airflow_mv_provider.exceptions import MvError, SourceFunctionError
+from airflow_mv_provider.sources.projection import projected
+from airflow_mv_provider.spark.errors import is_of_spark, understood
+from airflow_mv_provider.spark.session import apply_required_confs
+
+
+class FunctionReader:
+    """Calls a function once, with the refresh's own session, when its rows are first asked for."""
+
+    locations: tuple[str, ...] = ()
+
+    def __init__(self, spark: SparkSession, source: Function) -> None:
+        self._spark = spark
+        self._source = source
+
+    def probe(self) -> NoFrontier:
+        """Return that nothing is known; see `SourceReader`."""
+        return NoFrontier()
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return what the function returned; see `SourceReader`.
+
+        raises : SourceFunctionError
+        """
+        assert isinstance(frontier, NoFrontier)
+        return projected(self._rows, self._source.select, beside)
+
+    def changes(self, since: Frontier, until: Frontier) -> None:
+        """Nothing is known; see `SourceReader`."""
+
+    def determinism(self, _frontier: Frontier) -> Determinism:
+        """Nothing was promised; see `SourceReader`."""
+        return Determinism("nothing says whether the function's rows are the same")
+
+    def num_bytes(self, _frontier: Frontier) -> None:
+        """Only its code knows; see `SourceReader`."""
+
+    def verify(self, frontier: Frontier) -> None:
+        """Nothing was promised; see `SourceReader`."""
+
+    @cached_property
+    def _rows(self) -> DataFrame:
+        """The one call of this attempt: its columns are looked at before its rows are, and both must be the same's."""
+        where, function = self._where, self._imported()
+        with understood(where):
+            try:
+                rows = function(self._spark)
+            except Exception as error:
+                if isinstance(error, MvError) or is_of_spark(error):
+                    raise
+                raise SourceFunctionError(where, f"it raised {_named(error)}.") from error
+            finally:
+                apply_required_confs(self._spark)
+            if not isinstance(rows, DataFrame):
+                raise SourceFunctionError(where, f"it returned {type(rows).__name__}, not a DataFrame of Spark.")
+            if rows.isStreaming:  # over Spark Connect the first look at the rows' plan
+                raise SourceFunctionError(where, "it returned a stream; a table is refreshed from rows that end.")
+        return rows
+
+    def _imported(self) -> Callable[[SparkSession], object]:
+        module_name, _, name = self._source.callable.partition(":")
+        try:
+            found: object = importlib.import_module(module_name)
+        except Exception as error:
+            raise SourceFunctionError(
+                self._where,
+                f"importing {module_name!r} raised {_named(error)}.",
+                hint="Put the module where Python finds it (PYTHONPATH, or the DAG folder), and see that it imports.",
+            ) from error
+        for part in name.split("."):
+            if not hasattr(found, part):
+                raise SourceFunctionError(self._where, f"{module_name!r} has no {name!r}.")
+            found = getattr(found, part)
+        if not callable(found):
+            raise SourceFunctionError(self._where, f"{name!r} is {type(found).__name__}, not a function.")
+        return found
+
+    @property
+    def _where(self) -> str:
+        return f"function {self._source.callable}"
+
+
+def _named(error: Exception) -> str:
+    """Name an error and its place. Not its text, which is its author's and may hold anything."""
+    kind = type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        return f"{kind} ({error.name})"
+    if isinstance(error, SyntaxError):
+        return f"{kind} ({Path(error.filename or '?').name}, line {error.lineno})"
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    theirs = [(path.name, line) for path, line in frames if path != Path(__file__) and path.parent.name != "importlib"]
+    return f"{kind} ({theirs[-1][0]}, line {theirs[-1][1]})" if theirs else kind

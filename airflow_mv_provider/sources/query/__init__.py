@@ -1,0 +1,1 @@
+"""A query over Delta tables."""

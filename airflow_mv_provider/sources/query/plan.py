@@ -1,0 +1,156 @@
+"""A query over pinned inputs, as SQL; and what Spark's plan of it says that it reads.
+
+    WITH `_mv_pinned_orders` AS (SELECT * FROM delta.`/w/raw/orders` VERSION AS OF 7),
+         `orders` AS (SELECT * FROM `_mv_pinned_orders`)
+    SELECT * FROM (
+    <the author's query>
+    )
+
+A common table expression comes before every other table of its name, leaves nothing behind in a session, and is plain
+SQL, so that Spark Connect understands it. Inside the parentheses only a query is SQL: no other statement, and not two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
+
+_PINNED = f"{RESERVED_PREFIX}pinned_"
+_OF_ROWS = re.compile(r"(?:\s*\+- )?(?:Project \[.*\]|SubqueryAlias .*|Relation(?:V2)?\b.*|OneRowRelation)")
+# Spark calls these deterministic, since they have one value within a query: another query has another one. And
+# aes_encrypt draws an initialization vector where it is given none. tests/engine/test_determinism.py tries all others.
+_CHANGING = re.compile(
+    r"\b(aes_encrypt|current_catalog|current_database|current_date|current_path|current_schema|current_time"
+    r"|current_timestamp|current_user|localtimestamp|now|session_user|user)\("
+)
+_SAMPLE = re.compile(r"^[ :]*(?:\+- |:- )?Sample\b", re.MULTILINE)  # its seed is drawn while it is parsed
+# A constant text that becomes a date; behind a column's name stands a #.
+_DAY = re.compile(
+    r"\b(?:try_)?(?:cast|to_(?:date|timestamp\w*))\(\s*(now|today|tomorrow|yesterday)\b(?=[^()#]*(?: as |,|\)))",
+    re.IGNORECASE,
+)
+_TIME_OF_DAY = re.compile(r"\b(?:try_)?cast\(\s*(T?\d{1,2}:[\d:.]*)[^()#]* as timestamp", re.IGNORECASE)
+# Of these functions a plan shows the arguments as they were written; what is cast in them is seen nowhere.
+_DAY_IN_THEM = re.compile(
+    r"\b(?:between|nvl2?|ifnull|nullif|equal_null|decode|extract|date_?part)\((?:[^\n]*?[(,])?"
+    r"\s*(now|today|tomorrow|yesterday)\b(?=[^()#\n]*[,)])",
+    re.IGNORECASE,
+)
+_TIME_IN_THEM = re.compile(r"\b(?:extract|date_?part)\([^()#\n]*,\s*(T?\d{1,2}:[\d:.]*)[^()#\n]*\)", re.IGNORECASE)
+_CHANGING_TEXTS = (_CHANGING, _DAY, _TIME_OF_DAY, _DAY_IN_THEM, _TIME_IN_THEM)
+_ANALYZED = re.compile(
+    r"(?:^|\n)== Analyzed Logical Plan ==\n(.*?)(?:\n\n== Optimized Logical Plan ==\n|\Z)", re.DOTALL
+)
+_NODE = re.compile(r"(?P<indent>[ :]*(?:\+- |:- )|(?=WithCTE$))(?P<text>\S.*)")
+_ROOT = "WithCTE"
+# Nodes without children that read nothing: rows spelled out in the query, and references inside it.
+_HARMLESS = frozenset({"OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"})
+_MAX_SHOWN = 80
+# Of a literal with its type in front the plan shows the value only. A day without a year is one that is not fixed.
+_LITERAL = re.compile(
+    r"\b(?:date|timestamp(?:_ltz|_ntz)?)(?>\s+|--[^\n]*\n|/\*.*?\*/)*+r?(['\"])(?!\s*(?:[-+]?\d{4}|epoch\b))(.*?)\1",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    depth: int
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.text.split(" ", 1)[0]
+
+    @property
+    def alias(self) -> str:
+        return self.text.removeprefix("SubqueryAlias ") if self.name == "SubqueryAlias" else ""
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.alias.startswith(_PINNED)
+
+
+def pinned_sql(sql: str, inputs: Mapping[str, str]) -> str:
+    """Return `sql` with its inputs defined in front of it.
+
+    inputs : the name of each input → the SQL of its rows at their pin
+    """
+    pinned = [f"{quoted(_PINNED + name)} AS ({rows})" for name, rows in inputs.items()]
+    named = [
+        f"{quoted(name)} AS (SELECT * FROM {quoted(_PINNED + name)})"  # nosec B608  # quoted
+        for name in inputs
+    ]
+    query = sql.strip().removesuffix(";")
+    return f"WITH {', '.join([*pinned, *named])} SELECT * FROM (\n{query}\n)"  # nosec B608  # the author's, one query
+
+
+def unpinned_relation(explained: str) -> str | None:
+    """Return what a query reads beside its inputs, as people know it, or None when it reads nothing else.
+
+    explained : the answer to EXPLAIN EXTENDED of what `pinned_sql` returned
+    returns   : also something when this is no plan that is understood: what is not seen to be pinned is not
+    """
+    found = _ANALYZED.search(explained)
+    nodes = list(_nodes(found.group(1))) if found else []
+    if not nodes or nodes[0].text != _ROOT:
+        return "what its plan does not tell"
+    above: list[_Node] = []
+    for node, after in zip(nodes, [*nodes[1:], _Node(0, "")], strict=True):
+        above = [one for one in above if one.depth < node.depth]
+        is_leaf = after.depth <= node.depth
+        if any(one.is_pinned for one in above):
+            continue
+        if node.name == "View" or (is_leaf and node.name not in _HARMLESS):
+            return _shown(node, above[-1] if above else None)
+        above.append(node)
+    return None
+
+
+def is_row_by_row(explained: str) -> bool:
+    """True if a plan does nothing but take each row of one relation and compute columns from it.
+
+    explained : the answer to EXPLAIN EXTENDED of a projection; what is not understood is not
+    """
+    found = _ANALYZED.search(explained)
+    lines = found.group(1).split("\n")[1:] if found else []  # the first tells the columns
+    return len(lines) > 1 and all(_OF_ROWS.fullmatch(line) for line in lines)
+
+
+def changing_value(explained: str) -> str | None:
+    """Return what in a plan has another value in another query though Spark calls it deterministic; None if nothing."""
+    found = _ANALYZED.search(explained)
+    tree = found.group(1) if found else explained
+    if matched := next((found for pattern in _CHANGING_TEXTS if (found := pattern.search(tree))), None):
+        return matched.group(1).lower()
+    return "tablesample" if _SAMPLE.search(tree) else None
+
+
+def changing_literal(sql: str) -> str | None:
+    """Return a literal that stands for another time each day, such as DATE 'today'; None if there is none."""
+    found = _LITERAL.search(sql)
+    return found.group(2).strip()[:_MAX_SHOWN] if found else None
+
+
+def reads_more(explained: str) -> bool:
+    """True if the plan of a projection has another one inside it, or is none that is understood."""
+    found = _ANALYZED.search(explained)
+    return found is None or any(line.lstrip().startswith(":") for line in found.group(1).split("\n"))
+
+
+def _nodes(tree: str) -> Iterator[_Node]:
+    """Return the tree's nodes in its order, without lines that only continue one: a text may have line breaks."""
+    for line in tree.split("\n"):
+        if found := _NODE.fullmatch(line):
+            yield _Node(len(found["indent"]), found["text"])
+
+
+def _shown(node: _Node, parent: _Node | None) -> str:
+    if parent is not None and parent.alias and not parent.alias.startswith("__"):
+        # Of a long path the end tells most.
+        return parent.alias if len(parent.alias) <= _MAX_SHOWN else f"...{parent.alias[3 - _MAX_SHOWN :]}"
+    text = re.sub(r" *\[.*?\]", "", node.text)[:_MAX_SHOWN].strip()
+    return f"something without a name ({text})"

@@ -1,0 +1,94 @@
+"""A SQL query as source: every table it reads is an input, pinned by its version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_mv_provider.core.definition.source import DeltaSource, Query
+from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier, QueryFrontier
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.exceptions import UnpinnedTableError
+from airflow_mv_provider.sources.delta.reader import DeltaReader
+from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
+from airflow_mv_provider.sources.query.plan import pinned_sql, unpinned_relation
+from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark.errors import understood
+
+
+class QueryReader:
+    """Runs a query over Delta tables at their versions."""
+
+    def __init__(self, spark: SparkSession, source: Query, warehouse: str, roots: Sequence[str]) -> None:
+        self._spark = spark
+        self._source = source
+        self._inputs = {
+            name: DeltaReader(spark, DeltaSource(path=path), warehouse, roots) for name, path in source.inputs.items()
+        }
+        self._checked: str | None = None
+        self.locations = tuple(location for reader in self._inputs.values() for location in reader.locations)
+
+    def probe(self) -> QueryFrontier:
+        """Return the id and newest version of each input; see `SourceReader`."""
+        return QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the query's rows over its inputs at their pins; see `SourceReader`.
+
+        raises : UnpinnedTableError, when the query reads something that is no input
+        """
+        sql = self._sql(frontier)
+        with understood("query"):
+            rows = self._spark.sql(sql)
+            _ = rows.schema  # over Spark Connect nothing is looked at before
+            if sql != self._checked:
+                self._check(sql)
+        return projected(rows, self._source.select, beside)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Say whether any input may have changed; see `SourceReader`."""
+        if not isinstance(since, QueryFrontier):
+            return None
+        before, inputs = self._pins(since), self._pins(until)
+        if before.keys() != inputs.keys():
+            return None
+        found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
+        is_none = all(each is not None and each.is_none for each in found)
+        return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """Ask Spark of the query and its projection; see `SourceReader`."""
+        sql = self._sql(frontier)
+        found = determinism(self._spark, sql, self._source.sql, "query")
+        if self._source.select and found.nondeterminism_reason is None:
+            return projected_determinism(self._spark, self._source.select, f"({sql})")
+        return found
+
+    def num_bytes(self, _frontier: Frontier) -> None:
+        """Nobody knows what a query makes of its inputs; see `SourceReader`."""
+
+    def verify(self, frontier: Frontier) -> None:
+        """Confirm that no input was replaced by another table; see `SourceReader`."""
+        for name, at in self._pins(frontier).items():
+            self._inputs[name].verify(at)
+
+    def _sql(self, frontier: Frontier) -> str:
+        pinned = {name: self._pinned(name, at) for name, at in self._pins(frontier).items()}
+        return pinned_sql(self._source.sql, pinned)
+
+    def _pins(self, frontier: Frontier) -> dict[str, DeltaFrontier]:
+        assert isinstance(frontier, QueryFrontier)
+        return dict(frontier.inputs)
+
+    def _pinned(self, name: str, at: DeltaFrontier) -> str:
+        (location,) = self._inputs[name].locations
+        place = delta.at_path(location)
+        return f"SELECT * FROM {place} VERSION AS OF {at.version}"  # nosec B608  # quoted; a whole number
+
+    def _check(self, sql: str) -> None:
+        """Ask Spark itself what the query reads: its plan knows views, functions that are queries, and paths."""
+        explained = self._spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
+        if (other := unpinned_relation(explained)) is not None:
+            raise UnpinnedTableError("query", f"it reads {other}, which is not among its inputs.")
+        self._checked = sql

@@ -1,0 +1,1 @@
+"""The only place where rows are compared: hashes, digests, corrections."""

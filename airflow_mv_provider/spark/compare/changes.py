@@ -1,0 +1,333 @@
+"""Work out what main lacks, chunk by chunk, and write it once.
+
+    digests of the seal ──┐
+                          ├─▶ buckets that differ ──▶ desired and main's rows in them ──▶ changes-<epoch>-…
+    digests of main ──────┘
+
+Changes are whole rows to insert and update, and keys to delete, each with main's old hash. What is recorded of them is
+what reads back from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.progress import (
+    Chunk,
+    PartitionCounts,
+    PublishedDigests,
+    RecordedChunk,
+    Seal,
+    SealedPartition,
+    Slice,
+)
+from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
+from airflow_mv_provider.spark import delta, partitions, staging, storage
+from airflow_mv_provider.spark.compare import diff, digests, keys
+from airflow_mv_provider.spark.compare.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
+from airflow_mv_provider.spark.compare.digests import BucketCounts, Buckets
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
+from airflow_mv_provider.spark.partitions import in_scope
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one chunk's comparison found. `path` is None when the chunk needs no correction."""
+
+    path: str | None
+    num_rows: int
+    digest: int
+    num_bytes: int
+    partitions: tuple[PartitionCounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFilter:
+    """The part of both sides that one chunk looks at; `members` None is all of it."""
+
+    members: Sequence[str] | None
+    slice: Slice | None
+    num_buckets: int
+
+    def of(self, rows: DataFrame, table: RefreshableTable) -> DataFrame:
+        """Return the rows of one side that lie in it."""
+        bucket = diff.bucket(table, self.num_buckets)
+        if self.members is not None:
+            rows = rows.where(partitions.is_in(rows, table, self.members, bucket, self.num_buckets))
+        if self.slice is not None:
+            rows = rows.where(partitions.is_in_slice(bucket, self.slice, self.num_buckets))
+        return rows
+
+
+def differing_buckets(
+    main: delta.Main, layout: Layout, seal: Seal, published: PublishedDigests | None, base_version: int
+) -> Buckets:
+    """Return where the seal and main at `base_version` differ.
+
+    published : main's digests, of which it is certain that main still is what they say
+    cost      : a scan of the digests; one of main when nothing is published, or it has another number of buckets
+    """
+    table = layout.table
+    mine = digests.read(main.spark, layout, seal.digests)
+    if published and published.num_buckets != seal.num_buckets:
+        published = None
+    if published and (found := staging.compared(main.spark, mine, published, layout)):
+        return found
+    with translated(table.name):
+        existing = diff.aligned(_existing(main, layout, base_version), layout)
+        theirs = diff.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets)
+        return digests.compared(mine, theirs, table, seal.num_buckets)
+
+
+def compare(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    chunk: Chunk,
+    buckets: Buckets,
+    base_version: int,
+    path: str,
+) -> Changes:
+    """Compare one chunk of what is sealed with main at `base_version`, and write what differs at `path`.
+
+    read_source : called where nothing was copied and something differs
+    buckets : where the two differ
+    cost    : nothing when no bucket differs; otherwise a scan of both, and a shuffle of the rows in buckets that differ
+    raises  : SealBrokenError, when the rows read now are not those that were sealed
+    """
+    table, sealed = layout.table, _sealed_in(seal, chunk)
+    members = buckets.differing_in(chunk)
+    if members and chunk.slice is not None:
+        buckets = digests.sliced(buckets, table, chunk)
+        members = buckets.differing_in(chunk)
+    if not members:
+        return nothing(seal, chunk)
+    names = [p.sealed.partition for p in members]
+    only = ChunkFilter(
+        None if len(members) == len(buckets.partitions) and chunk.slice is None else names,
+        chunk.slice,
+        buckets.num_buckets,
+    )
+    is_chosen = buckets.is_worth_choosing(members)
+    rows = staging.desired_rows(main.spark, seal, read_source, layout)
+    wanted = _wanted(members, is_chosen=is_chosen)
+    seen = Observation()
+    with translated(table.name):
+        # Rows are chosen before they are hashed: hashing is most of what a scan costs.
+        desired = only.of(rows, table)
+        if is_chosen:
+            desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
+        desired = diff.aligned(desired, layout)
+        # Where no row is wanted none is read: there would be nothing to check it by.
+        desired = desired.observe(seen, *diff.measure()) if wanted[0] else desired.where(F.lit(False))
+        if any(p.main_rows for p in members):
+            actual = only.of(_existing(main, layout, base_version), table)
+            if is_chosen:
+                actual = diff.within(actual, buckets.differing, table, buckets.num_buckets)
+            actual = diff.aligned(actual, layout).select(*columns(table.group_by), HASH)
+            found = diff.corrections(desired, actual, layout)
+        else:
+            found = diff.insertions(desired, layout)
+        storage.write(found, path)
+    if wanted[0]:
+        _check_read(table, seen, wanted)
+    return _read_back(main.spark, layout, path, sealed, buckets.num_buckets)
+
+
+def nothing(seal: Seal, chunk: Chunk) -> Changes:
+    """Return that no row of a chunk is another."""
+    return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in _sealed_in(seal, chunk)))
+
+
+def staged(spark: SparkSession, layout: Layout, seal: Seal) -> Changes:
+    """Return the corrections that staging has written already, counted as they read back."""
+    assert seal.changes is not None
+    return _read_back(spark, layout, seal.changes, seal.partitions, seal.num_buckets)
+
+
+def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
+    """Return what overwriting main does to each partition: all of its rows go, all of the seal's come.
+
+    buckets : where the two differ; None for a main without rows
+    """
+    held = {name: part.main_rows for name, part in buckets.partitions.items()} if buckets else {}
+    sealed = {part.partition: part.num_rows for part in seal.partitions}
+    if buckets and not buckets.num_differing:
+        return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in seal.partitions))
+    parts = tuple(
+        PartitionCounts(name, Counts(sealed.get(name, 0), held.get(name, 0), sealed.get(name, 0), 0, held.get(name, 0)))
+        for name in sorted({*sealed, *held})
+    )
+    return Changes(None, seal.num_rows, seal.digest, 0, parts)
+
+
+def deleted(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    buckets: Buckets,
+    base_version: int,
+) -> int:
+    """Return how many rows main would lose at `base_version`: those whose key the seal has not.
+
+    cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
+    """
+    table = layout.table
+    by = columns(table.group_by)
+    with translated(table.name):
+        sides = (
+            diff.within(rows.select(*by), buckets.new_keys, table, buckets.num_buckets)
+            for rows in (
+                staging.desired_rows(main.spark, seal, read_source, layout),
+                _existing(main, layout, base_version),
+            )
+        )
+        desired, existing = sides
+        return diff.missing(existing, desired, table).count()
+
+
+def updated(
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    buckets: Buckets,
+    base_version: int,
+) -> int:
+    """Return how many of main's rows at `base_version` the seal has another row for, with the same key.
+
+    cost : a scan of the rows in buckets that differ, on both sides, and a shuffle of their keys and hashes
+    """
+    table = layout.table
+    with translated(table.name):
+        desired, existing = (
+            diff.aligned(diff.within(rows, buckets.differing, table, buckets.num_buckets), layout)
+            for rows in (
+                staging.desired_rows(main.spark, seal, read_source, layout),
+                _existing(main, layout, base_version),
+            )
+        )
+        found = diff.corrections(desired, existing.select(*columns(table.group_by), HASH), layout)
+        return found.where(F.col(OP) == "U").count()
+
+
+def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
+    """Refuse to adopt a main that has a key twice or a NULL in one.
+
+    raises : AdoptionError
+    """
+    if found.path is None:
+        return
+    table = layout.table
+    with translated(table.name):
+        bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | any_null(table.key))
+        if samples := keys.samples(bad, table.key):
+            raise AdoptionError(table.name, f"main has a key twice or NULL: {', '.join(samples)}.", samples=samples)
+
+
+def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> tuple[DataFrame, bool]:
+    """Return the changes of all chunks, still what was recorded, and whether one of them is for a row without a key.
+
+    raises : SealBrokenError, when a chunk no longer reads as it was recorded
+    """
+    table = layout.table
+    written = [chunk for chunk in chunks if chunk.path]
+    if not written:
+        return delta.no_rows(spark, struct_type([*diff.CHANGE_COLUMNS, *layout.columns])), False
+    read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
+    numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
+    has_null = F.coalesce(F.bool_or(any_null(table.key)), F.lit(False))
+    with translated(table.name):
+        found = reduce(DataFrame.unionAll, numbered).groupBy("_mv_chunk").agg(*_digest(), has_null).collect()
+    facts = {number: (rows, digest) for number, rows, digest, _ in found}
+    for chunk in written:
+        if facts.get(chunk.number) != (chunk.num_rows, chunk.digest):
+            raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
+    return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
+
+
+def _sealed_in(seal: Seal, chunk: Chunk) -> list[SealedPartition]:
+    sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
+    if chunk.slice is not None and chunk.slice.index:  # rows on both sides are counted with the first slice
+        sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
+    return sealed
+
+
+def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
+    return storage.read(spark, layout.table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+
+
+def _read_back(
+    spark: SparkSession, layout: Layout, path: str, sealed: Sequence[SealedPartition], num_buckets: int
+) -> Changes:
+    """Count what was written, per partition; rows that are the same on both sides follow from what was sealed."""
+    table = layout.table
+    values = partitions.names(table, diff.bucket(table, num_buckets), num_buckets)
+    op = F.col(OP)
+    last = F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"})
+    counts = (
+        *_digest(),
+        F.count_if(op.isin("I", "R")),
+        F.count_if(op == "U"),
+        F.coalesce(F.sum(F.when(op.isin("D", "X"), F.col(COPIES))), F.lit(0)),
+        last,
+    )
+    with translated(table.name):
+        rows = _read(spark, layout, path).groupBy(*values).agg(*counts).collect()
+    desired = {p.partition: p.num_rows for p in sealed}
+    by_name = {p.partition: _unchanged(p) for p in sealed}
+    num_rows = digest = 0
+    for row in rows:
+        name = partitions.name(table, list(row)[: len(values)])
+        n, part_digest, inserted, updated, deleted, position = row[len(values) :]
+        want = desired.get(name, 0)
+        if n:
+            found = Counts(want, want - inserted + deleted, inserted, updated, deleted)
+            by_name[name] = PartitionCounts(name, found, position)
+        num_rows += n
+        digest ^= part_digest
+    parts = tuple(by_name[name] for name in sorted(by_name))
+    if not num_rows:
+        return Changes(None, 0, 0, 0, parts)
+    return Changes(path, num_rows, digest, storage.num_bytes(spark, path), parts)
+
+
+def _digest() -> tuple[Column, Column]:
+    """Count rows, and sum up what each of them does."""
+    hashed = F.xxhash64(OP, F.coalesce(OLD_HASH, F.lit(0)), F.coalesce(NEW_HASH, F.lit(0)))
+    return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(hashed), F.lit(0)).alias("digest")
+
+
+def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, int]:
+    """Return the number and the xor of the desired rows that are to be read."""
+    if is_chosen:
+        wanted = [(p.differing_rows, p.differing_digest) for p in members]
+    else:
+        wanted = [(p.sealed.num_rows, p.sealed.digest) for p in members]
+    return sum(n for n, _ in wanted), reduce(xor, (d for _, d in wanted), 0)
+
+
+def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
+    """Confirm that the rows just read are those that were sealed."""
+    if diff.measured(seen)[:2] != wanted:
+        raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
+
+
+def _unchanged(part: SealedPartition) -> PartitionCounts:
+    return PartitionCounts(part.partition, Counts(desired=part.num_rows, main=part.num_rows))
+
+
+def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
+    """Return the rows of main that the refresh looks at."""
+    return layout.shaped(in_scope(delta.read(main.spark, main.location, base_version), layout))

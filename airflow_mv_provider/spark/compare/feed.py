@@ -1,0 +1,145 @@
+"""Stage the changes that a source tells of, instead of all its rows.
+
+    feed of changes ──▶ corrections, netted and written once ──┐
+                                                              ├─▶ digests of the rows as they will be ──▶ seal
+    digests of the last publish ───────────────────────────────┘
+
+The digests are those that reading everything would give, so the seal is the same as any other: whoever finds main
+moved compares it with the source at its pin as usual, and the next refresh compares with these digests.
+
+A feed is a log of the source's, the rows of files that were added, or, where a column tells which rows are late, these
+rows and those that main has for their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare import diff, digests, keys
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
+
+_ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string")
+
+
+def write(feed: DataFrame, layout: Layout, path: str) -> None:
+    """Write the corrections that a feed comes to at `path`.
+
+    feed   : (columns of the source after its projection, _mv_sign int); here they get main's types, as every row that
+             is compared does: a hash knows an INT from the BIGINT that it is in main
+    cost   : one scan of the feed and one shuffle of it
+    raises : EngineError and what else stands in the way of reading the feed
+    """
+    with translated(layout.table.name):
+        storage.write(diff.netted(layout.shaped(feed, diff.SIGN), layout), path)
+
+
+def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> DataFrame:
+    """Return the feed of a source of which a column says what is late.
+
+    rows    : all of the source's; lazy
+    main    : its rows as of the last publish; their greatest value is where the source has to be read from
+    returns : (*columns, _mv_sign int)
+    cost    : a scan of one column of main now; later one of the late rows, twice, and one of main
+    raises  : DefinitionError, when the column is not there or has no order
+    """
+    table, names = layout.table, columns(layout.names)
+    found = next((c for c in layout.columns if c.name == watermark), None)
+    if found is None or found.shown_type.split("(")[0] not in _ORDERED:
+        raise DefinitionError(table.name, f"{watermark!r} is no column that can be a watermark.")
+    column = F.col(quoted(watermark))
+    with translated(table.name):
+        # As text, which comes back as the same value whatever the time zone of this process is.
+        last = main.agg(F.max(column).cast("string")).collect()[0][0]
+        is_late = F.lit(True) if last is None else column.isNull() | (column >= F.lit(last).cast(sql_type(found)))
+        new = layout.shaped(rows).where(is_late).select(*names)
+        old = main.select(*names).join(new.select(*columns(table.key)), list(table.key), "left_semi").select(*names)
+        return new.withColumn(diff.SIGN, F.lit(1)).unionByName(old.withColumn(diff.SIGN, F.lit(-1)))
+
+
+def seal(
+    spark: SparkSession,
+    layout: Layout,
+    path: str,
+    main: DataFrame,
+    published: PublishedDigests,
+    to: str,
+    num_rows: Callable[[], int] | None = None,
+) -> Seal:
+    """Validate the corrections at `path`, and sum up at `to` what main will be with them.
+
+    main      : its rows as of the last publish
+    published : their digests, of which it is certain that main still is what they say
+    num_rows  : counts the source's rows, where its feed does not tell of rows that are gone
+    cost      : a scan of the digests; one of main's keys, if there is a row to insert
+    raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are gone or
+                are not what was recorded, or when the source has another number of rows than main would have
+    """
+    table = layout.table
+    if not digests.are_intact(spark, layout, published):
+        raise SealBrokenError(table.name, "the digests of the last publish are gone or are not what was recorded.")
+    before = digests.read(spark, layout, published.path)
+    changes = storage.read(spark, table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+    gained = _check_keys(changes, table, main)
+    with translated(table.name):
+        if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
+            told = published.num_rows + gained
+            raise SealBrokenError(table.name, f"the source has {there:,} rows, its watermark tells of {told:,}.")
+        after = diff.added(before, diff.digested_changes(changes, table, published.num_buckets), table)
+        storage.write(after, to)
+        parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
+        num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, to))
+    return Seal(
+        None,
+        to,
+        published.num_buckets,
+        num_bytes,
+        parts,
+        layout.columns,
+        strategy="incremental",
+        changes=path,
+        mixed=mixed,
+    )
+
+
+def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> int:
+    """Refuse a NULL in a new row's key, and a key that the source has now twice; return how many rows main gains."""
+    op, key = F.col(diff.OP), columns(table.key)
+    is_new = op.isin("I", "U")
+    with translated(table.name):
+        found = changes.agg(
+            F.count_if(is_new & any_null(table.key)).alias("null_keys"),
+            F.count_if(op == "?").alias("twice"),
+            F.count_if(op == "I").alias("inserted"),
+            F.count_if(op == "D").alias("deleted"),
+        ).collect()[0]
+        if found.null_keys:
+            raise keys.null_key(changes.where(is_new), table, found.null_keys)
+        if found.twice:
+            raise _twice(changes.where(op == "?"), table)
+        gained = int(found.inserted) - int(found.deleted)
+        if not found.inserted:
+            return gained
+        inserted, deleted = (changes.where(op == each).select(*key) for each in ("I", "D"))
+        # A row that moved to another partition is deleted there and inserted here.
+        new = inserted.join(deleted, list(table.key), "left_anti") if table.may_move else inserted
+        twice = main.select(*key).join(new, list(table.key), "left_semi")
+        if table.may_move:
+            again = changes.where(is_new).groupBy(*key).count().where("count > 1")
+            twice = twice.unionByName(again.select(*key))
+        if keys.samples(twice, table.key):
+            raise _twice(twice, table)
+    return gained
+
+
+def _twice(rows: DataFrame, table: RefreshableTable) -> DuplicateKeyError:
+    return keys.duplicate_key(table, keys.samples(rows, table.key))

@@ -1,0 +1,111 @@
+"""Look at large buckets first, where most rows are expected to be as published: they are summed up without a shuffle.
+
+    source ──▶ large buckets ──┬─▶ all rows together are what was recorded of the last publish: none differs
+    main's digests ────────────┴─▶ those that differ ──▶ small buckets of these alone
+
+Where most of them differ, all small buckets are summed up at once: `digests.write_beside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import reduce
+from operator import xor
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.progress import PublishedDigests, unstorable
+from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.spark import partitions, storage
+from airflow_mv_provider.spark.compare import diff, digests
+from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+
+_IN_TABLE, _IN_PARTITION = 1 << 12, 1 << 4  # how many there are, of a table or of each partition
+
+
+def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
+    """Compare rows with what was published, by buckets that are few and large.
+
+    rows    : (*group_by, _mv_hash bigint), all of the table's
+    returns : for the caller to close; None where most differ, or what was published is not what was recorded
+    cost    : a scan of the rows without a shuffle of them; of the published digests one, if anything differs
+    raises  : SealBrokenError, when something differs and the published digests are gone
+    """
+    table, most = layout.table, _IN_PARTITION if layout.table.partition_by else _IN_TABLE
+    num_buckets = min(published.num_buckets, most)
+    mine = digests.kept_in_memory(diff.beside_itself(diff.digested(rows, table, num_buckets)), table, num_buckets)
+    # The xor alone can be kept: of a hundred rows that change, some can be chosen whose xor is what it was.
+    if _totals(mine) == published.sums:
+        return replace(mine, has_large=True)
+    with closing(mine):
+        before = digests.read(rows.sparkSession, layout, published.path)
+        theirs = diff.by_fewer(before, table, num_buckets)
+        beside = diff.bucketwise(diff.desired_side(mine.beside), theirs, table)
+        found = digests.kept_in_memory(beside, table, num_buckets)
+    is_believed = digests.is_as_recorded(found, before, layout, published)
+    num_all = sum(part.buckets for part in found.partitions.values())
+    if is_believed and found.num_differing <= digests.MAX_DIFFERING * num_all:
+        return replace(found, has_large=True)
+    found.close()
+    return None
+
+
+def write_changed(
+    rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
+) -> Buckets | None:
+    """As `write`, but only large buckets that differ are summed up by small ones; the others are as published.
+
+    rows    : as they were given to `compared`, whose answer is `large`
+    returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
+              of small buckets
+    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; two of both digests
+    raises  : SealBrokenError, when what is written is not what was read the first time
+    """
+    table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
+    before = digests.read(spark, layout, published.path)
+    members = [name for name, part in large.partitions.items() if part.differing]
+    with translated(table.name):
+        if _may_be_named(members, table):
+            rows = rows.where(partitions.is_member(rows, table, members))
+        small = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
+        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
+    after = digests.read(spark, layout, path)
+    if digests.summed(after, table) != _totals(large):
+        raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
+    if table.hash_partitions is not None:
+        return None
+    mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
+    same = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
+    return replace(
+        digests.kept_in_memory(same.unionByName(diff.bucketwise(mine, main, table)), table, num_buckets), has_large=True
+    )
+
+
+def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
+    """Return the comparison of main with rows that `compared` has seen to be exactly what was published.
+
+    raises : SealBrokenError, when the digests are gone or are not what was recorded
+    """
+    before = digests.read(spark, layout, published.path)
+    found = digests.counted(diff.beside_itself(before), layout.table, published.num_buckets)
+    if not digests.is_as_recorded(found, before, layout, published):
+        raise SealBrokenError(layout.table.name, f"the digests at {published.path} are not what was recorded.")
+    return found
+
+
+def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
+    """True if a condition may name these partitions, so that files of others are skipped."""
+    if not table.partition_by or len(members) > partitions.MAX_NAMED:
+        return False
+    return not any(unstorable(name, table.partition_by) for name in members)
+
+
+def _totals(buckets: Buckets) -> tuple[int, int, int]:
+    digest = reduce(xor, (p.digest for p in buckets.sealed), 0)
+    return sum(p.num_rows for p in buckets.sealed), digest, buckets.mixed

@@ -1,0 +1,81 @@
+"""What a source's log is taken to say, and what it is not believed to."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.sources.delta.log import Entry, changes_in
+
+NO_ROWS = Entry(8, "OPTIMIZE", {}, {})
+
+
+def an_entry(operation="UPDATE", metrics=None, version=8, **parameters):
+    return Entry(version, operation, parameters, {"numUpdatedRows": "3"} if metrics is None else metrics)
+
+
+def changes(*entries, has_feed=True):
+    return changes_in(entries, 7, 7 + len(entries), has_feed=has_feed)
+
+
+@pytest.mark.parametrize(
+    ("entry", "at_most"),
+    [
+        (an_entry(), 3),
+        (an_entry("DELETE", {"numDeletedRows": "4"}), 4),
+        (an_entry("DELETE", {}), None),  # whole files, uncounted
+        (an_entry("WRITE", {"numOutputRows": "9"}, mode="Append"), 9),
+        (an_entry("WRITE", {"numOutputRows": "9"}, mode="Overwrite"), None),
+        (an_entry("STREAMING UPDATE", {"numOutputRows": "9"}, outputMode="Append"), 9),
+        (an_entry("STREAMING UPDATE", {"numOutputRows": "9"}, outputMode="Complete"), None),
+        (an_entry("MERGE", {"numTargetRowsInserted": "1", "numTargetRowsDeleted": "2"}), 3),
+        (an_entry("RESTORE", {}), None),
+        (NO_ROWS, 0),
+        (an_entry("VACUUM END", {}), 0),
+    ],
+    ids=str,
+)
+def test_rows_that_a_commit_may_have_changed(entry, at_most):
+    found = changes(entry)
+
+    assert found.at_most == at_most
+    assert (found.feed_obstacle is None) == (at_most is not None)
+
+
+def test_counts_of_several_commits_are_added_up():
+    assert changes(an_entry(), an_entry(version=9)).at_most == 6
+    assert changes(an_entry("RESTORE", {}), an_entry(version=9)).at_most is None
+    assert changes(NO_ROWS, Entry(9, "SET TBLPROPERTIES", {"properties": "{}"}, {})).is_none
+
+
+def test_only_the_versions_in_between_count():
+    log = [an_entry(version=version) for version in range(3, 12)]
+
+    assert changes_in(log, 7, 9, has_feed=True) == SourceChanges(6, None)
+
+
+def test_log_that_does_not_reach_back_says_nothing():
+    assert changes_in([an_entry(version=9)], 7, 9, has_feed=True).feed_obstacle == (
+        "its log no longer reaches back to the last publish"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (an_entry("SET TBLPROPERTIES", {}, properties='{"delta.enableChangeDataFeed":"true"}'), "does not reach back"),
+        (an_entry("UNSET TBLPROPERTIES", {}, properties='["delta.enableChangeDataFeed"]'), "does not reach back"),
+        (an_entry("ADD COLUMNS", {}), "its log holds ADD COLUMNS of unknown extent"),
+        (an_entry("CREATE OR REPLACE TABLE AS SELECT", {}), "its log holds CREATE OR REPLACE"),
+        (an_entry("SOMETHING NEW", {}), "its log holds SOMETHING NEW"),
+    ],
+    ids=str,
+)
+def test_changes_are_not_asked_for_where_they_may_not_be_all(entry, why):
+    assert why in (changes(entry).feed_obstacle or "")
+
+
+def test_source_without_a_feed_lists_no_changes():
+    assert changes(an_entry(), has_feed=False) == SourceChanges(
+        3, "it keeps no change data feed (delta.enableChangeDataFeed)"
+    )
