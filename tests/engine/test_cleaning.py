@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.session import is_remote
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -43,7 +45,9 @@ def close_catalog(session: Any) -> None:
 
 
 def test_catalog_that_forbids_databases_keeps_no_table_in_cleanup(table, at_point):
-    runner = table.refresher()
+    # Over Spark Connect all tests share a session, and what is closed in it cannot be opened again.
+    own = replace(table, spark=table.spark.cloneSession()) if is_remote(table.spark) else table
+    runner = own.refresher()
     at_point("staging_delete.before", lambda: close_catalog(runner.spark))
 
     report = runner.refresh("orders", table.caller())
