@@ -1,1 +1,1 @@
-"""How, on Delta: SQL and DataFrames only, so that local mode, spark-submit and Connect run the same code."""
+"""Access to Spark and Delta through SQL and DataFrames only: local mode, spark-submit and Connect run the same code."""

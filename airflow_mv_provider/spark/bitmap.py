@@ -1,11 +1,12 @@
-"""A bitmap of keys: says of most rows of main, by their key alone, that no change can match them.
+"""A Bloom filter over keys: excludes most rows of main from a MERGE's join by their key alone.
 
-A MERGE that may insert keeps every row of its source, so Spark cannot broadcast the source and sorts the whole target
-instead, all columns of it. With the bitmap in its condition only the rows that may match get that far. It is a Bloom
-filter with one hash function, in 64-bit words, which plain SQL reads on any engine without making anything of a row.
+A MERGE that may insert keeps every row of its source, so Spark cannot broadcast the source. It sorts the whole target
+instead, with all its columns. With the filter in the MERGE's condition, Spark sorts only the rows that may match. The
+filter has one hash function and is stored in 64-bit words, which plain SQL tests on any engine without creating an
+object per row.
 
-Delta writes a MERGE's condition into main's log, values and all. So the words are an array in a session variable, which
-a query has filled: Spark holds such an array in its own format, and the text of that is a class and a hash code.
+Delta writes a MERGE's condition, with its values, into main's log. Therefore the words are an array in a session
+variable that a query fills: Spark keeps such an array in its own format, whose text is a class name and a hash code.
 """
 
 from __future__ import annotations
@@ -20,35 +21,39 @@ from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.spark.errors import translated
 
-_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 24  # of up to a million keys one row in sixteen passes, or less
+_BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 24  # up to a million keys: at most one row in sixteen passes
 _WORD = 64
-MAX_KEYS = _MAX_BITS * 2 // 3  # of so many, about half of all rows pass
+MAX_KEYS = _MAX_BITS * 2 // 3  # with this many keys, about half of all rows pass
 
 
 @dataclass(frozen=True)
 class Bitmap:
-    """The keys of `variable`, an array of `num_bits` bits in words of 64; a power of two."""
+    """A Bloom filter over keys in a session variable.
+
+    variable : holds the array of 64-bit words
+    num_bits : a power of two
+    """
 
     variable: str
     key: tuple[str, ...]
     num_bits: int
 
     def place_sql(self, alias: str) -> str:
-        """Return where the bit of a row's key is, from 0."""
+        """Return the SQL of the bit position of a row's key, counted from 0."""
         columns = ", ".join(f"{quoted(alias)}.{quoted(name)}" for name in self.key)
         return f"CAST(xxhash64({columns}) & {self.num_bits - 1} AS INT)"
 
     def may_match_sql(self, alias: str) -> str:
-        """Return the condition that a row of `alias` may have one of the keys; false only if it has none."""
+        """Return the SQL condition that a row of `alias` may have one of the keys; false only if it has none."""
         place = self.place_sql(alias)
         return f"getbit(get({quoted(self.variable)}, CAST({place} DIV {_WORD} AS INT)), {place} % {_WORD}) = 1"
 
 
 @contextmanager
 def bitmap_of(spark: SparkSession, view: str, table: RefreshableTable, num_keys: int) -> Iterator[Bitmap]:
-    """Hold the bitmap of the keys in `view`, in a variable of the session that has the view's name.
+    """Create the bitmap of the keys in `view` as a session variable named `<view>_keys`; drop it on exit.
 
-    num_keys : about how many there are
+    num_keys : approximate number of keys
     cost     : one scan; an array of `num_keys` × 2 to 4 bytes, at most 2 MB, in the driver and each task
     """
     num_bits = min(max(_MIN_BITS, 1 << (_BITS_PER_KEY * num_keys - 1).bit_length()), _MAX_BITS)

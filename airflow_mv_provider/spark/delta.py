@@ -1,7 +1,7 @@
 """Main as a Delta table: its identity, its log, its versions, and the fence.
 
-Everything is asked of the log through SQL; nothing here opens a file. Commits of ours are told by the note in their
-userMetadata, and the fence's transaction version keeps whoever comes later from being overtaken by who came before.
+The log is read through SQL only; this module opens no file. The note in userMetadata identifies this package's commits.
+Once a newer epoch has written its fence, Delta drops or refuses commits of older epochs by their transaction version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOO_NEW = ("DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_INVALID_PROTOCOL_VERSI
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What a Delta table says of itself. `delta_id` changes when it is dropped and created again."""
+    """The metadata that DESCRIBE DETAIL returns. `delta_id` changes when the table is dropped and created again."""
 
     delta_id: str
     partition_by: tuple[str, ...]
@@ -52,7 +52,7 @@ class Detail:
 
 @contextmanager
 def _understood(location: str) -> Iterator[None]:
-    """As `errors.translated`, for a look at a table that a later Delta may have written, or whose log is damaged."""
+    """As `errors.translated`, for reads of a table that a later Delta may have written, or whose log may be damaged."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -78,7 +78,7 @@ def at_path(location: str) -> str:
 def detail(spark: SparkSession, location: str) -> Detail | None:
     """Return the Delta table at `location`, or None if none is there.
 
-    raises : MainUnsupportedError, when something else lies there
+    raises : MainUnsupportedError, when the location holds something other than a Delta table
     """
     try:
         row = spark.sql(f"DESCRIBE DETAIL {at_path(location)}").collect()[0]
@@ -100,7 +100,7 @@ def history(spark: SparkSession, location: str, limit: int | None = None) -> lis
 
 
 def properties(spark: SparkSession, location: str) -> dict[str, str]:
-    """Return a table's properties; cheaper than `detail`, which counts its files."""
+    """Return a table's properties; cheaper than `detail`, which counts the table's files."""
     with _understood(location):
         return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {at_path(location)}").collect()}
 
@@ -112,44 +112,44 @@ def read(spark: SparkSession, location: str, version: int) -> DataFrame:
 
 
 def features_for(layout: Layout, *, is_rewritten: bool) -> Mapping[str, str]:
-    """Return the properties that main needs to get a layout's columns; some readers cannot read a main that has them.
+    """Return the table properties that main needs for a layout's columns; some readers cannot read such a table.
 
-    is_rewritten : all of main is written anew, its columns with it, so no type is widened in what is there
+    is_rewritten : the commit rewrites all of main including its schema, so no existing column's type is widened
     """
     widening = _WIDENING if layout.widened and not is_rewritten else {}
     return widening | (_MAPPING if schema.are_mapped(layout.added) else {})
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return no rows of these columns; unlike `createDataFrame([])` without starting Python workers to make them."""
+    """Return an empty DataFrame with these columns; unlike `createDataFrame([])`, it starts no Python workers."""
     return spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
 
 
 @dataclass(frozen=True, slots=True)
 class Main:
-    """The main table of one refreshable table, seen through a session that nobody else uses."""
+    """The main table of one refreshable table, accessed through a session that no other writer uses."""
 
     spark: SparkSession
     location: str
     table_uuid: str
 
     def detail(self) -> Detail | None:
-        """Return main's own description, or None before its first refresh.
+        """Return main's metadata, or None before its first refresh.
 
-        cost   : Delta counts main's files, 0.4 s for some hundred of them, whenever there was a commit since
-        raises : MainUnsupportedError, when it forgets transactions or something else lies there
+        cost   : Delta counts main's files after each new commit: 0.4 s for a few hundred files
+        raises : MainUnsupportedError, when a transaction retention is set or the location holds something else
         """
         found = detail(self.spark, self.location)
         self._check_memory(found.properties if found else {})
         return found
 
     def properties(self) -> Mapping[str, str] | None:
-        """Return main's properties, or None before its first refresh; as `detail`, at a twentieth of its cost."""
+        """Return main's properties, or None before its first refresh; as `detail`, for a twentieth of its cost."""
         try:
             found = properties(self.spark, self.location)
         except MvError:
             found = {}
-        if _PROTOCOL not in found:  # no table of Delta's, or not yet one: `detail` knows which
+        if _PROTOCOL not in found:  # not a Delta table, or not created yet: `detail` distinguishes them
             seen = self.detail()
             return seen.properties if seen else None
         self._check_memory(found)
@@ -164,7 +164,7 @@ class Main:
             )
 
     def create(self, kind: StructType, partition_by: Sequence[str]) -> Detail:
-        """Create main, empty, with our identity; whoever creates it at the same time has created the same."""
+        """Create main, empty, with its table UUID; idempotent: concurrent creators create the same table."""
         columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in kind.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         mapping = _MAPPING if schema.are_mapped(schema.columns_of(kind.jsonValue())) else {}
@@ -176,11 +176,11 @@ class Main:
             self.spark.sql(f"{create} TBLPROPERTIES ({pairs})")
         if (found := detail(self.spark, self.location)) is not None:
             return found
-        # A creator that died has left a log without a commit. To CREATE that is a table, to a write it is none.
+        # A creator that died left a log without a commit. CREATE treats that as an existing table, a write does not.
         writer = no_rows(self.spark, kind).write.format("delta").mode("ignore").partitionBy(*partition_by)
         with self._or_created():
             writer.options(userMetadata=self._claim, **features).save(self.location)
-        if self.is_claimed:  # else somebody created it at the same time: with our identity, or a table that is not ours
+        if self.is_claimed:  # otherwise another process created it meanwhile, with this UUID or as a foreign table
             self.adopt()
         found = detail(self.spark, self.location)
         if found is None:
@@ -189,7 +189,7 @@ class Main:
 
     @contextmanager
     def _or_created(self) -> Iterator[None]:
-        """Let a creation fail if the table is there then: of two at once one wins, and the other gets an error."""
+        """Ignore a failed creation if the table exists afterwards: of two concurrent creators, one gets an error."""
         try:
             yield
         except PySparkException as error:
@@ -199,7 +199,7 @@ class Main:
 
     @property
     def is_claimed(self) -> bool:
-        """True if a creator of ours died before it could write our identity into the table's properties."""
+        """True if a creator of this table died before it wrote the table UUID into the table's properties."""
         commits = history(self.spark, self.location, 20)
         return bool(commits[-1].version == 0 and commits[-1].userMetadata == self._claim)
 
@@ -208,7 +208,7 @@ class Main:
         return f"{UUID_PROPERTY}={self.table_uuid}"
 
     def adopt(self) -> None:
-        """Write our identity into a table that exists; done once, before the first fence."""
+        """Write the table UUID into an existing table's properties; done once, before the first fence."""
         self.enable({UUID_PROPERTY: self.table_uuid})
 
     def has(self, wanted: Mapping[str, str]) -> bool:
@@ -216,7 +216,7 @@ class Main:
         return wanted.items() <= (self.properties() or {}).items()
 
     def enable(self, properties: Mapping[str, str]) -> None:
-        """Write properties into main; its rows and columns stay as they are."""
+        """Set table properties of main; its rows and columns stay unchanged."""
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         with writing_to(self.location):
             self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({pairs})")
@@ -224,9 +224,9 @@ class Main:
     def log(self, since: int | None = None) -> list[Commit]:
         """Return main's newest commits, newest first.
 
-        since   : reach back at least to this version
-        returns : also at least one commit of ours, which is not after `since`, if main's log still holds one
-        cost    : about 0.1 s; more for every ten-fold of commits that others made meanwhile
+        since   : the oldest version that must be covered
+        returns : includes at least one commit of this package at or before `since`, if main's log still holds one
+        cost    : about 0.1 s; one more read for each tenfold increase in foreign commits since then
         """
         limit = 20
         while True:
@@ -238,15 +238,15 @@ class Main:
             limit *= 10
 
     def fence(self, note: CommitNote) -> None:
-        """Append nothing under the note's transaction; Delta drops it silently if the log knows a later one."""
+        """Commit an empty append under the note's transaction; Delta drops it silently if the log has a later one."""
         with writing_to(self.location):
             kind = self.spark.read.format("delta").load(self.location).schema
             self._under(no_rows(self.spark, kind).write, note).mode("append").save(self.location)
 
     def overwrite(self, rows: DataFrame, note: CommitNote, *, new_partitions: Sequence[str] | None = None) -> None:
-        """Replace all rows under the note's transaction; Delta drops it silently if the log knows a later one.
+        """Replace all rows under the note's transaction; Delta drops it silently if the log has a later one.
 
-        new_partitions : main gets the columns of `rows`, no others, and these partitions; None leaves both as they are
+        new_partitions : main gets exactly the columns of `rows` and these partition columns; None keeps both unchanged
         """
         writer = self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static")
         if new_partitions is not None:
@@ -264,7 +264,7 @@ class Main:
 
     @contextmanager
     def transaction(self, note: CommitNote) -> Iterator[None]:
-        """Let the one SQL statement inside commit under the note's transaction."""
+        """Make the one SQL statement inside the block commit under the note's transaction."""
         for name, value in zip(
             _TXN_CONFS, (app_id(self.table_uuid), str(note.txn_version), note.to_json()), strict=True
         ):

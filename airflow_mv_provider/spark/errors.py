@@ -1,7 +1,7 @@
-"""The one place where Spark's and Delta's errors become ours.
+"""Translate Spark's and Delta's errors into this package's; the only module that does.
 
-PySpark cannot always render a Delta error, so nothing here trusts a whole message: the condition in square brackets
-decides, and at most one line of text is kept.
+PySpark cannot always render a Delta error, so no decision relies on a whole message: the error condition in square
+brackets decides, and at most one line of text is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from airflow_mv_provider.exceptions import (
     UnpinnedTableError,
 )
 
-# Text that our own SQL raises with raise_error, and the class it stands for.
+# Texts that this package's SQL raises with raise_error; `translate` maps each to an error class.
 ROW_MISMATCH = "MV-ROW-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
 BAD_RECORD = "MV-BAD-RECORD"
@@ -53,14 +53,14 @@ _ANALYSIS = (
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
     "INVALID_PARAMETER_VALUE",
 )
-_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in a JVM of ours, and on a Connect server
-_FULL = ("No space left on device", "Disk quota exceeded")  # as Linux says it, and HDFS of a quota
+_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in this process's JVM, and on a Connect server
+_FULL = ("No space left on device", "Disk quota exceeded")  # Linux's message, and HDFS's for a quota
 _NO_TYPE = (
     *("UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING", "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE"),
     *("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT_SUPPORTED", "PARQUET_TYPE_NOT_RECOGNIZED"),
     "DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION",
 )
-# A commit that is missing, and what is no commit any more; not what a network or a right keeps from being read.
+# A missing commit, and a commit file that is damaged; excludes files that a network or permission problem hides.
 _INCOMPLETE_LOG = ("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG")
 _NOT_AS_WRITTEN = ("MALFORMED_RECORD_IN_PARSING", "ChecksumException", "is not a Parquet file")
 _ILLEGAL_PARQUET = "Illegal Parquet type"
@@ -78,7 +78,7 @@ _MAX_TEXT = 300
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn what Spark raises inside into one of our errors, its own kept as the cause."""
+    """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -87,7 +87,7 @@ def translated(where: str) -> Iterator[None]:
 
 @contextmanager
 def understood(where: str) -> Iterator[None]:
-    """As `translated`, for a definition's own SQL or code: a table that it names must be there."""
+    """As `translated`, for a definition's own SQL or code; a table that it names and that is missing is its error."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -102,13 +102,13 @@ def understood(where: str) -> Iterator[None]:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """True if `translate` is meant for it."""
+    """True if the error comes from Spark or Py4J, so that `translate` applies to it."""
     return isinstance(error, PySparkException | Py4JError)
 
 
 def condition_of(error: BaseException) -> str:
     """Return the error's condition, such as DELTA_CONCURRENT_APPEND; "" when it has none."""
-    with suppress(Exception):  # PySpark asks the JVM, which may be gone
+    with suppress(Exception):  # PySpark calls the JVM, which may have exited
         if isinstance(error, PySparkException) and (found := error.getCondition()):
             return str(found)
     matched = _CONDITION.search(_text(error))
@@ -116,7 +116,7 @@ def condition_of(error: BaseException) -> str:
 
 
 def translate(error: BaseException, where: str) -> MvError:
-    """Return our error for one of Spark's; facts that are in its text (a file, a column) are kept."""
+    """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
     text = _text(error)
     condition = condition_of(error)
     if ROW_MISMATCH in text:
@@ -178,7 +178,7 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 
 
 def _place_problem(where: str, text: str, condition: str) -> MvError | None:
-    """Return the error for a path, a file's name or folders that are not what Hadoop and Spark read."""
+    """Return the error for a path, a file name or folders that Hadoop and Spark cannot read."""
     if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
         return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
     if found := re.search(r"Illegal file pattern: (.*)", text):
@@ -190,13 +190,13 @@ def _place_problem(where: str, text: str, condition: str) -> MvError | None:
 
 
 def _is_refused(error: BaseException, condition: str) -> bool:
-    """True if Spark does not take what was asked for, so that it will not take it the next time either."""
+    """True if Spark rejects the request itself, so that a retry would be rejected too."""
     refusal = AnalysisException | IllegalArgumentException | ParseException
     return isinstance(error, refusal) and not condition.startswith("DELTA_")
 
 
 def damage_of_log(error: BaseException) -> str | None:
-    """Say what is damaged in the Delta log that an error is about; None where nothing is known to be."""
+    """Return what an error shows to be damaged in a Delta log; None when it shows no damage."""
     text = _text(error)
     if condition_of(error).startswith(_INCOMPLETE_LOG):
         return first_line(text)
@@ -207,11 +207,11 @@ def damage_of_log(error: BaseException) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """Return the first telling line of an error's text, without stack and at most 300 characters long."""
-    # What went wrong with a call to a Connect server stands in the second line of what gRPC says of it, or the third.
+    """Return the first informative line of an error's text, without the stack trace and cut to 300 characters."""
+    # gRPC reports the cause of a failed call to a Connect server in the second or third line of its message.
     if found := re.match(r"<_\w+ of RPC that terminated with:.*?details = \"(.*?)\"$", text, re.DOTALL | re.MULTILINE):
         text = found.group(1)
-    # Py4J puts a line of its own before Java's.
+    # Py4J puts one line before Java's message.
     lines = [line.strip() for line in text.splitlines() if not line.startswith("An error occurred while calling")]
     telling = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
     at = _CONDITION.search(telling)
@@ -222,7 +222,7 @@ def first_line(text: str) -> str:
 
 
 def _telling(words: Sequence[str], text: str) -> str:
-    """Return the line that has one of these words."""
+    """Return the first line that contains one of these words."""
     line = next(line for line in text.splitlines() if any(word in line for word in words))
     return first_line(re.sub(r"^\s*Caused by: ", "", line))
 
@@ -240,7 +240,7 @@ def _sql_state(text: str) -> str:
 
 
 def _file_in(text: str) -> str:
-    """Return the file that an error is about; what was being written to is not it."""
+    """Return the file that an error is about; files in a workspace, where the job was writing, are left out."""
     return next((_plain(uri) for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri), "the source")
 
 
@@ -249,7 +249,7 @@ def _plain(uri: str) -> str:
 
 
 def _folders(text: str) -> str:
-    """Say which folders name what partition columns, from Spark's list of both."""
+    """Describe which folders have which partition columns, from Spark's list of both."""
     folders = sorted({re.sub(r"^file:/+", "/", uri) for uri in _FILE_URI.findall(text)})
     columns = re.findall(r"Partition column name list #\d+: (.*)", text)
     named = " and ".join(repr(each.strip()) for each in columns[:3])
@@ -265,13 +265,13 @@ def _header(text: str) -> str:
 
 
 def _raised(what: str, text: str) -> str:
-    """Return the detail that our own SQL put behind the file's name."""
+    """Return the detail that this package's SQL put after the file's name."""
     found = re.search(rf"{what} \S+ (.*?)(?: SQLSTATE|\n|$)", text)
     return repr(found.group(1)) if found else "of another name"
 
 
 def _record(text: str) -> str:
-    """Return the value or else the record that does not fit, as the file has it where Spark tells."""
+    """Return the value, or else the record, that does not fit; as it stands in the file, if Spark reports that."""
     if BAD_RECORD in text:
         return _raised(BAD_RECORD, text)
     for pattern in _VALUES:

@@ -1,4 +1,4 @@
-"""How the rows of one table are named and ordered, and which of them a refresh looks at."""
+"""The columns of one table, their order, and the rows that a refresh compares."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How rows of one table are named: the definition, and main's columns in main's order.
+    """The definition of one table, with main's columns in main's order.
 
-    columns      : those that are compared and written, as main will have them
-    scope        : the partitions that are looked at; frozen ones never are
-    main_columns : as main has them; None where nothing is written
+    columns      : the columns that are compared and written, with the types that main will have
+    scope        : the partitions that are compared; frozen partitions never are
+    main_columns : main's columns as they are now; None when nothing is written
     """
 
     table: RefreshableTable
@@ -33,34 +33,34 @@ class Layout:
 
     @property
     def is_evolving(self) -> bool:
-        """True if main has to get a column, or a wider type."""
+        """True if the refresh adds a column to main or widens a type."""
         return bool(self.added or self.widened)
 
     @property
     def changes_main(self) -> bool:
-        """True if main's columns are not yet, or no longer, what they have to be."""
+        """True if the refresh changes main's schema: it adds, widens or drops a column."""
         return self.is_evolving or bool(self.dropped)
 
     @property
     def added(self) -> tuple[schema.Column, ...]:
-        """The columns that main has to get."""
+        """The columns that the refresh adds to main."""
         have = {c.name for c in self.main_columns or self.columns}
         return tuple(c for c in self.columns if c.name not in have)
 
     @property
     def widened(self) -> tuple[schema.Column, ...]:
-        """The columns whose type main has to widen."""
+        """The columns whose type the refresh widens in main."""
         types = {c.name: c.type for c in self.main_columns or self.columns}
         return tuple(c for c in self.columns if types.get(c.name, c.type) != c.type)
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The columns that have to leave main."""
+        """The columns that the refresh drops from main."""
         return self._others if self.table.on_lost_column == "drop" else ()
 
     @property
     def left_alone(self) -> tuple[str, ...]:
-        """Main's columns that are neither compared nor written: whoever overwrote main would lose what is in them."""
+        """Main's columns that are neither compared nor written; an overwrite of main would lose their values."""
         return () if self.table.on_lost_column == "drop" else self._others
 
     @property
@@ -69,7 +69,7 @@ class Layout:
         return tuple(c.name for c in self.main_columns or () if c.name not in names)
 
     def in_main(self, alias: str) -> Callable[[schema.Column], str]:
-        """Return what gives the SQL of a column's value in main, as it will be: NULL where main has not got it yet."""
+        """Return a function from a column to the SQL of its value in main; NULL for a column that main lacks so far."""
         added, widened = ({column.name for column in each} for each in (self.added, self.widened))
 
         def value(column: schema.Column) -> str:
@@ -82,12 +82,12 @@ class Layout:
 
     @property
     def is_whole(self) -> bool:
-        """True if every row of main is looked at."""
+        """True if the refresh compares every row of main."""
         return self.scope.is_everything and self.table.frozen_before is None
 
     @property
     def partition_type(self) -> str | None:
-        """The type of the first partition column; None where there is none."""
+        """The type of the first partition column; None for a table without partition columns."""
         return self.column(self.table.partition_by[0]).shown_type if self.table.partition_by else None
 
     @property
@@ -95,9 +95,9 @@ class Layout:
         return [c.name for c in self.columns]
 
     def shaped(self, rows: DataFrame, *more: str) -> DataFrame:
-        """Return rows of either side as `columns` has them: others left out, NULL where they have none, widened.
+        """Return rows of either side with exactly `columns`: others dropped, missing ones NULL, types widened.
 
-        more : columns of ours that are kept beside them
+        more : internal columns that are kept as well
         """
         have = {c.name: c.type for c in schema.columns_of(rows.schema.jsonValue()) if c.name not in more}
         if have == {c.name: c.type for c in self.columns}:
@@ -133,19 +133,19 @@ def struct_type(columns: Sequence[schema.Column]) -> StructType:
 
 
 def sql_type(column: schema.Column) -> str:
-    """Return a column's type as SQL spells it."""
+    """Return a column's type as SQL text."""
     return sql_of(struct_type([column]).fields[0].dataType)
 
 
 def sql_of(kind: DataType) -> str:
-    """Return a type as SQL spells it, the names of its fields quoted: Spark's own spelling leaves them as they are."""
+    """Return a type as SQL text with its field names quoted, which Spark's own `simpleString` does not do."""
     if isinstance(kind, StructType):
         return f"struct<{', '.join(f'{quoted(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
     return f"array<{sql_of(kind.elementType)}>" if isinstance(kind, ArrayType) else kind.simpleString()
 
 
 def _nullable(kind: Any) -> Any:
-    """Return a type as Spark's JSON has it, nullable everywhere: whoever reads a file may not promise more."""
+    """Return a type in Spark's JSON form, nullable at every level: a file guarantees no more to its reader."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":

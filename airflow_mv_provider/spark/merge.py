@@ -1,11 +1,11 @@
-"""Publish the recorded changes as one compare-and-append.
+"""Publish the recorded changes in one conditional commit.
 
     all recorded changes ──▶ one MERGE ──▶ main
 
-The MERGE believes nothing: an insert that finds its key, an update or delete that finds none, or an old hash that
-differs calls raise_error, which aborts it before any commit. WHEN NOT MATCHED BY SOURCE is never used: it rewrites
-files of every partition. A moved row is a delete in one partition and an insert in the other, so the partition columns
-are part of the match.
+The MERGE verifies every row: an insert whose key exists, an update or delete whose key is missing, or an old hash that
+differs calls raise_error, which aborts the MERGE before any commit. WHEN NOT MATCHED BY SOURCE is never used: it
+rewrites files of every partition. A row that moved is a delete in one partition and an insert in the other, so the
+partition columns are part of the match.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def publish(
     chunks: Sequence[RecordedChunk],
     note: CommitNote,
 ) -> None:
-    """Merge exactly the recorded chunks into main, in one commit; whether it happened is for main's log to say.
+    """Merge exactly the recorded chunks into main, in one commit; main's log decides whether the commit happened.
 
-    layout : beside main's columns as they are now. Where it is evolving a MERGE of no row at all changes them
-    chunks : those that main has already bring nothing
-    raises : SealBrokenError, when a chunk no longer reads as it was recorded; MainMovedError, when a row of main is not
-             what it was, or another writer came in between; FencedError
+    layout : includes main's current columns; if it is evolving, even a MERGE without rows changes main's schema
+    chunks : chunks that are committed already are skipped
+    raises : SealBrokenError, when a chunk no longer reads back as recorded; MainMovedError, when a row of main has
+             changed since the comparison, or another writer committed meanwhile; FencedError
     """
     chunks = [chunk for chunk in chunks if chunk.committed_version is None]
     merged, has_null_keys = changes.recorded(spark, layout, chunks)
@@ -72,10 +72,10 @@ def merge_sql(
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
 
-    touched       : the partitions that change; a short list lets Delta skip the files of all others, and an empty one
-                    says that `view` has no row
+    touched       : the partitions that change; a short list lets Delta skip the files of all others; an empty list
+                    means that `view` has no row
     keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
-    has_null_keys : main holds rows without a key, which have to go; a plain `=` would not find them
+    has_null_keys : main holds rows with a NULL key that must be deleted; a plain `=` would not match them
     """
     table, op = layout.table, f"s.{OP}"
     equals = "<=>" if has_null_keys else "="
@@ -83,7 +83,7 @@ def merge_sql(
     match += [f"t.{quoted(p)} <=> s.{quoted(p)}" for p in table.group_by if p not in table.key]
     match += [f"{op} <> 'R'"]
     if not touched:
-        match = ["FALSE"]  # only its columns change: no file of main is read
+        match = ["FALSE"]  # only main's schema changes: no file of main is read
     elif table.partition_by and len(touched) <= MAX_NAMED:
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
@@ -94,7 +94,7 @@ def merge_sql(
     stop = f"raise_error({literal(ROW_MISMATCH)})"
     names = ", ".join(quoted(n) for n in layout.names)
     values = ", ".join(f"s.{quoted(n)}" for n in layout.names)
-    # A column that main has not got yet is found by its bare name only.
+    # A column that main lacks so far resolves only without the table alias.
     target, evolving = ("", "WITH SCHEMA EVOLUTION ") if layout.is_evolving else ("t.", "")
     update = ", ".join(f"{target}{quoted(n)} = s.{quoted(n)}" for n in layout.names)
     return f"""

@@ -1,8 +1,8 @@
-"""Publish by replacing all of main's rows with those of the seal, in one fenced commit.
+"""Publish by replacing all of main's rows with the sealed rows, in one fenced commit.
 
     staged copy, or the source at its pin ──▶ one overwrite ──▶ main
 
-No row of main is read: who has written to it meanwhile shows in its log afterwards, and another round corrects that.
+No row of main is read. Main's log shows foreign commits that happened meanwhile, and another round corrects for them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from airflow_mv_provider.spark.layout import Layout, columns
 
 
 def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note: CommitNote) -> bool:
-    """Overwrite main; whether it happened is for its log to say.
+    """Overwrite main; main's log decides whether the commit happened.
 
-    rows    : the desired ones, each key once
-    returns : the rows that were written are those that were sealed
-    cost    : one scan of the rows and one write; before it, of a staged copy, a scan of its hashes
+    rows    : the desired rows, each key once
+    returns : True if the written rows are the sealed rows
+    cost    : one scan of the rows and one write; for a staged copy, also a scan of its hashes beforehand
     raises  : SealBrokenError, before anything is written; FencedError, MainMovedError
     """
     table, names = layout.table, columns(layout.names)

@@ -1,4 +1,4 @@
-"""Conditions on partitions, by name or by scope, with typed literals so that files can be skipped."""
+"""Conditions on partitions, by name or by scope, with typed literals so that Delta can skip files."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, sql_type
 
-MAX_NAMED = 200  # partitions that one condition names, so that files of others are skipped
+MAX_NAMED = 200  # the most partitions that one condition names to skip the files of all others
 
 
 def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return the rows that a refresh looks at: those in its scope, and in no frozen partition."""
+    """Return the rows that a refresh compares: those in its scope and in no frozen partition."""
     return rows if layout.is_whole else rows.where(_looked_at(rows, layout))
 
 
 def out_of_scope(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return the rows that a refresh does not look at."""
+    """Return the rows that a refresh does not compare."""
     return rows.where(F.lit(False)) if layout.is_whole else rows.where(_is_not(_looked_at(rows, layout)))
 
 
@@ -42,9 +42,9 @@ def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
 
 
 def check_values(spark: SparkSession, layout: Layout) -> None:
-    """Refuse bounds and partitions that are no values of their columns, ranges that are empty, and what is frozen.
+    """Check that bounds and partitions are values of their columns, ranges are not empty, and no partition is frozen.
 
-    cost   : one job without rows, when there is a value to check
+    cost   : one job without rows, if there is a value to check
     raises : DefinitionError, FrozenPartitionError
     """
     table = layout.table
@@ -62,7 +62,7 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
     casts = (f"try_cast({literal(value)} AS {sql_type(layout.column(column))})" for column, value in found)
     with translated(table.name):
         row = spark.sql(f"SELECT array({', '.join(f'CAST({cast} AS STRING)' for cast in casts)}) AS texts").collect()[0]
-    spelled: dict[str | None, str | None] = {}  # the values of the first column, as Spark spells them
+    spelled: dict[str | None, str | None] = {}  # values of the first partition column → Spark's text of them
     for (column, value), text in zip(found, row.texts, strict=True):
         kind = layout.column(column).shown_type
         if text is None or (kind in _TIMES and value.strip().lower() in _MOVING):
@@ -84,7 +84,7 @@ def _looked_at(rows: DataFrame, layout: Layout) -> Column:
 def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:
     """Return the condition that a row lies in a scope; it may be NULL for a row that does not.
 
-    It is left at that, for files are skipped by plain comparisons alone.
+    The NULL is not coalesced to false, because Delta skips files by plain comparisons only.
     """
     if scope.partitions:
         return is_member(rows, table, scope.partitions)
@@ -99,7 +99,7 @@ def _covers(rows: DataFrame, table: RefreshableTable, scope: Scope) -> Column:
 
 
 def _is_not(condition: Column) -> Column:
-    """Return where a condition does not hold, also for what it says nothing of: whatever is not inside is outside."""
+    """Return the negation of a condition, where NULL counts as false: a row that is not inside is outside."""
     return ~F.coalesce(condition, F.lit(False))
 
 
@@ -112,15 +112,15 @@ def _bound(rows: DataFrame, table: RefreshableTable, value: str | None) -> Colum
     return F.lit(value).cast(kind)
 
 
-# Spark takes these words for what they mean when the query is planned: not the same partition tomorrow.
+# Spark evaluates these words when it plans the query, so they would name another partition tomorrow.
 _MOVING = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 def names(table: RefreshableTable, bucket: Column, num_buckets: int) -> list[Column]:
-    """Return the columns that name the partition of a row: `name` puts their values together.
+    """Return the columns that name a row's partition; `name` combines their values.
 
-    bucket : of the row's key; only hash partitions are made of it
+    bucket : the bucket of the row's key; used for hash partitions only
     """
     if table.hash_partitions is not None:
         return [_run_of(bucket, table.hash_partitions, num_buckets).cast("string").alias("_mv_p0")]
@@ -128,7 +128,7 @@ def names(table: RefreshableTable, bucket: Column, num_buckets: int) -> list[Col
 
 
 def name(table: RefreshableTable, values: Sequence[str | None]) -> str:
-    """Return the name of the partition with these values of `names`."""
+    """Return the name of the partition with these values of the columns that `names` returns."""
     if table.hash_partitions is not None:
         return hash_partition_name(int(values[0] or 0))
     return partition_name(values) if values else WHOLE_TABLE
@@ -152,7 +152,7 @@ def _run_of(bucket: Column, num_runs: int, num_buckets: int) -> Column:
 
 
 def is_member(rows: DataFrame, table: RefreshableTable, members: Sequence[str]) -> Column:
-    """Return the condition that a row lies in one of `members`, with typed literals so that files can be skipped."""
+    """Return the condition that a row lies in one of `members`, with typed literals so that Delta can skip files."""
     types = {f.name: f.dataType for f in rows.schema.fields}
 
     def equals(column: str, value: str | None) -> Column:

@@ -1,8 +1,8 @@
-"""What a table refuses to take: told from what merely failed, because to ask it again is of no use.
+"""Distinguish writes that a table refuses from writes that failed: repeating a refused write is of no use.
 
-Delta gives its conditions the SQLSTATEs of the standard. Their classes tell a refusal (a constraint, a property, a
-feature, a right) from a conflict with somebody else (2D, 40) and from a failure (08, 53, 58, XX); a test asks Delta's
-own list for those that matter. What a file system refuses has no state of its own: there its words decide.
+Delta's error conditions carry standard SQLSTATEs. The SQLSTATE class distinguishes a refusal (constraint, property,
+feature, permission) from a write conflict (2D, 40) and from a failure (08, 53, 58, XX). A test checks the relevant
+conditions against Delta's own list. A file system's refusal has no SQLSTATE, so the words of its message decide.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.spark.errors import condition_of, first_line, translate
 
-# Not supported; data that do not fit; a constraint; a rule of access or SQL; a check option; a limit; another release.
+# Not supported; invalid data; a constraint; an access or syntax rule; a check option; a limit; another release.
 _REFUSING = ("0A", "22", "23", "42", "44", "54", "56038", "KD003", "KD004", "KD00E", "KD00G")
-# A table, file or variable that is not there, a rename that failed: whoever looks again sees what became of it.
+# A table, file or variable that is missing, or a rename that failed: a retry sees the present state.
 _GONE = ("42K03", "42K04", "42P01", "42883")
 _WORDS = (
     *("Permission denied", "Operation not permitted", "Read-only file system", "AccessDenied", "Access Denied"),
@@ -41,7 +41,7 @@ _WORDS = (
 def writing_to(location: str) -> Iterator[None]:
     """As `errors.translated`, for a write into the table at `location`.
 
-    raises : MainRefusedError, when it refuses what is written, or to be written at all
+    raises : MainRefusedError, when the table refuses these rows, or refuses to be written at all
     """
     try:
         yield
@@ -50,12 +50,12 @@ def writing_to(location: str) -> Iterator[None]:
 
 
 def refusal(error: BaseException, location: str) -> MvError | None:
-    """Return the error for what the table at `location` refuses; None for every other failure."""
+    """Return the error for a write that the table at `location` refuses; None for every other failure."""
     found = translate(error, location)
     if isinstance(found, DiskFullError | InterruptedRefreshError):
         return None
     if isinstance(found, EngineError | DefinitionError | CorruptRecordError) and _is_refused(error):
-        # A value of the source that cannot be converted is a matter of the source's, unless Delta says so of the table.
+        # A value that cannot be converted is the source's fault, unless the condition shows that the table refused it.
         if isinstance(found, CorruptRecordError) and not condition_of(error).startswith(("DELTA_", "EXCEED_")):
             return None
         return MainRefusedError(location, f"it refuses what is written to it: {_said(error)}.")
@@ -70,7 +70,7 @@ def _is_refused(error: BaseException) -> bool:
 
 
 def _sql_state(error: BaseException) -> str:
-    with suppress(Exception):  # Py4J asks the JVM, which may be gone
+    with suppress(Exception):  # Py4J calls the JVM, which may have exited
         asked = error if isinstance(error, PySparkException) else getattr(error, "java_exception", None)
         if asked is not None and (state := asked.getSqlState()):
             return str(state)
@@ -79,12 +79,12 @@ def _sql_state(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return what the table says, without the values of rows: they are nobody's to log."""
+    """Return the refusal's message without the values of rows, which must not be logged."""
     return re.sub(r" by row with values:?$", " by a row", first_line(_all_text(error))).rstrip(":")
 
 
 def _line_of_file_system(error: BaseException) -> str | None:
-    """Return the line of the error, or of one of its causes, in which the file system refuses."""
+    """Return the line of the error, or of one of its causes, that holds the file system's refusal; None without one."""
     for line in _all_text(error).splitlines():
         if any(word in line for word in _WORDS) and not line.lstrip().startswith("at "):
             return first_line(re.sub(r"^\s*(Caused by: )?([\w.$]+(Exception|Error): )?", "", line))
@@ -92,7 +92,7 @@ def _line_of_file_system(error: BaseException) -> str | None:
 
 
 def _all_text(error: BaseException) -> str:
-    """Return an error's text with its causes: a Connect server's are beside the message."""
+    """Return an error's text with its causes, which a Connect server sends separately from the message."""
     with suppress(Exception):
         text = str(error)
         stack = getattr(error, "getStackTrace", None)

@@ -1,11 +1,11 @@
-"""Records of the source that cannot be rows of main: told apart, collected beside staging, and published.
+"""Separate the source's records that cannot be rows of main, collect them beside staging, and publish them.
 
     marked rows ──▶ good ──▶ main
                 └─▶ bad  ──▶ errors-<epoch> ──▶ seal ──▶ <main>__errors, one overwrite for each refresh
 
-A marked row carries where it comes from and, if it could not be decoded, which rule it breaks and why. The error
-table holds what the published snapshot lacks, so each refresh that publishes replaces its rows; what it held before is
-in its older versions.
+A marked row carries its origin and, if it could not be decoded, the rule that it breaks and the reason. The error table
+holds the records that the published snapshot lacks, so each refresh that publishes replaces its rows. Its former rows
+are in its older versions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from airflow_mv_provider.spark.layout import any_null, struct_type
 
 ORIGIN = "_mv_origin"
 CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"
-NOTHING = "nothing"  # no record at all: it is only counted
+NOTHING = "nothing"  # not a record: it is counted and not collected
 
-# As they are collected; the error table has the refresh before them.
+# The columns of collected records; the error table puts the refresh's columns before them.
 _COLLECTED = (
     schema.Column("source_file", "string"),
     schema.Column("source_position", "long"),
@@ -57,13 +57,13 @@ def origin(
     reason: Column | None = None,
     record: Column | None = None,
 ) -> Column:
-    """Return the column that marks a row.
+    """Return the column that marks a row with its origin.
 
-    file   : its URI, as Spark has it
-    block  : where the part of the file begins that one task reads
-    number : growing by one from row to row of a block
-    rule   : that the record breaks; NULL for one that was decoded
-    record : as it was read
+    file   : URI of its file, as Spark reports it
+    block  : start offset of the file block that one task reads
+    number : increases by one from row to row of a block
+    rule   : the rule that the record breaks; NULL for a decoded record
+    record : the record as it was read
     """
     fields: tuple[tuple[str, Column | None, str], ...] = (
         *(("file", file, "string"), ("block", block, "bigint"), ("number", number, "bigint")),
@@ -86,7 +86,7 @@ def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Records that cannot be rows of main, and what their places are found by; lazy.
+    """Records that cannot be rows of main, and the row numbers that give their positions; lazy.
 
     found   : (file, block, number, rule, reason, record)
     numbers : (file, block, number) of all of the source's records
@@ -99,8 +99,8 @@ class Bad:
 def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> Bad:
     """Return the records that cannot be rows of main.
 
-    marked    : all of the source, numbered
-    projected : of it, what was decoded, after the definition's projection; still marked
+    marked    : all records of the source, numbered
+    projected : the decoded ones after the definition's projection, still marked
     """
     undecoded = marked.where(F.col(f"{ORIGIN}.rule") != NOTHING).select(ORIGIN)
     names = [name for name in projected.columns if name != ORIGIN]
@@ -117,10 +117,10 @@ def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> Bad:
 
 
 def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
-    """Write the rejected records at `path`, with their places.
+    """Write the rejected records at `path`, with their positions.
 
-    cost   : two scans of the source; one more of it, without its columns, when something is rejected
-    raises : TooManyErrorsError, with the first of them
+    cost   : two scans of the source; if a record is rejected, a third one that reads no columns
+    raises : TooManyErrorsError, with up to three samples
     """
     assert table.errors is not None
     spark, most, unplaced = found.found.sparkSession, table.errors.max_rows, f"{path}-unplaced"
@@ -146,7 +146,7 @@ def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
 def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     """Return rejected records as they are published, with their position in their file.
 
-    Rows are numbered task by task; a file is read by several, each of which reads one block of it from its beginning.
+    Rows are numbered per task. Several tasks read a file, and each reads one block of it from the block's start.
     """
     blocks = numbers.groupBy("file", "block").agg(F.min("number").alias("first"), F.count(F.lit(1)).alias("rows"))
     earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
@@ -156,14 +156,14 @@ def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     return rows.join(starts, ["file", "block"], "left").select(
         plain_path(F.col("file")).alias("source_file"),
         position.alias("source_position"),
-        F.make_valid_utf8("record").alias("record"),  # other readers of Parquet refuse what Spark lets pass
+        F.make_valid_utf8("record").alias("record"),  # other Parquet readers refuse invalid UTF-8, which Spark accepts
         "rule",
         "reason",
     )
 
 
 def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rejected) -> None:
-    """Confirm that the collected records still are what was sealed.
+    """Check that the collected records still read back as sealed.
 
     raises : SealBrokenError
     """
@@ -175,7 +175,7 @@ def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rej
 
 
 def publish(errors: Main, table: RefreshableTable, collected: Rejected, note: CommitNote) -> None:
-    """Overwrite the error table with what was sealed; Delta drops it silently if the log knows a later epoch.
+    """Overwrite the error table with the sealed records; Delta drops it silently if the log has a later epoch.
 
     errors : the error table
     """
@@ -207,12 +207,12 @@ def _measured(rows: DataFrame) -> tuple[int, int]:
 
 
 def _present(rows: DataFrame, key: Sequence[str]) -> list[str]:
-    """Return the key's columns that there are; whoever misses one says so elsewhere."""
+    """Return the key's columns that the rows have; a missing key column is reported elsewhere."""
     return [name for name in key if name in rows.columns]
 
 
 def plain_path(uri: Column) -> Column:
-    """Return a file's URI as a plain path; `url_decode` alone would make a blank of a plus."""
+    """Return a file's URI as a plain path; `url_decode` alone would turn a plus sign into a blank."""
     decoded_uri = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(decoded_uri, "^file:/+", "/")
 

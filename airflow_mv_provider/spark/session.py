@@ -1,7 +1,7 @@
-"""Sessions: the embedded local one, a submitted program's, one on a Spark Connect server, and one for each refresh.
+"""Spark sessions: embedded local, of a submitted program, on a Spark Connect server, and one for each refresh.
 
-A process speaks either to a JVM of its own or to Spark Connect, never to both: PySpark decides once which one its
-functions are for.
+A process uses either a JVM of its own or Spark Connect, never both: PySpark decides once per process which of the two
+its functions address.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 
-# What every refresh relies on, whatever the surrounding session says.
+# Settings that every refresh relies on; they override those of the surrounding session.
 _CONFS = {
     "spark.sql.session.timeZone": "UTC",  # a zone with daylight saving shifts timestamps in its gap
     "spark.sql.ansi.enabled": "true",  # overflow and bad casts fail instead of becoming NULL
     "spark.sql.caseSensitive": "false",
-    # Spark's default counts nanoseconds: other readers of main take a year before 1677 for another one.
+    # Spark's default counts nanoseconds: other readers of main misread years before 1677.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.variable.substitute": "false",  # ${env:...} in a query or a path is text, and no secret's way out
-    # A transaction version left over from an earlier statement becomes an error, not a silently dropped commit.
+    "spark.sql.variable.substitute": "false",  # ${env:...} in a query or a path stays text and leaks no secret
+    # Makes a transaction version left over from an earlier statement an error instead of a silently dropped commit.
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
     "spark.sql.adaptive.enabled": "true",
-    # Files that are named one by one are looked up in a task each, 5,000 tasks for 5,000 files.
+    # Spark looks up individually named files in one task each by default: 5,000 tasks for 5,000 files.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
 }
 
@@ -61,10 +61,10 @@ _WITH_DELTA = {
 def local_session(
     app_name: str = "airflow-mv", *, driver_memory: str = "2g", java_options: str = "", **confs: str
 ) -> SparkSession:
-    """Return the session of this process, starting local Spark with Delta when there is none.
+    """Return the session of this process; start local Spark with Delta if there is none.
 
-    confs  : further Spark confs, with _ for the dots in their names
-    cost   : 5 to 15 seconds for the first call, and Ivy's download of Delta's jars on a machine that lacks them
+    confs  : further Spark confs, with _ in place of the dots in their names
+    cost   : 5 to 15 seconds for the first call, plus Ivy's download of Delta's jars on a machine that lacks them
     raises : DefinitionError, when Java is missing; EngineError, when Spark does not start
     """
     active = SparkSession.getActiveSession()
@@ -81,7 +81,7 @@ def local_session(
             "spark.jars.packages": _delta_packages(),
             "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
-            # Spark makes this directory for its default database, in which nothing of ours is; this one is there.
+            # Spark creates this directory for its default database, which is unused here; the temp directory exists.
             "spark.sql.warehouse.dir": gettempdir(),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -100,16 +100,17 @@ def open_session(remote: str | None = None, *, answer_s: float = _ANSWER_S) -> S
 
 
 def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession:
-    """Return a new session on a Spark Connect server; Delta's jars and extensions are the server's.
+    """Return a new session on a Spark Connect server, which must have Delta's jars and extensions.
 
     remote   : sc://host:port, with PySpark's further parameters (;token=...;use_ssl=true)
-    answer_s : how long the server may be silent; a call of one that has gone ends after a few times that
+    answer_s : how long the server may be silent; a call to a server that is gone fails after a few times that
     cost     : about a second
-    raises   : DefinitionError, when it is no such address, or the server has no Delta; EngineError, when nobody answers
+    raises   : DefinitionError, when the address is invalid or the server has no Delta; EngineError, when the server
+               does not answer
     """
     host, port = _host_and_port(remote)
     where = f"{host}:{port}"
-    try:  # PySpark itself would try again for ten minutes
+    try:  # PySpark itself would retry for ten minutes
         socket.create_connection((host, port), _PATIENCE_S).close()
     except OSError as error:
         raise EngineError(
@@ -123,7 +124,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
-            raise _no_address() from None  # its text quotes what it does not understand: a piece of a token, say
+            raise _no_address() from None  # its text quotes the invalid part, which may be a piece of a token
         told = without(of_connect_address(remote), str(error).splitlines()[0][:200])
         raise EngineError("Spark Connect", f"the server at {where} refused: {told}") from error
     if "DeltaSparkSessionExtension" not in extensions:
@@ -134,14 +135,14 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
 
 
 def _impatient(remote: str, answer_s: float) -> SparkSession:
-    """Open a session whose calls do not wait for ever for a server that says nothing, and is not seen to be away.
+    """Open a session whose calls do not wait forever for a server that is silent or unreachable.
 
-    Without pings a call waits until the kernel gives up, which it never does where a proxy acknowledges; PySpark would
-    then try again for ten minutes. A server of Java takes more than a few pings in five minutes of silence for an
-    attack and closes the connection: gRPC sends the third a minute later, doubles its interval when it is told so, and
-    PySpark asks again.
+    Without keep-alive pings a call waits until the kernel gives up, which never happens if a proxy acknowledges
+    packets. PySpark would then retry for ten minutes. A Java server treats more than a few pings in five minutes of
+    silence as an attack and closes the connection. gRPC sends the third ping a minute later, doubles its interval when
+    the server closes the connection for that reason, and PySpark retries the call.
     """
-    # Only now: what these import makes a process that has a JVM of its own a client for good.
+    # Imported late: these imports make a process with a JVM of its own a Connect client for good.
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
@@ -150,7 +151,7 @@ def _impatient(remote: str, answer_s: float) -> SparkSession:
     options = {
         "grpc.keepalive_time_ms": answer_ms,
         "grpc.keepalive_timeout_ms": answer_ms // 2,
-        # The second is how long a connection may take to be made.
+        # The second is the timeout for establishing a connection.
         **dict.fromkeys(("grpc.initial_reconnect_backoff_ms", "grpc.min_reconnect_backoff_ms"), answer_ms // 2),
         "grpc.max_reconnect_backoff_ms": answer_ms,
     }
@@ -164,7 +165,7 @@ def _host_and_port(remote: str) -> tuple[str, int]:
         found = urlsplit(remote)
         host, port = found.hostname, found.port or _CONNECT_PORT
     except ValueError:
-        raise _no_address() from None  # it quotes what is no port: a password with an @ in front of it, say
+        raise _no_address() from None  # it quotes the invalid port, which may be a password before an @
     if found.scheme != "sc" or not host:
         raise _no_address()
     return host, port
@@ -181,7 +182,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def submitted_session() -> SparkSession:
-    """Return the session of a program that spark-submit started: master and resources are the submitter's.
+    """Return the session of a program that spark-submit started; master and resources come from the submission.
 
     raises : DefinitionError, when Delta's jars were not submitted with it
     """
@@ -190,7 +191,7 @@ def submitted_session() -> SparkSession:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
-        session.catalog.currentDatabase()  # a session without Delta's classes starts all the same, and fails here
+        session.catalog.currentDatabase()  # a session without Delta's classes starts nonetheless and fails here
     except (PySparkException, Py4JError) as error:
         raise DefinitionError(
             "spark-submit", "Delta's classes are missing.", hint=f"Submit with --packages {_delta_packages()}."
@@ -199,21 +200,21 @@ def submitted_session() -> SparkSession:
 
 
 def isolated(spark: SparkSession) -> SparkSession:
-    """Return a session with its own confs: transaction confs are per session, and one writer must not see another's."""
-    session = spark if is_remote(spark) else spark.newSession()  # a remote one is nobody else's already
+    """Return a session with its own confs: transaction confs are per session, and writers must not share them."""
+    session = spark if is_remote(spark) else spark.newSession()  # a remote session is not shared anyway
     apply_required_confs(session)
     return session
 
 
 def apply_required_confs(session: SparkSession) -> None:
-    """Set what every refresh relies on; again, after somebody else's code had the session."""
+    """Set the confs that every refresh relies on; called again after foreign code has used the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
 
 
 @contextmanager
 def small_plan_confs(session: SparkSession, *, is_small: bool) -> Iterator[None]:
-    """Let a session run small plans as they are, instead of compiling each of them first.
+    """Make a session interpret small plans instead of compiling each of them first.
 
     source : benchmarks/refresh.py --table small, and with --compiled: 4.4 s instead of 5.0 s in a JVM just started
     """
@@ -235,11 +236,11 @@ def small_plan_confs(session: SparkSession, *, is_small: bool) -> Iterator[None]
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Let `interrupt` find, from any thread, what this one has Spark run meanwhile.
+    """Tag the Spark jobs that this thread starts inside the block, so that `interrupt` can stop them from any thread.
 
-    In a JVM of ours the context's tags are used: a session's own are found only by the thread that set them.
+    In a local JVM the context's tags are used: a session's own tags are visible only to the thread that set them.
 
-    tag : nobody else's in the whole JVM, or on the server
+    tag : unique in the whole JVM, or on the server
     """
     if is_remote(session):
         add, remove = session.addTag, session.removeTag
@@ -250,12 +251,12 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with _whoever_is_gone(), suppress(AttributeError):  # a context that was stopped has no JVM to ask
+        with _whoever_is_gone(), suppress(AttributeError):  # a stopped context has no JVM
             remove(tag)
 
 
 def interrupt(session: SparkSession, tag: str) -> None:
-    """Interrupt what runs under `tag`; what its thread asks of Spark afterwards runs."""
+    """Interrupt the jobs that run under `tag`; jobs that its thread starts afterwards run normally."""
     if is_remote(session):
         session.interruptTag(tag)
     else:
@@ -263,7 +264,7 @@ def interrupt(session: SparkSession, tag: str) -> None:
 
 
 def _whoever_is_gone() -> suppress:
-    """Pass over a server or JVM that does not answer: the work itself meets it, and says so."""
+    """Suppress errors of a server or JVM that does not answer; the work itself meets and reports them."""
     return suppress(PySparkException, Py4JError, OSError)
 
 
@@ -280,9 +281,9 @@ def _delta_packages() -> str:
 
 
 def _start_quietly(confs: dict[str, str]) -> None:
-    """Start the JVM with its chatter (Ivy's report, start-up warnings) kept back, and told only if it fails.
+    """Start the JVM and withhold its output (Ivy's report, start-up warnings) unless the start fails.
 
-    With AMV_SPARK_LOG_LEVEL set, all of it goes to stderr. Never to stdout: that belongs to our caller's answer.
+    With AMV_SPARK_LOG_LEVEL set, all output goes to stderr; never to stdout, which carries the command's result.
     """
     home = os.environ.get("JAVA_HOME")
     if shutil.which(f"{home}/bin/java" if home else "java") is None:
@@ -292,7 +293,7 @@ def _start_quietly(confs: dict[str, str]) -> None:
     with TemporaryFile() as chatter:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
         try:
-            # A JVM whose last session was stopped is used again, as PySpark does.
+            # A JVM whose last session was stopped is reused, as PySpark does.
             gateway = SparkContext._gateway or launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:

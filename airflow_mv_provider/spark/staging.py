@@ -1,10 +1,10 @@
-"""Load the source once, validate it, and measure what becomes the seal.
+"""Load the source once, validate it, and measure it for the seal.
 
     source ──▶ rows     a copy (*columns, _mv_hash), unless the source can be read again at its pin
-           ──▶ digests  the rows summed up by buckets of keys ──▶ counts and digests per partition
+           ──▶ digests  the rows summarised by buckets of keys ──▶ counts and digests per partition
 
-Each lies at a path that nobody else writes, so what was measured is what Merging reads. Keys are looked
-at only where they are not those of the last publish: in all other buckets main has the same keys, each of them once.
+Each is written to a path of its own, so MERGING reads exactly what was measured. Keys are checked only in buckets whose
+keys differ from those of the last publish: in all other buckets main has the same keys, each of them once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NOT_BELIEVED = "%s: the digests of the last publish cannot be believed (%s); ma
 class Staged:
     """What one attempt has staged: the copy, if there is one, and the digests.
 
-    buckets         : the comparison with what was published; None when there is nothing that can be believed
-    is_as_published : not a row is another, and the digests are those of the last publish
+    buckets         : the comparison with the published digests; None without published digests that can be trusted
+    is_as_published : no row differs, and `digests` is the path of the last publish's digests
     """
 
     rows: str | None
@@ -53,11 +53,11 @@ class Staged:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The paths that this attempt has written to."""
+        """The paths that this attempt has written."""
         return tuple(path for path in (self.rows, None if self.is_as_published else self.digests) if path)
 
     def close(self) -> None:
-        """Let Spark forget what it keeps, where nothing is to be sealed."""
+        """Release what Spark caches for this; called when nothing is sealed from it."""
         if self.buckets is not None:
             self.buckets.close()
 
@@ -70,16 +70,16 @@ def load(
     *,
     is_large_first: bool = False,
 ) -> Staged:
-    """Read the source once and commit what will be sealed.
+    """Read the source once and write the rows and digests that will be sealed.
 
     source    : all of main's columns, in any order
-    places    : where the copy goes, None for no copy; and the digests
-    published : main's digests, of which it is certain that main still is what they say
-    is_large_first : most rows are expected to be as published, so it is looked for large buckets that are
-    returns   : for the caller to close, if nothing is sealed from it
-    cost      : one scan of the source, or two where large buckets come first; of a copy one more; and one more where it
-                turns out that the published digests cannot be believed
-    raises    : SealBrokenError, when rows are not the same when they are read again
+    places    : the path of the copy, None for no copy; and the path of the digests
+    published : main's digests, which are known to match main's present rows
+    is_large_first : compare large buckets first, because most rows are expected to be as published
+    returns   : must be closed by the caller if nothing is sealed from it
+    cost      : one scan of the source, or two if large buckets come first; one more for a copy; and one more if the
+                published digests turn out to be untrustworthy
+    raises    : SealBrokenError, when a second read returns other rows than the first
     """
     table, (copy, path) = layout.table, places
     rows = diff.aligned(source, layout)
@@ -100,7 +100,7 @@ def load(
         raise
     except MvError as error:
         if digests.are_intact(source.sparkSession, layout, published):
-            raise  # it was not for them, but for the source
+            raise  # the published digests are intact, so the source caused the error
         log.warning(_NOT_BELIEVED, table.name, error.problem)
         elsewhere = again(path)  # a task of the job that failed may still be writing
         return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
@@ -109,7 +109,7 @@ def load(
 def _changed(
     hashed: DataFrame, layout: Layout, places: tuple[str | None, str], published: PublishedDigests, large: Buckets
 ) -> Staged:
-    """Sum up what differs, now that it is known where that may be; keep what was published where nothing does."""
+    """Digest the large buckets that differ; return the published digests unchanged if none does."""
     (copy, path), spark, num_buckets = places, hashed.sparkSession, published.num_buckets
     if large.num_differing:
         with closing(large):
@@ -119,17 +119,17 @@ def _changed(
         return Staged(copy, path, num_buckets, found)
     if layout.table.hash_partitions is None:
         found = replace(large, num_buckets=num_buckets)
-    else:  # they are runs of small buckets
+    else:  # hash partitions are runs of small buckets
         large.close()
         found = large_buckets.unchanged(spark, layout, published)
     return Staged(copy, published.path, num_buckets, found, is_as_published=True)
 
 
 def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout) -> Seal:
-    """Validate the keys of what is staged, and measure each partition.
+    """Validate the staged keys, and measure each partition.
 
-    source  : to be read again where nothing was copied
-    cost    : a scan of the keys in buckets with new ones; of all keys and the digests when nothing was compared
+    source  : read again if nothing was copied
+    cost    : a scan of the keys in buckets with new keys; of all keys and the digests if nothing was compared
     raises  : NullKeyError, DuplicateKeyError, PartitionValueError, with up to ten samples
     """
     table, buckets = layout.table, staged.buckets
@@ -145,7 +145,7 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
             raise keys.null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
             rows = desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
-            # A key may be new in one partition and old in another: then all buckets are looked at.
+            # A key may be new in one partition and old in another; then all buckets are checked.
             is_local = set(table.partition_by) <= set(table.key)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
                 rows = diff.within(rows, buckets.new_keys, table, staged.num_buckets)
@@ -155,12 +155,12 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
 
 
 def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFrame:
-    """Return the rows with one row for each key, chosen as the definition says; rows without a key are left for others.
+    """Return the rows with one row per key, chosen by `on_conflict`; rows with a NULL key are kept for later checks.
 
-    rows : all columns of the source, and those that they are ordered by
-    main : main's rows, where the row that is there already is to stay; None before there is any
-    cost : a scan of the keys, and a shuffle of eight bytes each; of rows whose key is there twice all of them. Where
-           main's row stays, its rows of those keys too; with `keep`, of all keys
+    rows : all columns of the source, and the columns that order them
+    main : main's rows, if the definition keeps a row that main has already; None while main does not exist
+    cost : a scan of the keys and a shuffle of eight bytes each; a shuffle of all rows whose key occurs twice. If main's
+           row is kept, also a shuffle of main's rows with those keys; with `keep`, with all keys
     """
     table = layout.table
     if table.on_conflict == "fail":
@@ -171,7 +171,7 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
     once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
     several = keyed.join(twice, _KEY, "left_semi").drop(_KEY)
     own = [column for column in schema.columns_of(rows.schema.jsonValue()) if not column.name.startswith(_ORDERING)]
-    tie = F.expr(diff.row_hash(own)).desc()  # any order, but always the same
+    tie = F.expr(diff.row_hash(own)).desc()  # arbitrary, but deterministic
     by = [F.col(quoted(ordering(name) if ordering(name) in rows.columns else name)) for name in table.order_by]
     last = [each.desc_nulls_last() for each in by] if table.on_conflict == "overwrite" else [each.asc() for each in by]
     decided, contested = layout.shaped(once), layout.shaped(_first_of_each(several, key, [*last, tie]))
@@ -184,7 +184,7 @@ def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFra
 
 
 def _unless_in(main: DataFrame, rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return main's row for each key of `rows` that it has, and of the others theirs."""
+    """Return main's row for each key that main has, and the row of `rows` for each other key."""
     keys_of, tie = list(layout.table.key), F.expr(diff.row_hash(layout.columns)).desc()
     held = layout.shaped(main).join(rows.select(*columns(keys_of)), keys_of, "left_semi")
     stays = _first_of_each(held.select(*columns(layout.names)), columns(keys_of), [tie])
@@ -193,7 +193,7 @@ def _unless_in(main: DataFrame, rows: DataFrame, layout: Layout) -> DataFrame:
 
 
 def ordering(name: str) -> str:
-    """Return the name of a column that rows are ordered by and that is none of main's."""
+    """Return the internal name of an ordering column that main does not have."""
     return f"{_ORDERING}{name}"
 
 
@@ -203,7 +203,7 @@ def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Colum
 
 
 def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
-    """Compare with the digests of the last publish; None when they are gone or are not what was recorded."""
+    """Compare with the digests of the last publish; None when those are missing or differ from what was recorded."""
     table = layout.table
     with ExitStack() as undo:
         try:
@@ -218,7 +218,7 @@ def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, 
             raise
         except MvError as error:
             if digests.are_intact(spark, layout, published):
-                raise  # it was not for them, but for the seal's own
+                raise  # the published digests are intact, so the seal's own digests caused the error
             log.warning(_NOT_BELIEVED, table.name, error.problem)
     return None
 
@@ -231,12 +231,12 @@ def check_unmoved(
     layout: Layout,
     buckets: Buckets | None,
 ) -> None:
-    """Refuse rows that main has under the same key in another partition.
+    """Refuse rows whose key main has in another partition.
 
-    One commit of some partitions cannot take such a row out of the one it leaves: it would be in main twice.
+    A commit of some partitions cannot delete such a row from the partition it left, so main would have it twice.
 
-    main    : all of its rows
-    buckets : the comparison with main's digests, if there is one: a row that moved is new where it is now
+    main    : all of main's rows
+    buckets : the comparison with main's digests, if there is one; a moved row is new in its present partition
     cost    : a scan of main's keys, and a shuffle of them
     raises  : KeyMovedError, with up to ten samples
     """
@@ -257,7 +257,7 @@ def check_unmoved(
 
 
 def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, ...]:
-    """Return the first frozen partitions in which the source and main differ.
+    """Return the first twenty frozen partitions in which the source and main differ.
 
     source, main : all of their rows
     cost         : a scan of the frozen rows on both sides
@@ -273,15 +273,15 @@ def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tu
 
 
 def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], DataFrame], layout: Layout) -> DataFrame:
-    """Return the rows to merge: the staged copy, or the source read again at its pin; not aligned, not hashed."""
+    """Return the rows to merge: the staged copy, or the source read again at its pin; neither aligned nor hashed."""
     return read_source() if seal.rows is None else storage.read(spark, layout.table.name, seal.rows, layout.columns)
 
 
 def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return what is written of a copy: whole partitions in a file, and the columns that files are skipped by first."""
+    """Return the copy's rows as written: whole partitions per file, the columns used for file skipping first."""
     partition_by = layout.table.partition_by
     if not partition_by:
         return rows
-    # Delta keeps statistics of the first 32 columns: with the partition columns among them a chunk skips files.
+    # Delta keeps statistics of the first 32 columns; with the partition columns among them a chunk skips files.
     others = [name for name in layout.names if name not in partition_by]
     return rows.select(*columns([*partition_by, *others]), diff.HASH).hint("rebalance", *columns(partition_by))

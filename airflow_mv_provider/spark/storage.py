@@ -1,8 +1,8 @@
-"""What lies in our workspaces: Parquet files, written once and read as they were recorded; and their removal.
+"""Workspace storage: write Parquet files once, read them as recorded, and remove them.
 
-Not Delta: a table of one version, at a path that nobody else writes, needs no log, and the log would cost more than the
-rows of most refreshes. Whoever reads them compares counts and digests with what was recorded, so files that are missing
-or changed are seen. Everything goes through Spark, so that a Connect client that sees no file can do it too.
+The files are not Delta: a table with one version and one writer needs no log, and the log would cost more than the rows
+of most refreshes. Readers compare counts and digests with what was recorded, which detects missing or changed files.
+All access goes through Spark, so that a Connect client without access to the files can do it too.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 def write(rows: DataFrame, path: str) -> None:
     """Write rows to a directory that does not exist yet."""
-    rows.write.mode("error").parquet(path)  # Spark Connect knows no other word for it
+    rows.write.mode("error").parquet(path)  # Spark Connect accepts only this name of the mode
 
 
 def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:
-    """Return what was written at `path`; lazy.
+    """Return the rows written at `path`; lazy.
 
-    columns : as they were written
-    raises  : SealBrokenError, when it is gone
+    columns : the columns as they were written
+    raises  : SealBrokenError, when the directory is missing
     """
     try:
         rows = spark.read.schema(struct_type(columns)).parquet(path)
-        _ = rows.schema  # over Spark Connect nothing is looked at before
+        _ = rows.schema  # Spark Connect does not check the path before this
         return rows
     except PySparkException as error:
         with translated(where):
@@ -56,36 +56,36 @@ def num_bytes(spark: SparkSession, path: str) -> int:
 
 
 def remove(spark: SparkSession, workspace: Workspace) -> None:
-    """Remove a refresh's workspace with everything in it; nothing happens if it is gone.
+    """Remove a refresh's workspace with everything in it; does nothing if it is missing.
 
-    Only a `Workspace` can be removed: its path is computed and carries our marker.
+    Only a `Workspace` can be removed: its path is computed and contains this package's marker.
     """
     _remove(spark, workspace.root)
 
 
 def remove_digests(spark: SparkSession, workspace: Workspace) -> None:
-    """Remove the digests that a refresh wrote; nothing happens if they are gone."""
+    """Remove the digests that a refresh wrote; does nothing if they are missing."""
     _remove(spark, workspace.digests_root)
 
 
 def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str) -> None:
     """Remove the workspaces and digests of all refreshes of one table, which is being dropped."""
-    anything_of_it = Workspace(warehouse, table_uuid, "0" * 32)  # refuses what is no identity
+    anything_of_it = Workspace(warehouse, table_uuid, "0" * 32)  # rejects an invalid table UUID
     _remove(spark, table_workspaces(anything_of_it.warehouse, anything_of_it.table_uuid))
 
 
 def remove_main(spark: SparkSession, place: MainPlace) -> None:
-    """Remove main itself, with everything below it; the caller has proven that it is ours."""
+    """Remove main itself, with everything below it; the caller has verified that it has the table's UUID."""
     _remove(spark, place.location)
 
 
 def remove_errors(spark: SparkSession, place: MainPlace) -> None:
-    """Remove main's error table; the caller has proven that it is ours."""
+    """Remove main's error table; the caller has verified that it has the table's UUID."""
     _remove(spark, place.errors)
 
 
 def _remove(spark: SparkSession, path: str) -> None:
-    """Remove a directory with all that is in it, hidden files too; of a link the link. It takes the right to write."""
+    """Remove a directory with its content, hidden files included; of a link only the link. Needs the right to write."""
     with translated(path):
         if not is_remote(spark):
             _delete(spark, path)
@@ -101,7 +101,7 @@ def _remove(spark: SparkSession, path: str) -> None:
 
 
 def _delete(spark: SparkSession, path: str) -> None:
-    """Let Hadoop delete a directory; it says no word of what it could not delete on a local disk."""
+    """Delete a directory through Hadoop, which reports no error for what it could not delete on a local disk."""
     assert spark._jvm is not None
     place = spark._jvm.org.apache.hadoop.fs.Path(path)
     files = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -110,19 +110,19 @@ def _delete(spark: SparkSession, path: str) -> None:
 
 
 def _empty(spark: SparkSession, path: str) -> None:
-    """Overwrite a directory with nothing: all that is left of it is its name, and of that no object store keeps any."""
-    nothing = spark.range(0).withColumn("p", F.col("id"))  # a partition without rows has no file, a table has one
+    """Overwrite a directory with no rows: only the empty directory is left, and on an object store not even that."""
+    nothing = spark.range(0).withColumn("p", F.col("id"))  # an empty write makes no file if it is partitioned
     writer = nothing.write.mode("overwrite").partitionBy("p").option("partitionOverwriteMode", "static")
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
 
 
 def has_files(spark: SparkSession, location: str) -> bool:
-    """True if there is a file at or below `location` that Spark does not take for hidden."""
+    """True if there is a file at or below `location` that Spark does not treat as hidden."""
     return bool(_files(spark, location))
 
 
 def leftovers(spark: SparkSession, warehouse: str, table_uuid: str) -> list[Leftover]:
-    """Return what refreshes have left behind, by their ids."""
+    """Return what refreshes have left behind, one `Leftover` per refresh id."""
     times: dict[str, dict[bool, int]] = {}
     for path, written_ms in _files_with_times(spark, table_workspaces(warehouse, table_uuid)):
         if found := refresh_id_of(path, warehouse, table_uuid):
