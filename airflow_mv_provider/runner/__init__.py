@@ -1,1 +1,1 @@
-"""In which order: the only room that joins core, metadata, spark and sources."""
+"""Run refreshes in the protocol's order; the only package that joins core, metadata, spark and sources."""

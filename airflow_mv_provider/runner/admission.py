@@ -1,7 +1,7 @@
-"""Take a table for a new refresh, or say why not: adopt, take over, start, wait in the queue, join, or paused.
+"""Acquire a table for a refresh, or reject the caller: adopt, take over, start, wait in the queue, join, or paused.
 
-`core.queue.turn` decides from what is read; `Store.acquire` holds it, whatever has changed since. So every lost race is
-another look, and nobody is admitted by an outdated one.
+`core.queue.turn` decides from the state that was read. `Store.acquire` checks the same conditions again in its
+compare-and-set, so a caller that loses a race reads the state again and no caller is admitted on outdated state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_RACES = 10
 
 @dataclass(frozen=True, slots=True)
 class AcquiredRefresh:
-    """The table is ours: a refresh that is to be worked on, and those that were ended for others on the way."""
+    """A table that this caller owns: the refresh to work on, and the ids of the refreshes ended for dead owners."""
 
     table: TableRecord
     own: Ownership
@@ -52,9 +52,9 @@ class AcquiredRefresh:
 
 
 def begin(context: Context, name: str, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
-    """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
+    """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.
 
-    raises : RefreshInProgressError, with a `position` where the caller has a ticket and is expected to look again;
+    raises : RefreshInProgressError, with a `position` if the caller has a ticket and is expected to call again;
              RefreshPausedError; DefinitionError, FrozenPartitionError
     """
     table = context.store.table(name)
@@ -63,26 +63,26 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Acqu
         with translated(name):
             found = _begin(context, table, caller, request)
     except RefreshInProgressError:
-        raise  # its ticket, if it has one, is what it comes back with
+        raise  # the caller keeps its ticket, if it has one, for its next call
     except MvError:
         with suppress(MvError):
             context.store.queue.leave(caller.key)
         raise
     if isinstance(found, RefreshReport):
-        context.store.queue.leave(caller.key)  # it has its answer; whoever acquires has used its ticket up
+        context.store.queue.leave(caller.key)  # it needs its ticket no more; acquiring the table removes the ticket
     return found
 
 
 def _begin(context: Context, table: TableRecord, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
     store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
-        table = store.table(table.name)  # a lost race may be one with a person who has moved it
+        table = store.table(table.name)  # the race may have been lost to a relocation of the table
         state = store.state(table.id)
         joined = _joined_report(context, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:
             return joined
         if joined is not None and joined.refresh_id == state.refresh_id and state.is_lease_live:
-            raise _turned_away(context, table, state, caller, request)  # a pause is not for this one
+            raise _turned_away(context, table, state, caller, request)  # a pause does not affect a joined refresh
         match turn(state, caller.key, store.waiters(table.id)):
             case Admission.PAUSED:
                 raise paused(table, state)
@@ -105,7 +105,7 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
 def _start_new(
     context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> AcquiredRefresh | RefreshReport | None:
-    """Mint and acquire; a report when nothing is new, None when somebody else was faster."""
+    """Mint a batch and acquire the table; return a report if nothing is new, None if another caller was faster."""
     with small_plan_confs(context.spark, is_small=_has_short_logs(table, state)):
         table, exists = identified(context, table)
         seen = assess(context, table, state, request, exists=exists)
@@ -134,7 +134,10 @@ def _start_new(
 
 
 def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
-    """True if the logs that are looked at list few files: of a few rows, which a query may have made of many."""
+    """True if the logs of main and the source list few files: main has few rows, copied from a table or files.
+
+    A query may compute a few rows from many files.
+    """
     published, source = state.published_digests, table.definition.source
     return published is not None and cost.is_small(published.num_rows) and isinstance(source, DeltaSource | Files)
 
@@ -142,7 +145,7 @@ def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
 def _turned_away(
     context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> RefreshInProgressError:
-    """Give the caller a ticket if the table's policy has them; return what it is told."""
+    """Return the error for a rejected caller, after giving it a ticket if the table's policy is to queue or join."""
     has_queue = table.definition.concurrency != "reject"
     if has_queue:
         has_ticket = any(waiter.key == caller.key for waiter in context.store.waiters(table.id))
@@ -154,9 +157,10 @@ def _turned_away(
 
 
 def _to_join(context: Context, table: TableRecord, state: RefreshState, request: Request) -> str | None:
-    """Return the refresh under way if its report can be this caller's; only a caller that has just come may ask.
+    """Return the id of the running refresh if its report answers this new caller's request, else None.
 
-    None also where the source cannot be asked: its turn comes, and with it the error.
+    Called only for a caller without a ticket. Returns None if the source cannot be probed: the caller then waits, and
+    meets that error when its turn comes.
     """
     running = context.store.refresh(state.refresh_id) if state.refresh_id else None
     if running is None or not joinable(state, running, table.definition, request):
@@ -172,9 +176,10 @@ def _to_join(context: Context, table: TableRecord, state: RefreshState, request:
 
 
 def _joined_report(context: Context, table: TableRecord, caller: Caller) -> RefreshReport | None:
-    """Return the report of the refresh that a caller has joined: its answer too, once that is published.
+    """Return the report of the refresh that a caller has joined, None if it joined none.
 
-    One that ends otherwise says nothing of this caller's own: it takes its turn, at the place that it has kept.
+    The report is also this caller's if it is PUBLISHED. If the joined refresh ends otherwise, the caller takes its
+    turn at the place in the queue that it has kept.
     """
     joined = context.store.queue.joined(table.id, caller.key)
     return context.store.report(joined) if joined else None

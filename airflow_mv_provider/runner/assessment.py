@@ -1,6 +1,7 @@
-"""Look at a table and its source, and decide what a refresh would do: nothing, or which way it would take.
+"""Assess what a refresh would do: nothing, or which strategy it would use.
 
-Reads the logs of both and the metadata database; no row, and nothing is written. `amv plan` shows what a refresh does.
+Reads the logs of main and the source and the metadata database; reads no row and writes nothing. A refresh and
+`amv plan` use the same assessment.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PAST = 20
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What was found, and decided. `batch` is None when there is nothing to do.
+    """The state that was found, and the decision. `batch` is None if there is nothing to do.
 
     commits : main's log, at least since the last publish
     """
@@ -48,9 +49,9 @@ class Assessment:
 
 
 def assess(context: Context, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Assessment:
-    """Look at the source and main as they are now.
+    """Assess the source and main as they are now.
 
-    exists : main is there: this is not its first refresh
+    exists : main exists, so this is not the table's first refresh
     raises : SourceNotFoundError, SourceFileError, StrategyError, DefinitionError
     """
     source = context.source_of(table, table.definition)
@@ -96,7 +97,7 @@ def _assess(
     is_published = newest is not None and newest.upper == state.published_upper
     published = newest if is_published else context.store.binding(table.id, state.published_upper)
     if published is not None and published.frontier == frontier and nondeterminism_reason is None:
-        changes = SourceChanges(0, None)  # whatever there is to do lies in main
+        changes = SourceChanges(0, None)  # the source is unchanged, so only main can be the reason for a refresh
     elif published is not None and must_compare is None:
         changes = source.changes(published.frontier, frontier)
     upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
@@ -119,13 +120,13 @@ def _assess(
     )
     wanted = request.strategy or definition.strategy
     if request.force and request.strategy is None and wanted == "incremental":
-        wanted = "corrections"  # forcing is the person's way out of a strict table
+        wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
     choice = choose(definition, wanted, situation, reason or f"the source is new: {frontier.describe()}")
     return Assessment(frontier, commits, scope, batch, choice)
 
 
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:
-    """Return the rows that main had after the last publish; None before the first."""
+    """Return the number of rows that main had after the last publish; None before the first."""
     if state.published_version is None:
         return None
     if state.published_digests is not None:

@@ -1,10 +1,10 @@
-"""One epoch's work on one refresh: run what is left, one durable step after the other.
+"""One epoch's work on one refresh: run the remaining steps, one durable step after the other.
 
-    plan.remaining ──▶ first step ──▶ its durable write ──▶ look at what is durable now ──▶ plan.remaining ──▶ ...
+    plan.remaining ──▶ first step ──▶ its durable write ──▶ read the durable state ──▶ plan.remaining ──▶ ...
 
-An attempt knows nothing of the one before it. It fences main first, so that whoever worked under an older epoch fails,
-and reads everything else from the database and from main's log. It raises what goes wrong; `recovery` decides what
-becomes of the refresh then.
+An attempt takes nothing in memory from the attempt before it. It fences main first, so that processes under older
+epochs fail, and reads everything else from the database and from main's log. It raises every error; `recovery` decides
+what happens to the refresh then.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Attempt:
         self._planned: tuple[Chunk, ...] = ()
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
-        """Do what is left up to phase `until`.
+        """Run the remaining steps up to phase `until`.
 
-        raises : LeaseLostError, RefreshCancelledError, and whatever a step raises
+        raises : LeaseLostError, RefreshCancelledError, and every error of a step
         """
         while (phase := self._phase()) is not until:
             done, chunks = self.work.store.done(self.work.own.refresh_id), self._chunks()
@@ -76,10 +76,10 @@ class Attempt:
             self.work.lease.check(is_cancellable=self._is_cancellable(phase))
             self._clock.start(phase)
             try:
-                with translated(self.work.table.name):  # a server that died may be noticed between two of Spark's calls
+                with translated(self.work.table.name):  # a dead server may be noticed between two calls of Spark
                     self._run_step(steps[0], phase, done, len(chunks))
             except MvError:
-                # Interrupted for a cancel, or overtaken and its files gone: say that, not what Spark made of it.
+                # After a cancel's interrupt, or a takeover that removed files: raise that cause, not Spark's error.
                 with suppress(MetadataUnavailableError):
                     self.work.lease.check(is_cancellable=self._is_cancellable(phase))
                 raise
@@ -89,7 +89,7 @@ class Attempt:
                 return
 
     def close(self) -> None:
-        """Let Spark forget what it keeps for this attempt."""
+        """Release what Spark caches for this attempt."""
         self._merging.close()
 
     @property
@@ -99,15 +99,15 @@ class Attempt:
 
     @property
     def must_run_forward(self) -> bool:
-        """True if main holds a commit of this refresh that another round has to follow, and there is no way back.
+        """True if main holds a commit of this refresh that another round must complete, so it cannot be abandoned.
 
-        What a progressive refresh has committed so far may stand without the rest.
+        False for a progressive refresh: the parts committed so far are valid without the rest.
         """
         return not self.work.is_progressive and self._merging.has_committed
 
     def fence_and_check_log(self) -> bool:
-        """Fence main, so that nothing of an older epoch can follow; say whether main holds a commit of this refresh."""
-        self.work.lease.ignore_cancel()  # this ends the refresh, for a cancel or for something else
+        """Fence main against older epochs; return True if main holds a commit of this refresh."""
+        self.work.lease.ignore_cancel()  # this call already ends the refresh, after a cancel or another failure
         with translated(self.work.table.name):
             while not self._ground.is_fenced:
                 self._fence()
@@ -119,10 +119,10 @@ class Attempt:
         return self._ground.followed is None
 
     def bring_to_end(self) -> bool:
-        """End a refresh of which main has a commit: as it would go on, or else by what main's log alone shows.
+        """End a refresh that has a commit in main: run its remaining steps, or conclude it from main's log alone.
 
-        returns : False when neither is possible, so that it has to be given up; the next refresh compares everything
-        raises  : LeaseLostError, MetadataUnavailableError, InterruptedRefreshError; what keeps it from being cleaned up
+        returns : False if neither is possible, so that it must be abandoned; the next refresh then compares everything
+        raises  : LeaseLostError, MetadataUnavailableError, InterruptedRefreshError; every error of the cleanup
         """
         try:
             self.run()
@@ -148,7 +148,7 @@ class Attempt:
         )
 
     def _chunks(self) -> tuple[Chunk, ...]:
-        """Return the chunks as they were planned at the seal; none before it. What never changes is read once."""
+        """Return the chunks as planned at the seal; none before it. They never change, so they are read only once."""
         if not self._planned:
             self._planned, _ = self.work.store.chunks(self.work.own.refresh_id)
         return self._planned
@@ -157,7 +157,7 @@ class Attempt:
         table, own, store = self.work.table.name, self.work.own, self.work.store
 
         def say(message: str) -> None:
-            message = one_line(message, _MAX_MESSAGE)  # a partition's name is whatever the source holds
+            message = one_line(message, _MAX_MESSAGE)  # a partition's name comes from the source and may hold any text
             log.info("%s refresh %s epoch %d: %s", table, own.refresh_id, own.epoch, message)
             self._watch(Progress(table, own.refresh_id, phase, message, len(done.recorded), num_chunks))
 
@@ -208,7 +208,7 @@ class Attempt:
             )
 
     def _clean(self) -> None:
-        """Remove what this refresh has outdated, then go back to NORMAL."""
+        """Delete this refresh's workspace and the digests that it made obsolete, then go back to NORMAL."""
         work = self.work
         outdated, kept = work.current().outdated_digests_of, work.store.state(work.table.id).published_digests
         with durable(Write.STAGING_DELETE), as_far_as_possible(work.table.name):

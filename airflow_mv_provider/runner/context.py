@@ -1,7 +1,7 @@
-"""What every verb of the runner works with: the metadata database, Spark, the settings, a table's source and its lease.
+"""The dependencies of every runner operation: the metadata database, Spark, the settings, table sources and leases.
 
-It lies below admission, planning, preview, drop and recovery, which take it as their first argument; `refresh` is the
-facade over them.
+Admission, assessment, preview, drop, relocation and recovery take it as their first argument; `refresh` is the facade
+over them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from airflow_mv_provider.spark.session import interrupt, isolated, open_session,
 class Context:
     """One process's database, Spark session and settings.
 
-    session : gives the Spark session when the first step needs one; called at most once. The settings' without it
-    watch   : called with every step before it is done
+    session : returns the Spark session; called at most once, at the first use. By default the settings' own session
+    watch   : called before every step
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class Context:
 
     @property
     def is_interrupted(self) -> bool:
-        """True once this process is asked to stop."""
+        """True once `interrupt` was called."""
         return self._interrupted.is_set()
 
     def interrupt(self) -> None:
-        """Stop for good, asked from another thread than the one that works: what Spark runs is interrupted.
+        """Stop this process's work for good, from another thread, by interrupting its Spark jobs.
 
-        The work raises a TransientError; what is durable then is a valid state, as after every other failure.
+        The working thread raises a TransientError; the durable state is valid, as after every other failure.
         """
         self._interrupted.set()
         if self._session is not None:
             self._session.interruptAll()
 
     def is_interrupted_within(self, seconds: float) -> bool:
-        """Wait so long, or until this process is asked to stop; True if it is."""
+        """Wait for `seconds` or until `interrupt` is called; return True if it was called."""
         return self._interrupted.wait(seconds)
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
-        """Return the reader of a table's source, which must lie apart from main."""
+        """Return a table's source; check that its location and main's do not overlap."""
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
         for location in source.locations:
             check_apart(table.location, location)
@@ -82,8 +82,8 @@ class Context:
 
     @contextmanager
     def held(self, own: Ownership, renew: Callable[..., Renewal]) -> Iterator[Lease]:
-        """Keep a lease alive meanwhile; what Spark runs is interrupted when it is lost, or its work is to stop."""
-        tag = f"mv-{own.refresh_id}-{own.epoch}"  # whoever is overtaken must not interrupt who has overtaken it
+        """Renew a lease during the `with` block; interrupt Spark's jobs if it is lost or the work has to stop."""
+        tag = f"mv-{own.refresh_id}-{own.epoch}"  # an owner that was overtaken must not interrupt the new owner
         with (
             tagged(self.spark, tag),
             Lease(renew, own, self.settings.lease_ms, lambda: interrupt(self.spark, tag), self._interrupted) as lease,

@@ -1,7 +1,7 @@
-"""Every durable write, by name and in order, and a way to die just before or after any of them.
+"""Every durable write, by name and in order, with a crash point just before and just after each of them.
 
-The runner wraps each durable write in `durable(...)`; nothing else in the code is a point of no return. Tests arm a
-function that raises, blocks or kills its process there, as the demo does. Only code can: no setting reaches this.
+The runner wraps each durable write in `durable(...)`; nothing else in the code is a point of no return. Tests and the
+demo arm a function that raises, blocks or kills its process there. Only code can arm it; no setting can.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the order of the protocol, of a drop, and of a move."""
+    """The durable writes of a refresh, in the protocol's order, then of a drop and of a relocation."""
 
     REGISTER = "register"
     ADOPT = "adopt"
@@ -29,10 +29,10 @@ class Write(StrEnum):
     CHANGES = "changes"
     PROGRESS = "progress"
     DISCARD = "discard"
-    FEATURES = "features"  # what main's commit needs that some readers do not know: only where it does
+    FEATURES = "features"  # table features that main's commit needs and some readers lack; only if it needs any
     PUBLISH = "publish"
-    COMMITTED = "committed"  # progressive only: main has one part
-    ERRORS = "errors"  # the error table has this refresh's records; main has its rows already
+    COMMITTED = "committed"  # progressive only: records that main has one part
+    ERRORS = "errors"  # overwrites the error table with this refresh's records; main already has its rows
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"
@@ -46,7 +46,10 @@ _armed: Callable[[str], None] | None = None
 
 
 def kill_at(point: str) -> Callable[[str], None]:
-    """Return what kills this process with SIGKILL at a point: "publish.after", or "changes.after:2" the second time."""
+    """Return an action that kills this process with SIGKILL at a point.
+
+    point : such as "publish.after", or "changes.after:2" for the second time that it is reached
+    """
     point, _, nth = point.partition(":")
     num_seen = 0
 
@@ -61,13 +64,13 @@ def kill_at(point: str) -> Callable[[str], None]:
 
 def arm(action: Callable[[str], None] | None) -> None:
     """Call `action` with "<write>.before" and "<write>.after" at every durable write; None disarms."""
-    global _armed  # noqa: PLW0603  one switch per process, as there is one process to kill
+    global _armed  # noqa: PLW0603  one switch per process, because the action kills the process
     _armed = action
 
 
 @contextmanager
 def durable(write: Write) -> Iterator[None]:
-    """Mark the durable write inside."""
+    """Mark the durable write in the `with` block."""
     _reach(f"{write}.before")
     yield
     _reach(f"{write}.after")

@@ -1,11 +1,11 @@
-"""Drop a table: forget its registration and history, remove its workspaces, and main only if that is asked for.
+"""Drop a table: delete its registration, history and workspaces, and main only on request.
 
-    bar      one compare-and-set in NORMAL: nothing begins any more, and nothing but a drop follows    drop
-    remove   the table's workspaces and digests; main and its errors, once they are proven to be ours  drop_files
-    forget   every row of the table                                                                    forget
+    bar      one compare-and-set in NORMAL: no refresh can begin any more, only a drop can follow        drop
+    remove   the workspaces and digests; main and its error table, after their identity is checked       drop_files
+    forget   every database row of the table                                                             forget
 
-A drop that dies on the way leaves the table barred, and `amv drop` again goes on with it. Files go before the rows that
-say where they are: the other way round nobody would know whose they were.
+A drop that is interrupted leaves the table barred, and a second `amv drop` continues it. Files are deleted before the
+rows that hold their location: in the reverse order, files left by a crash could not be assigned to a table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_mv_provider.spark.delta import UUID_PROPERTY, detail
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What a drop has left: `is_main_deleted` says whether main's files are gone too."""
+    """The result of a drop; `is_main_deleted` is True if main's files were deleted too."""
 
     table: str
     location: str
@@ -34,10 +34,10 @@ class Dropped:
 
 
 def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> Dropped:
-    """Drop a table that nobody refreshes; an unfinished refresh of a dead owner is given up first.
+    """Drop a table without a running refresh; abandon the unfinished refresh of a dead owner first.
 
-    raises : RefreshInProgressError, when a live owner works; MainNotOursError or UnsafeLocationError, before anything
-             is changed, when main may not be deleted
+    raises : RefreshInProgressError, if a live owner is at work; MainNotOursError or UnsafeLocationError, before
+             anything is changed, if main may not be deleted
     """
     table = context.store.table(name)
     if delete_main and (place := _provably_ours(context, table)) is not None:
@@ -45,7 +45,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
     _bar(context, table, caller)
     with durable(Write.DROP_FILES):
         storage.remove_table_workspaces(context.spark, table.warehouse, table.uuid)
-        # Asked again: what lies there now is what is deleted.
+        # Checked again: the files that are there now are the ones that are deleted.
         place = _provably_ours(context, table) if delete_main else None
         if place is not None:
             storage.remove_main(context.spark, place)
@@ -71,14 +71,17 @@ def _bar(context: Context, table: TableRecord, caller: Caller) -> None:
 
 
 def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
-    """Return main's place if it may be deleted, None if nothing is there.
+    """Return main's place if main may be deleted, None if it does not exist.
 
-    It has to lie where its name says, be a Delta table that carries this table's identity, and be nobody's source.
+    It must be at the location that follows from its name, be a Delta table that carries this table's identity, and not
+    be the source of any registered table.
+
+    raises : MainNotOursError, UnsafeLocationError
     """
     place = MainPlace(table.warehouse, table.name, table.location)
     for other in context.store.tables():
         for path in other.definition.source.paths:
-            # Also of a table whose source no root holds any more: it is its source all the same.
+            # Sources outside the current source roots are checked too: they are still that table's source.
             check_apart(place.location, absolute_source(path, other.warehouse))
     if not _is_ours(context, table, place.location):
         return None
@@ -86,9 +89,9 @@ def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
 
 
 def _is_ours(context: Context, table: TableRecord, location: str) -> bool:
-    """True if a Delta table of this table's lies there; False if nothing does.
+    """True if a Delta table with this table's identity is at `location`; False if nothing is there.
 
-    raises : MainNotOursError, when something else lies there
+    raises : MainNotOursError, if anything else is there
     """
     found = detail(context.spark, location)
     if found is None and not storage.has_files(context.spark, location):

@@ -1,4 +1,4 @@
-"""Which table lies at a place: main carries the identity that its registration must have."""
+"""Check which table is at a location: main carries an identity, and its registration must have the same one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOBODY = ""
 
 
 def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]:
-    """Return the table under the identity that main carries, and whether main is there.
+    """Return the table with the identity that main carries, and whether main exists.
 
     raises : MainNotOursError, MainUnsupportedError, TableConflictError
     """
@@ -43,7 +43,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
 
 
 def identity_at(context: Context, location: str) -> str | None:
-    """Return the identity that what lies at `location` carries; NOBODY if it has none, None if nothing lies there."""
+    """Return the identity of the table at `location`; NOBODY if there are files without one, None if there are none."""
     found = detail(context.spark, location)
     if found is None:
         return NOBODY if storage.has_files(context.spark, location) else None
@@ -51,9 +51,9 @@ def identity_at(context: Context, location: str) -> str | None:
 
 
 def _check_not_moved(context: Context, table: TableRecord) -> None:
-    """Refuse to make a table anew where its main is gone, when it lies under the warehouse of the settings instead.
+    """Check that a missing main was not moved to the settings' warehouse; else it would be created a second time.
 
-    raises : TableConflictError
+    raises : TableConflictError, if it was
     """
     warehouse = context.settings.warehouse
     if warehouse is None:

@@ -1,11 +1,12 @@
-"""Keep a lease alive while its owner works, and bring it control: a cancel, or the news that it is lost.
+"""Renew a lease while its owner works, and interrupt the work after a cancel or after the lease is lost.
 
-    the heart   asks the database, four times a lease; it may hang there
-    the watch   looks at the clock and at what the heart has heard, and has the work interrupted; it asks nobody
+    heartbeat thread   renews the lease in the database, four times per lease; the call may hang
+    watch thread       checks the clock and the heartbeat's results, and interrupts the work; never calls the database
 
-The lease decides only who may try. Whoever ignores a lost one is stopped by the fence. An owner that has not renewed
-for a lease's length is none any more, whether it has heard of that or not: others may take its table over from then on.
-It counts from before it last asked, which is before the database did, and also while the machine is suspended.
+The lease decides only which owner may try; the fence stops an owner that ignores a lost lease. An owner that has not
+renewed for the length of a lease has lost it, whether or not it has noticed: another process may take its table over
+from then on. The owner measures from before its last renewal call, hence from before the database's own measurement,
+and the time during which the machine is suspended counts.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _BEATS_PER_LEASE = 4
 
 
 def elapsed_s() -> float:
-    """Return seconds that no setting of a clock changes; they pass for a suspended machine too, where it can tell."""
+    """Return seconds on a monotonic clock; on Linux it also counts the time during which the machine is suspended."""
     boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class Lease:
-    """Heartbeats in a thread of their own, from `with` to its end.
+    """A lease that two threads renew and watch inside a `with` block.
 
-    renew       : asks the database to prolong it: `Store.renew` or `Store.renew_preview`
-    on_stop     : called from the watch's thread when the work under way had better be interrupted; at every beat until
-                  the work asks, because an interrupt that falls between two of Spark's jobs stops neither
-    interrupted : set when this process was asked to stop
-    clock       : seconds, for this process alone
+    renew       : renews the lease in the database: `Store.renew` or `Store.renew_preview`
+    on_stop     : called from the watch thread to interrupt the current work; called again at every beat until the work
+                  calls `check`, because an interrupt between two Spark jobs stops neither
+    interrupted : set when this process has to stop
+    clock       : seconds, comparable only within this process
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Lease:
         self._until_s = clock() + self._lease_s
         self._done = threading.Event()
         self._beaten = threading.Event()
-        self._lock = threading.Lock()  # never held while somebody is asked
+        self._lock = threading.Lock()  # never held during a call to the database or Spark
         self._is_lost = False
         self._has_run_out = False
         self._is_cancelled = False
@@ -82,16 +83,16 @@ class Lease:
         self.stop()
 
     def stop(self) -> None:
-        """End the heartbeats; what the row says of the lease from now on is its owner's word."""
+        """End the heartbeats; from now on only the owner's own writes change the lease in the row."""
         self._done.set()
         self._beaten.set()
         for thread in self._threads:
             thread.join()
 
     def check(self, *, is_cancellable: bool = True) -> None:
-        """Ask the database now, before a step is begun or a commit made.
+        """Renew the lease now, and raise if the work must stop; called before each step and each commit.
 
-        is_cancellable : whether a cancel may stop the work now, and interrupt it up to the next check
+        is_cancellable : whether a cancel may stop the work now, and interrupt it until the next check
         raises         : LeaseLostError, RefreshCancelledError, InterruptedRefreshError, MetadataUnavailableError
         """
         self._renew()
@@ -110,7 +111,7 @@ class Lease:
             raise InterruptedRefreshError(where, "it was interrupted.")
 
     def ignore_cancel(self) -> None:
-        """Let no cancel interrupt the work up to the next check: it would come too late, and cost a commit."""
+        """Let no cancel interrupt the work until the next check: it would come too late and only make a commit fail."""
         self._is_cancellable = False
 
     @property
@@ -126,7 +127,7 @@ class Lease:
         while not self._done.wait(self._beat_s):
             try:
                 self._renew()
-            except Exception as error:  # whatever it is, the next beat may succeed; a dead thread would lose the lease
+            except Exception as error:  # any error: the next beat may succeed, and the lease needs this thread
                 log.warning("Heartbeat failed, trying again: %s", error)
             self._beaten.set()
 
@@ -140,13 +141,13 @@ class Lease:
                 continue
             try:
                 self._on_stop()
-            except Exception as error:  # the next one may succeed
+            except Exception as error:  # the next call may succeed
                 log.warning("Spark could not be told to stop, trying again: %s", error)
 
     def _renew(self) -> None:
         asked_s = self._clock()
         if self._look_at_the_clock():
-            return  # what the database would say now comes too late
+            return  # the lease has run out, so a renewal would come too late
         renewal = self._ask(self.own, lease_ms=round(self._lease_s * 1000))
         with self._lock:
             if renewal.is_owner:

@@ -1,6 +1,6 @@
-"""Open the database and a runner for one process: what every entry point shares.
+"""Open the metadata database and name the caller, for every entry point.
 
-SQLAlchemy is imported where a database is opened: `amv --help` needs none.
+SQLAlchemy is imported only when a database is opened, because `amv --help` does not need it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def open_store(settings: Settings) -> Store:
-    """Return the store, its database at this package's version.
+    """Return the store; its database is at this package's schema version.
 
-    A SQLite file is made and brought up to date on the spot: it belongs to one machine. PostgreSQL is shared, so its
-    migration is a decision of its own.
+    A SQLite file belongs to one machine, so it is created and migrated here. A PostgreSQL database is shared, so it is
+    only checked, and a person decides when to migrate it.
 
     raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError
     """
@@ -51,14 +51,20 @@ def open_store(settings: Settings) -> Store:
 
 
 def migrate_database(settings: Settings) -> str:
-    """Bring the database to this package's version, however long one statement takes there; return the version."""
+    """Migrate the database to this package's version and return that version.
+
+    A statement may take an hour, or `answer_ms` if that is longer.
+    """
     from airflow_mv_provider.metadata import migrations
 
     return migrations.migrate(open_database(replace(settings, answer_ms=max(settings.answer_ms, _MIGRATION_MS))))
 
 
 def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
-    """Return the engine of the metadata database; a SQLite file's directory is made."""
+    """Return the engine of the metadata database; create the directory of a SQLite file.
+
+    raises : DefinitionError, for a database in memory, on a network file system or in a directory that cannot be made
+    """
     from airflow_mv_provider.metadata.database import open_engine
 
     if _is_in_memory(settings.database_url):
@@ -85,7 +91,7 @@ def _is_in_memory(address: str) -> bool:
 
 
 def _check_own_disk(file: str) -> None:
-    """Refuse a SQLite file on a network's file system, where no lock of it holds; seen on Linux only."""
+    """Refuse a SQLite file on a network file system, where its locks do not hold; detected on Linux only."""
     try:
         mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -97,12 +103,12 @@ def _check_own_disk(file: str) -> None:
 
 
 def command_line_caller() -> Caller:
-    """Return a caller for one command: a key of its own, so that two commands are two callers."""
+    """Return a caller for one command, with a unique key: two commands are two callers."""
     return Caller(f"cli:{uuid.uuid4().hex}", this_process(), "command line", _user())
 
 
 def this_process() -> str:
-    """Return host and pid, for people."""
+    """Return this process's host and pid, for people to read."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

@@ -1,8 +1,8 @@
-"""Read-only mode: compute and report the differences, write nothing to main, keep nobody waiting.
+"""Read-only mode: compute and report the differences, write nothing to main and block no refresh.
 
-It takes no table and no fence, and stages under an id of its own, so any number may run beside a refresh. What it
-reports is the difference to main as it was when the comparison began. Its lease keeps the sweep from its workspace for
-as long as its process lives, and no longer.
+A preview acquires no table, sets no fence and stages under its own refresh id, so any number of them may run beside a
+refresh. It reports the difference to main's version at the start of the comparison. Its lease protects its workspace
+from the sweep for as long as its process lives.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from airflow_mv_provider.spark.partitions import check_values, in_scope
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
-    """What was found.
+    """The result of a preview.
 
-    schema_changes : what would become of columns that are not main's, in words
+    schema_changes : sentences on what a refresh would do with columns that main lacks or the source lacks
     """
 
     partitions: tuple[PartitionCounts, ...]
@@ -70,7 +70,7 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
     try:
         with context.held(own, context.store.renew_preview) as lease:
             found = _differences(context, table, refresh, workspace)
-            lease.check()  # whoever took this process for dead has removed what was compared
+            lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
         refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)

@@ -1,15 +1,17 @@
-"""What becomes of a refresh that did not end by itself. The only owner of recovery.
+"""Recovery: end refreshes that did not end by themselves. No other module decides this.
 
-    an attempt failed      _resolve_failure  abandon it, or keep it for whoever comes next
+    an attempt failed      _resolve_failure  abandon the refresh, or keep it for the next attempt
     its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
-    a person gives it up   take_over  as after a cancel
-    files were left        sweep      remove those of refreshes that have ended, and what main's log proves garbage
+    a person abandons it   take_over  as after a cancel
+    files were left        sweep      delete those of ended refreshes, and those that main's log proves to be garbage
 
-Giving up is safe only when nothing of the refresh can reach main any more. So before a refresh that may have tried to
-publish is abandoned, a new epoch fences main and looks at its log: if the publish is there, it runs forward instead.
+A refresh may be abandoned only when none of its commits can reach main any more. Before abandoning a refresh that may
+have tried to publish, a new epoch fences main and reads its log. If the log holds the publish, the refresh runs forward
+instead.
 
-The database may have been put back to an older state, in which a refresh is unfinished that has ended long ago. Main's
-log tells: a refresh that others have followed is concluded from the log alone, whatever files or source there are.
+The database may have been restored to an older state, in which a refresh that ended long ago is still unfinished.
+Main's log shows this: a refresh that later ones have followed is concluded from the log alone, without its files or
+source.
 """
 
 from __future__ import annotations
@@ -66,14 +68,14 @@ _BROKEN_AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Recoverer:
-    """Works on refreshes and ends those that did not end by themselves: every attempt is opened here."""
+    """Runs refreshes, and ends those that did not end by themselves; every attempt is opened here."""
 
     context: Context
 
     def work(self, table: TableRecord, own: Ownership, caller: Caller, until: Phase = Phase.NORMAL) -> None:
-        """Go on with the caller's own refresh up to phase `until`.
+        """Continue the caller's own refresh up to phase `until`.
 
-        raises : what its steps raise, once it is decided what becomes of the refresh
+        raises : every error of its steps, after the failure was resolved
         """
         with self._attempt(table, own) as attempt:
             try:
@@ -84,11 +86,12 @@ class Recoverer:
                 raise error from failure.__cause__
 
     def recover(self, caller: Caller, tell: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
-        """End every refresh whose owner is dead, and remove what refreshes that have ended left behind.
+        """End every refresh whose owner is dead, and delete the files that ended refreshes have left.
 
-        tell   : called with what was done, and what was left as it is and why
-        name   : of the one table to look after; None for all
-        raises : what kept a table from being looked after; all others have been
+        tell   : called with a sentence for each thing that was done, or left unchanged and why
+        name   : the one table to recover; None for all
+        raises : the first error of a table, after all other tables were recovered; MetadataUnavailableError at once,
+                 and any error at once if this process was interrupted
         """
         store, ended, problems = self.context.store, list[RefreshReport](), list[MvError]()
         for table in store.tables() if name is None else (store.table(name),):
@@ -101,7 +104,7 @@ class Recoverer:
                         tell(recovered_text(report))
                     for done in sweep(self.context, table):
                         tell(f"{table.name}: {done}")
-                    # After the sweep: it knows files by the refreshes that the history holds.
+                    # After the sweep, which needs the history to recognise the refresh of each file.
                     if num_old := store.forget_history(table.id, older_than_ms=self.context.settings.history_ms):
                         tell(f"{table.name}: forgot {num_old} refreshes that ended long ago.")
             except MetadataUnavailableError:
@@ -116,10 +119,10 @@ class Recoverer:
         return tuple(ended)
 
     def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
-        """Give up the unfinished refresh of a table whose owner is dead; what main has is brought to its end.
+        """Abandon the unfinished refresh of a table whose owner is dead; complete it instead if main already has it.
 
-        returns : its report; None when none is unfinished
-        raises  : RefreshInProgressError, when its owner is alive
+        returns : its report; None if no refresh is unfinished
+        raises  : RefreshInProgressError, if its owner is alive; any other error that left the refresh unfinished
         """
         store = self.context.store
         table = store.table(name)
@@ -131,21 +134,21 @@ class Recoverer:
             except MvError:
                 report = store.report(state.refresh_id or "")
                 if report.outcome is Outcome.RUNNING:
-                    raise  # it could not be settled either
+                    raise  # the failure could not be resolved either
             if report is not None:
                 return report
         return None
 
     def hand_over(self, table: TableRecord, state: RefreshState, caller: Caller) -> Ownership | None:
-        """Take an unfinished refresh under an epoch later than the database and main's log know.
+        """Take over an unfinished refresh under an epoch later than those in the database and in main's log.
 
-        returns : None when somebody else was faster
+        returns : None if another process was faster
         """
         main = Main(self.context.spark, table.location, table.uuid)
         try:
             log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
         except MainUnsupportedError:
-            log_epoch = 0  # nobody can write to it either; what has to end can end
+            log_epoch = 0  # no process can write to such a main either, so the refresh can still be ended
         epoch = next_epoch(state.epoch, log_epoch)
         with durable(Write.HAND_OVER):
             return self.context.store.hand_over(state, caller, epoch=epoch, lease_ms=self.context.settings.lease_ms)
@@ -153,11 +156,12 @@ class Recoverer:
     def take_over(
         self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
     ) -> RefreshReport | None:
-        """End the refresh that a dead owner left behind; main and the table's state are right afterwards.
+        """End the refresh of a dead owner; main and the table's state row are consistent afterwards.
 
-        is_given_up : a person wants it abandoned, not resumed; what main has is brought to its end all the same
-        returns     : its report; None when somebody else was faster
-        raises      : whatever its remaining steps raise, once its failure is resolved, unless it has ended all the same
+        is_given_up : a person wants it abandoned, not resumed; a refresh that main already has is still completed
+        returns     : its report; None if another process was faster
+        raises      : every error of its remaining steps, after the failure was resolved, unless the refresh was
+                      published or concluded as overtaken
         """
         own = self.hand_over(table, state, caller)
         if own is None:
@@ -188,15 +192,15 @@ class Recoverer:
         return self.context.store.report(own.refresh_id)
 
     def _resolve_failure(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
-        """Decide what becomes of the refresh whose attempt raised `error`, and do it; raises nothing itself."""
+        """Abandon or keep the refresh whose attempt raised `error`; log an MvError of its own instead of raising it."""
         attempt.work.lease.stop()
         if isinstance(error, LeaseLostError | MetadataUnavailableError):
-            return  # not ours any more, or nobody to tell: whoever comes next reads the row as it is
+            return  # the table has another owner, or the row cannot be written: the next process reads it as it is
         own, table = attempt.work.own, attempt.work.table
         try:
             state = self.context.store.state(table.id)
             if (state.refresh_id, state.epoch) != (own.refresh_id, own.epoch):
-                return  # overtaken since it failed: what is unfinished now is another's to settle
+                return  # another epoch took over after the failure, and resolves what is unfinished now
             ending = on_failure(
                 state.phase,
                 error.code,
@@ -211,14 +215,14 @@ class Recoverer:
                 is_main_known = attempt.is_main_known
                 self._abandon(table, own, outcome_of(error), error_report(error), is_main_known=is_main_known)
             elif (fresh := self.hand_over(table, state, caller)) is not None:
-                # What was committed and cannot be brought to its end, or has not come to it, is given up all the same.
+                # A commit that no later round can complete, or has completed, does not prevent abandoning the refresh.
                 is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
                 self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
             log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
 
     def _explained(self, table: TableRecord, error: MvError) -> MvError:
-        """Return what a refresh failed with, with another hint where the one before it failed in the same way."""
+        """Return `error`, with another hint if the table's last refresh also failed with a broken seal."""
         with suppress(MetadataUnavailableError):
             if isinstance(error, SealBrokenError) and self.context.store.last_error_code(table.id) == error.code:
                 return error.advising(_BROKEN_AGAIN)
@@ -244,7 +248,7 @@ class Recoverer:
     def _ended(
         self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
     ) -> RefreshReport | None:
-        """End a dead owner's refresh; its report even if that failed, None if there was none."""
+        """End a dead owner's refresh and return its report, also if that failed; None if there was none to end."""
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
@@ -270,22 +274,22 @@ class Recoverer:
         is_final: bool = False,
         caller: Caller | None = None,
     ) -> None:
-        """Abandon a refresh in MERGING under a fresh epoch, unless main's log shows that it was published.
+        """Abandon a refresh in MERGING under a new epoch, unless main's log shows that it was published.
 
-        is_final : abandon it even then, as a progressive one always is; main's log makes the next refresh compare
-                   everything
-        caller   : who settles it if it cannot be brought to its end; None where that is being done
+        is_final : abandon it even then, as is always done with a progressive refresh; main's log makes the next
+                   refresh compare everything
+        caller   : the caller under which a failure to end it is resolved; None inside such a resolution
         """
         with self._attempt(table, own) as attempt:
             try:
                 is_published = attempt.fence_and_check_log() and not is_final and not attempt.work.is_progressive
                 is_ended = is_published and attempt.bring_to_end()
             except MvError as problem:
-                if caller is not None:  # else a refresh whose main is gone would be given up again and again
+                if caller is not None:  # otherwise a refresh whose main is gone would be abandoned again and again
                     self._resolve_failure(attempt, problem, caller)
                 if caller is not None or attempt.has_tried_publish:
                     raise
-                is_published = is_ended = False  # no commit can reach main: it is gone, or refuses even the fence
+                is_published = is_ended = False  # no commit can reach main: it is missing, or refuses even the fence
         if not is_ended:
             is_main_known = attempt.is_main_known and not is_published
             self._abandon(table, own, outcome, error, is_main_known=is_main_known)
@@ -293,7 +297,7 @@ class Recoverer:
     def _abandon(
         self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_main_known: bool = True
     ) -> None:
-        """Back to NORMAL first; only then are the files garbage."""
+        """Return the row to NORMAL, then delete the files: they are garbage only after that write."""
         with durable(Write.NORMAL):
             self.context.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
         with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
@@ -303,7 +307,7 @@ class Recoverer:
 
 
 def _may_end(state: RefreshState, caller: Caller) -> bool:
-    """True if a caller may end the refresh under way: nobody holds it, or it was made the caller's own."""
+    """True if a caller may end the unfinished refresh: its lease has expired, or it belongs to the caller."""
     return admit(state, caller.key) in (Admission.TAKE_OVER, Admission.ADOPT)
 
 

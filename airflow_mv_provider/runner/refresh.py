@@ -1,35 +1,43 @@
-"""The refresh protocol: how a table is brought up to date, exactly once, whatever dies on the way.
+"""The refresh protocol: bring a table up to date exactly once, even if a process dies at any point.
+
+Main is the Delta table that users read. The right column names the durable writes of each step.
 
     phase       step       what it does                                                  durable write
-    NORMAL      mint       bind our next version to the source's token: one batch, one pin
-                acquire    one compare-and-set takes the table's row under a new epoch   acquire
-    REFRESHING  fence      an empty commit in main's log: older epochs fail from now on  create_main, fence
-                stage      read the source once, under this epoch's own path             staging
-                seal       keys checked, counted, digested; the row moves to MERGING     seal
-    MERGING     compare    chunk by chunk: corrections written once, then recorded       changes, progress
-                judge      guards look at the exact counts; main is still as it was
-                publish    one MERGE, believed when main's log shows it as it was aimed  publish, published
-                errors     where the table asks for them: prepared with the fence,       create_errors, collected,
-                           collected while staging, overwritten after main's commit and  errors
-                           before PUBLISHED, so whoever takes over brings both or none
-    CLEANUP     clean      this refresh's workspace, its progress; the row to NORMAL     staging_delete, normal
+    NORMAL      mint       bind the next batch to the source's current frontier
+                acquire    take the table's state row: one compare-and-set, a new epoch  acquire
+    REFRESHING  fence      add an empty commit to main's log; older epochs then fail     create_main, fence
+                stage      read the source at the bound frontier, into a path per epoch  staging
+                seal       check keys, count and digest the rows; row moves to MERGING   seal
+    MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
+                judge      check the guards against the exact counts; main is unchanged
+                publish    one MERGE; main's log decides whether it was committed        publish, published
+                errors     if the table has an error table: create it with the fence,    create_errors, collected,
+                           collect records while staging, overwrite it after main's      errors
+                           commit and before `published`. A takeover completes both
+                           tables or neither
+    CLEANUP     clean      delete this refresh's workspace and progress; row to NORMAL   staging_delete, normal
 
 Invariants that hold between any two of these writes:
-  1. One owner at a time may write main: the newest epoch. A lease says who may try, the fence who can.
-  2. main changes in one commit or not at all; before it, abandoning a refresh costs nothing.
-  3. Nothing is merged that was not sealed, and nothing is deleted that is not in the recorded corrections.
-  4. Files are removed only after the write that makes them garbage.
+  1. Only the newest epoch can write main. The lease decides which owner may try, the fence which owner can.
+  2. Main changes in one commit or not at all. Until that commit, a refresh can be abandoned without touching main.
+     (With `publish: progressive` this holds for each part, and each part is a set of whole partitions.)
+  3. Only sealed rows are merged, and only rows in the recorded corrections are deleted.
+  4. Files are deleted only after the write that makes them garbage.
 
-That is the way `corrections` takes. Two others differ in what they read and write, not in the order of durable writes:
-    incremental  stage reads the changes that the source lists, and writes them as corrections, with the digests that
-                 main will have; compare records them. Whoever finds main moved compares as above: the seal is the same
-    replace      compare records that all of main goes and the seal comes; publish is one overwrite instead of a MERGE.
-                 What others wrote meanwhile shows in main's log, and the next round merges what is still missing
+If another writer has changed main since the compared version, the corrections are discarded and compared again.
 
-Who works begins with a hand-over: the same refresh, a new epoch, then the fence. So a retried task, its twin and its
-zombie never share an epoch. The database may be older than main, having been put back: a refresh that later ones have
-followed in main's log is concluded from that log alone, and needs no file and no source. The steps are in `attempt`,
-what happens when one fails or its owner dies in `recovery`, the order of writes and where tests kill in `crash_points`.
+The table describes the strategy `corrections`. Two others read and write differently, in the same order of writes:
+    incremental  stage reads the source's changes since the last publish and writes them as corrections, together with
+                 the digests that main will have; compare records them. If main has changed, the refresh compares as
+                 above, because the seal is the same
+    replace      compare records that the sealed rows replace all of main; publish is an overwrite instead of a MERGE.
+                 Main's log shows what others wrote in the meantime, and the next round merges the remaining difference
+
+A process that continues an existing refresh first takes a new epoch (hand_over), then fences main. A retried task, its
+duplicate and its zombie therefore never share an epoch. The metadata database may be older than main if it was
+restored from a backup. If main's log then shows later refreshes after an unfinished one, that one is concluded from the
+log alone, without its files or its source. `attempt` runs the steps; `recovery` decides what happens when a step fails
+or an owner dies; `crash_points` lists the durable writes in order, with the points at which tests kill the process.
 """
 
 from __future__ import annotations
@@ -67,10 +75,10 @@ log = logging.getLogger(__name__)
 
 
 class Refresher:
-    """Refreshes tables for one process: what callers may ask for. How it is done lies in the modules that it calls.
+    """The operations on tables that one process can call. The modules that it calls implement them.
 
-    session : gives the Spark session when the first step needs one; called at most once. The settings' without it
-    watch   : called with every step before it is done
+    session : returns the Spark session; called at most once, at the first use. By default the settings' own session
+    watch   : called before every step
     """
 
     def __init__(
@@ -88,7 +96,7 @@ class Refresher:
 
     @property
     def spark(self) -> SparkSession:
-        """The session that it works with, started at the first use."""
+        """This process's Spark session, started at the first use."""
         return self._context.spark
 
     def apply(self, definition: RefreshableTable) -> TableRecord:
@@ -101,7 +109,7 @@ class Refresher:
     def refresh(self, name: str, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table up to date, all phases in this process.
 
-        raises : RefreshInProgressError and every other MvError; what is durable then is a valid state
+        raises : RefreshInProgressError and every other MvError; the durable state is valid after each of them
         """
         if request.read_only:
             return preview(self._context, self.store.table(name), caller, request)
@@ -112,7 +120,7 @@ class Refresher:
         return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
 
     def plan(self, name: str, request: Request = AS_USUAL) -> RefreshPlan:
-        """Say what a refresh would do now, and which ways it could take; writes nothing and reads no row.
+        """Return what a refresh would do now and the strategies that it could use; write nothing, read no row.
 
         raises : SourceNotFoundError, MainUnsupportedError, StrategyError, DefinitionError
         """
@@ -127,21 +135,22 @@ class Refresher:
         return RefreshPlan(name, choice.strategy, choice.reason, seen.frontier.describe(), scope, who, choice.estimates)
 
     def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> AcquiredRefresh | RefreshReport:
-        """Take the table for a refresh, ending what a dead owner left; a report instead when there is nothing to do.
+        """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.
 
-        returns : what nothing was to be done for has a history row of its own, also when others were ended on the way
-        raises  : RefreshInProgressError, when a live owner is at work or others come first: where the table's policy is
-                  to queue, the caller has a ticket then and is expected to look again; RefreshPausedError;
+        returns : a report comes from a history row of its own, even if dead owners' refreshes were ended first
+        raises  : RefreshInProgressError, if a live owner is at work or other tickets are first (if the table's policy
+                  is to queue, the caller then has a ticket and is expected to call again); RefreshPausedError;
                   DefinitionError, FrozenPartitionError
         """
         return admission.begin(self._context, name, caller, request)
 
     def resume(self, refresh_id: str, caller: Caller, *, until: Phase) -> RefreshReport:
-        """Go on with a refresh in another process of its caller, up to phase `until`, then keep it for the next one.
+        """Continue a refresh in another process of its caller, up to phase `until`, then park it for the next process.
 
-        A refresh that is there already, or further, is left as it is: a cleared task has nothing to do again.
+        A refresh that has already reached `until` is left unchanged: a cleared task has nothing to repeat.
 
-        raises : RefreshFinishedError, when it has ended; RefreshInProgressError, when somebody else took it over
+        raises : RefreshFinishedError, if it has ended; RefreshInProgressError, if another caller took it over;
+                 LeaseLostError, if another process took it over at the same time
         """
         refresh = self.store.refresh(refresh_id)
         if refresh is None or refresh.is_ended:
@@ -160,24 +169,24 @@ class Refresher:
         return self.store.report(refresh_id)
 
     def interrupt(self) -> None:
-        """Stop for good, asked from another thread than the one that works: what Spark runs is interrupted.
+        """Stop this process's work for good, from another thread, by interrupting its Spark jobs.
 
-        The work raises a TransientError; what is durable then is a valid state, as after every other failure.
+        The working thread raises a TransientError; the durable state is valid, as after every other failure.
         """
         self._context.interrupt()
 
     def is_interrupted_within(self, seconds: float) -> bool:
-        """Wait so long, or until this process is asked to stop; True if it is."""
+        """Wait for `seconds` or until `interrupt` is called; return True if it was called."""
         return self._context.is_interrupted_within(seconds)
 
     def park(self, begun: AcquiredRefresh) -> None:
-        """Keep a table that was begun for the next process of its caller."""
+        """Reserve an acquired table for the next process of its caller, for `handover_ms` of the settings."""
         self.store.park(begun.own, until_ms=self.settings.handover_ms)
 
     def bury(self, name: str, caller: Caller, note: str) -> None:
-        """Believe a person that the owner of a table is dead: `caller` may end its refresh at once, as its own.
+        """Record a person's statement that a table's owner is dead; `caller` may then end its refresh at once.
 
-        raises : RefreshInProgressError, when another has taken it over just now
+        raises : RefreshInProgressError, if another process has just taken the refresh over
         """
         table = self.store.table(name)
         state = self.store.state(table.id)
@@ -187,29 +196,29 @@ class Refresher:
     def recover(
         self, caller: Caller, tell: Callable[[str], None] = log.info, name: str | None = None
     ) -> tuple[RefreshReport, ...]:
-        """End every refresh whose owner is dead, and remove what was left behind. As `Recoverer.recover`."""
+        """End every refresh whose owner is dead, and delete leftover files. See `Recoverer.recover`."""
         return self._recoverer.recover(caller, tell, name)
 
     def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
-        """Give up the unfinished refresh of a table whose owner is dead. As `Recoverer.abandon`."""
+        """Abandon the unfinished refresh of a table whose owner is dead. See `Recoverer.abandon`."""
         return self._recoverer.abandon(name, caller)
 
     def drop(self, name: str, caller: Caller, *, delete_main: bool = False) -> Dropped:
-        """Forget a table and remove its workspaces; main stays unless `delete_main`. Raises what `drop.drop` does."""
+        """Unregister a table and delete its workspaces; keep main unless `delete_main`. Raises as `drop.drop` does."""
         return drop(self._context, name, caller, delete_main=delete_main)
 
     def relocate(self, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
-        """Register a table under the settings' warehouse, where it was moved to. Raises what `relocate` does."""
+        """Register a moved table under the settings' warehouse. Raises as `relocation.relocate` does."""
         return relocate(self._context, name, caller, is_old_gone=is_old_gone)
 
     def _with_recovered(self, report: RefreshReport) -> RefreshReport:
-        """Report what was recovered, where nothing else was left to do."""
+        """Return the last recovered refresh's report if it was published, else `report`; both list all recovered."""
         last = self.store.report(report.recovered[-1]) if report.recovered else report
         return replace(last, recovered=report.recovered) if last.outcome is Outcome.PUBLISHED else report
 
 
 def _is_reached(until: Phase, phase: Phase) -> bool:
-    """True if a refresh in `phase` has come as far as `until`; NORMAL is the end of it."""
+    """True if a refresh in `phase` has already reached `until`; always False for NORMAL, which is the end."""
     order = tuple(Phase)
     return until is not Phase.NORMAL and order.index(phase) >= order.index(until)
 

@@ -1,4 +1,4 @@
-"""Register definitions: the one thing of the runner that needs no Spark, so no PySpark is imported here."""
+"""Register definitions: the only operation of the runner without Spark, so this module does not import PySpark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(store: Store, settings: Settings, definition: RefreshableTable) -> TableRecord:
-    """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
+    """Register a table, or update its definition; a running refresh keeps the definition that it began with.
 
     raises : UnsafeLocationError, TableConflictError, DefinitionError
     """

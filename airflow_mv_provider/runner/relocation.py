@@ -1,10 +1,10 @@
-"""Register a table at the place to which its warehouse was moved: the same identity, history and digests.
+"""Register a table at the new location of its warehouse, with the same identity, history and digests.
 
-    look   a Delta table with this table's identity lies at the new place, and at the old one none does
-    write  one compare-and-set in NORMAL: the place, and where the digests of the last publish lie now   relocate
+    check  the new location holds a Delta table with this table's identity, and the old location does not
+    write  one compare-and-set in NORMAL: the location, and the path of the last publish's digests        relocate
 
-The identity is in main, so it moves with the files. Of a main that was copied there would be two with one identity, and
-a refresh of one would be taken for a refresh of the other: that is refused.
+Main carries the identity, so the identity moves with the files. A copied main is refused: two tables would have the
+same identity, and a refresh of one would be mistaken for a refresh of the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_mv_provider.spark.delta import UUID_PROPERTY, at_path
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """Where a table was registered and is now; both the same where there was nothing to do."""
+    """The old and new location of a table; equal if there was nothing to do."""
 
     table: str
     before: str
@@ -34,12 +34,12 @@ class Relocated:
 
 
 def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
-    """Register a table under the settings' warehouse; an unfinished refresh of a dead owner is given up first.
+    """Register a table under the settings' warehouse; abandon an unfinished refresh of a dead owner first.
 
-    is_old_gone : a person says that nothing lies at the old place any more, which cannot be looked at
-    raises      : RefreshInProgressError, when a live owner works; RefreshPausedError, when it is being dropped;
-                  MainNotOursError, when the new place does not hold this table; TableConflictError, when the old one
-                  still does, or the new one is another table's
+    is_old_gone : a person confirms that nothing is at the old location, which is then not checked
+    raises      : RefreshInProgressError, if a live owner is at work; RefreshPausedError, if it is being dropped;
+                  MainNotOursError, if the new location does not hold this table; TableConflictError, if the old one
+                  still does, or the new one belongs to another table
     """
     table = context.store.table(name)
     new = _at_the_warehouse(context, table)
@@ -102,7 +102,7 @@ def _described(found: str | None) -> str:
 
 
 def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDigests | None:
-    """Return the digests at their new place. If they are not there, the next refresh reads main instead."""
+    """Return the digests with their new path. If no digests are there, the next refresh reads main instead."""
     if digests is None or not is_inside(digests.path, old):
         return None
     return replace(digests, path=new.rstrip("/") + digests.path[len(old.rstrip("/")) :])

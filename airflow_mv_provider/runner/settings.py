@@ -1,4 +1,4 @@
-"""What an installation decides once; every surface (command line, Airflow, spark-submit) builds the same."""
+"""The settings of an installation; every entry point (command line, Airflow, spark-submit) builds the same ones."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from airflow_mv_provider.exceptions import DefinitionError
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
 _YEAR_S = 31_622_400
-_HOUR_S = 3_600  # no kernel watches a connection for much longer
+_HOUR_S = 3_600  # kernels do not monitor a silent connection for much longer
 DAY_MS = 86_400_000
 _CENTURY_DAYS = 36_525
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where state and tables live, and how patient a lease is.
+    """The locations of state and tables, and the time limits.
 
     lease_ms    : an owner that does not renew for this long may be taken over
-    handover_ms : how long a table waits for the next task of its run
-    answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as away
-    history_ms  : how long a refresh that has ended is remembered, unless something still asks for it
+    handover_ms : how long a table is reserved for the next task of its run
+    answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as unavailable
+    history_ms  : how long an ended refresh is kept in the history, unless something still refers to it
     spark_remote : address of a Spark Connect server; None for Spark in this process
-    is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's own log store is enough
+    is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
     """
 
     database_url: str
@@ -54,16 +54,16 @@ class Settings:
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
-    """Return the texts that no output may contain, longer ones first; an address without a password is none."""
+    """Return the texts that no output may contain, longer ones first; an address without a password is not one."""
     from sqlalchemy import exc, make_url
 
     url, of_remote = settings.database_url, of_connect_address(settings.spark_remote)
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        return (url, *of_remote)  # who knows what is in it
+        return (url, *of_remote)  # it cannot be parsed, so all of it may be secret
     options = [str(value) for name, value in parsed.query.items() if "pass" in name.lower()]
-    # With an @ that is not written %40 the address is refused, and its password is longer than what was read as one.
+    # An address whose password has an @ not written as %40 is refused, and the parsed password is only a part of it.
     meant = url.rpartition("@")[0].partition("://")[2].partition(":")[2]
     read = (str(parsed.password or ""), meant if "@" in meant else "", *options)
     passwords = [password for password in read if password]
@@ -75,11 +75,13 @@ def from_environment(
 ) -> Settings:
     """Build the settings from arguments first, then from AMV_* variables, then from defaults.
 
-    AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted and not exported.
+    AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted as files.
+
+    raises : DefinitionError, for a value that cannot be used
     """
     url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
     check_no_password("AMV_SOURCE_ROOTS", environ.get("AMV_SOURCE_ROOTS", ""))  # before it is cut into pieces
-    # Separated by colons, as a PATH is; those of s3://bucket and of a port separate nothing.
+    # Separated by colons, as in PATH; the colons of s3://bucket and of a port are not separators.
     roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)
     place = warehouse or environ.get(WAREHOUSE_VARIABLE)
@@ -96,7 +98,7 @@ def from_environment(
 
 
 def default_database_url(environ: Mapping[str, str] = os.environ) -> str:
-    """Return SQLite under AIRFLOW_HOME, the embedded default."""
+    """Return the address of the default database, an SQLite file under AIRFLOW_HOME."""
     home = Path(environ.get("AIRFLOW_HOME") or Path.home() / "airflow").absolute()
     return f"sqlite:///{home / 'airflow_mv.db'}"
 
@@ -116,7 +118,7 @@ def _from_file(name: str | None) -> str | None:
         ) from error
     except UnicodeDecodeError:
         problem = f"{name} is not UTF-8 text."
-        # Its cause holds the file's bytes.
+        # From None: the UnicodeDecodeError holds the file's bytes, which are secret.
         raise DefinitionError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
 
 

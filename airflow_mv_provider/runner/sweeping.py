@@ -1,7 +1,7 @@
-"""Remove what refreshes that have ended left behind: their workspaces, and digests that are not main's.
+"""Delete the files that ended refreshes have left: their workspaces, and digests that are not main's.
 
-Files of a refresh that this database does not know go once they are a day old and main's log proves that nobody could
-need them (`core.leftover`).
+Files of a refresh without a row in this database are deleted once they are a day old and main's log proves that no
+process can need them (`core.leftover`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from airflow_mv_provider.spark.delta import Main
 
 
 def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
-    """Remove the files of this table's refreshes that have ended; say what was removed, and what was not and why.
+    """Delete the files of this table's ended refreshes; return sentences on what was deleted, and what was not and why.
 
-    Files of a refresh that this database does not know go when main's log proves that nobody needs them. Those of a
-    refresh under way are left alone.
+    Files of a refresh without a row in this database are deleted if they are a day old and main's log proves that no
+    process needs them. Files of a running refresh are kept.
     """
     context.store.end_stale_previews(table.id)
     said, unknown = list[str](), list[Leftover]()
@@ -53,9 +53,9 @@ def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Lefto
 
 
 def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:
-    """Remove what an ended refresh has left, but for main's digests; False if there was nothing else."""
+    """Delete the files of an ended refresh except main's digests; return False if it has no other files."""
     workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
-    # Asked after the refresh has ended: from then on it can only lose them, never get them.
+    # Read after the refresh has ended: from then on its digests can cease to be main's, but never become main's.
     kept = context.store.state(table.id).published_digests
     is_garbage = leftover.has_digests and not (kept and _holds(leftover, kept))
     if leftover.has_workspace:

@@ -1,4 +1,4 @@
-"""What a watcher of a refresh is told."""
+"""The progress of a refresh, as passed to its watcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from airflow_mv_provider.core.phase import Phase
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a watcher is told before each step: how many of the refresh's chunks are compared."""
+    """The step that is about to begin, and how many of the refresh's chunks are compared.
+
+    done, total : chunks; 0 before the seal
+    """
 
     table: str
     refresh_id: str

@@ -1,1 +1,1 @@
-"""What one attempt does, step by step."""
+"""The steps of one attempt."""

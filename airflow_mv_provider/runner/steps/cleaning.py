@@ -1,4 +1,4 @@
-"""Remove what is garbage, as far as that can be done now: a file that stays keeps no table from going on."""
+"""Delete garbage files as far as possible: a file that cannot be deleted must not block the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def as_far_as_possible(table: str) -> Iterator[None]:
-    """Pass over what keeps files from being removed: no row of the database names them any more, and the sweep does."""
+    """Log an MvError of a file deletion instead of raising it: no database row refers to the files; a sweep retries.
+
+    raises : InterruptedRefreshError, LeaseLostError
+    """
     try:
         yield
     except (InterruptedRefreshError, LeaseLostError):

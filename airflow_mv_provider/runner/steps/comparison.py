@@ -1,4 +1,4 @@
-"""The corrections of one round: what main lacks at one version, worked out chunk by chunk."""
+"""The corrections of one round: the difference between the seal and one version of main, computed per chunk."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from airflow_mv_provider.spark.layout import Layout
 
 
 class Comparison:
-    """Compares the seal with main at `base`.
+    """The comparison of the seal with main at version `base`.
 
-    read_source : gives the source's rows at their pin; called only when nothing was copied and something differs
-    published   : main's digests, of which it is certain that main at `base` still is what they say
-    buckets     : where the two differ, if that is known already; closed with this
+    read_source : returns the source's rows at the pinned frontier; called only if nothing was copied and rows differ
+    published   : digests that are known to be those of main at `base`; None if there are none
+    buckets     : the buckets in which the two differ, if known already; closed by `close`
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Comparison:
         self._buckets = buckets
 
     def compare(self, chunk: Chunk, merge_round: int = 0) -> RecordedChunk:
-        """Compare one chunk and write its corrections, if it needs any.
+        """Compare one chunk, write its corrections if it needs any, and return the record of the chunk.
 
         raises : SealBrokenError, AdoptionError
         """
         buckets = self.buckets
         if chunk.slice is not None and not buckets.can_be_sliced and buckets.differing_in(chunk):
-            self.close()  # read whole this time, and kept
+            self.close()  # computed again below, all small buckets and cached, so that slices can be counted
             buckets = self.buckets
         path = self._workspace.changes(self._epoch, merge_round, chunk.number)
         with durable(Write.CHANGES):
@@ -69,31 +69,34 @@ class Comparison:
         return recorded_chunk(chunk, found, epoch=self._epoch, merge_round=merge_round, base_version=self._base)
 
     def at_most(self) -> Counts:
-        """Return rows on both sides, and upper bounds of those that main would lose and change; reads no row."""
+        """Return the row counts of both sides and upper bounds of main's deleted and updated rows; read no row."""
         buckets = self.buckets
         updated = min(sum(part.differing_rows for part in buckets.partitions.values()), buckets.main_rows)
         return Counts(self._seal.num_rows, buckets.main_rows, updated=updated, deleted=buckets.rows_with_other_keys)
 
     def counted(self, *, with_updates: bool) -> Counts:
-        """Return rows on both sides, and how many of main's the seal has no key for, or another row.
+        """Return the row counts of both sides and the exact counts of main's deleted and updated rows.
 
-        with_updates : those with another row are counted, too; 0 without
-        cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them; for updates one of
-               the rows in all buckets that differ
+        with_updates : count the updated rows too; otherwise `updated` is 0
+        cost         : a scan and a shuffle, on both sides, of the keys in buckets whose keys differ; for updates also
+                       of the rows in all buckets that differ
         """
         sides = (self._main, self._layout, self._seal, self._read_source, self.buckets, self._base)
         updated = changes.updated(*sides) if with_updates else 0
         return Counts(self._seal.num_rows, self.buckets.main_rows, updated=updated, deleted=changes.deleted(*sides))
 
     def close(self) -> None:
-        """Let Spark forget the buckets."""
+        """Release the buckets that Spark caches."""
         if self._buckets is not None:
             self._buckets.close()
             self._buckets = None
 
     @property
     def buckets(self) -> Buckets:
-        """Where the seal and main differ; worked out once."""
+        """The buckets in which the seal and main differ; computed once.
+
+        raises : SealBrokenError
+        """
         if self._buckets is None:
             found = changes.differing_buckets(self._main, self._layout, self._seal, self._published, self._base)
             try:
@@ -108,7 +111,7 @@ class Comparison:
 def recorded_chunk(
     chunk: Chunk, found: changes.Changes, *, epoch: int, merge_round: int, base_version: int
 ) -> RecordedChunk:
-    """Return what is recorded of a chunk."""
+    """Return the record of a compared chunk, as the database stores it."""
     return RecordedChunk(
         number=chunk.number,
         epoch=epoch,

@@ -1,8 +1,8 @@
-"""The end of a refresh that main's log alone tells of: no file of it is read, nor its source.
+"""Conclude a refresh from main's log alone, without its files or its source.
 
-That is so when others have followed it, of which the metadata database knows nothing: it was put back to an older
-state, in which the refresh is still under way. And when a refresh that main has cannot go on to its end, because its
-files are gone. What main is now nobody knows then, so the next refresh compares everything.
+This happens in two cases. The metadata database was restored to an older state, in which the refresh is unfinished,
+and main's log holds later refreshes. Or main has the refresh's commit, but the refresh cannot be completed because its
+files are gone. In both cases main's present rows are unknown, so the next refresh compares everything.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
-    """Write that the refresh was published; its digests are not kept.
+    """Record the refresh as published; keep none of its digests.
 
-    raises : OvertakenError, when main's log does not show that main had all of it
+    raises : OvertakenError, if main's log does not prove that main had all of the refresh's rows
     """
     whole = None if work.is_progressive else ground.whole_publish
     by = ground.followed.note.refresh_id if ground.followed and ground.followed.note else None

@@ -1,12 +1,13 @@
-"""The error table beside main: both have one refresh's collections, or neither has.
+"""The error table beside main: both hold the same refresh's result, or neither does.
 
-    before anything is staged     it is there and ours                  prepare
-    before main's first commit    what was collected still is there     check
-    after main's last commit      one overwrite                         publish ──▶ PUBLISHED
+    before staging                create the table, or check its identity           prepare
+    before main's first commit    check that the collected records are still there  check
+    after main's last commit      overwrite the table in one commit                 publish ──▶ PUBLISHED
 
-From main's commit on a refresh only runs forward, so the overwrite follows, by whoever owns the table then. It needs no
-fence: each epoch writes under one transaction version of its own, and Delta drops what comes after a later epoch's. Who
-owns main owns it: its own log may know later epochs, where main was put back and it was not.
+After main's commit a refresh only runs forward, so the overwrite follows, by the owner at that time. It needs no fence:
+each epoch writes under its own transaction version, and Delta drops a write that comes after a later epoch's. Only
+main's log decides which epoch owns both tables: the error table's log may hold later epochs if main was restored and
+the error table was not.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ log = logging.getLogger(__name__)
 
 
 class ErrorTable:
-    """The error table of one refresh's table; nothing happens where the definition asks for none."""
+    """The error table of one refresh's table; every method does nothing if the definition has none.
+
+    `collect` is the exception: it returns an empty result.
+    """
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def prepare(self) -> None:
-        """Create it if it is missing.
+        """Create the error table if it is missing.
 
-        raises : MainNotOursError, when something else lies there
+        raises : MainNotOursError, if there is something else at its location
         """
         if self._work.definition.errors is None:
             return
@@ -59,7 +63,7 @@ class ErrorTable:
     def collect(self) -> Rejected:
         """Write the records that cannot be rows of main into staging.
 
-        cost   : two scans of the source; one more of it, without its columns, when something is rejected
+        cost   : two scans of the source; if records are rejected, one more scan that reads none of its columns
         raises : TooManyErrorsError
         """
         work = self._work
@@ -70,7 +74,7 @@ class ErrorTable:
             return rejected.collect(found, work.definition, work.workspace.errors(work.own.epoch))
 
     def check(self) -> None:
-        """Confirm that what was collected can be published.
+        """Check that the collected records can be published.
 
         raises : SealBrokenError
         """
@@ -78,10 +82,10 @@ class ErrorTable:
             rejected.check_collected(self._work.spark, self._work.definition, self._work.seal.rejected)
 
     def publish(self) -> None:
-        """Bring this refresh's records into the table, in one commit; main has its rows already.
+        """Overwrite the error table with this refresh's records in one commit; called after main's commit.
 
-        cost   : one look at the table's log, and a commit unless it is empty and stays so
-        raises : FencedError, when a later epoch has written; EpochRegressionError; whatever Delta raises
+        cost   : one read of the table's log; a commit, unless the table is empty and no record was collected
+        raises : FencedError, if a later epoch has written; EpochRegressionError; Delta's own errors
         """
         if self._work.definition.errors is None:
             return
@@ -91,14 +95,14 @@ class ErrorTable:
         self.prepare()
         self.check()
         work = self._work
-        # The same in each try of an epoch while none of them is there: Delta keeps at most one.
+        # Each try of an epoch uses the same version until one is committed, so Delta keeps at most one.
         txn_version = next_txn_version(commits, work.own.epoch)
         note = note_of(work.table, work.refresh, work.own, "errors", txn_version, num_errors=collected.num_rows)
         try:
             with durable(Write.ERRORS):
                 rejected.publish(self._table, work.definition, collected, note)
         except TransientError as error:
-            # Failed, or done with its answer lost: the log tells which.
+            # The commit may have failed, or succeeded with its answer lost: the log decides.
             log.warning("%s: the commit of the error table met %s", work.table.name, error)
             if not self._is_published(self._log(), collected):
                 raise
@@ -107,10 +111,10 @@ class ErrorTable:
             raise EpochRegressionError(work.table.name, f"Delta dropped the errors of epoch {work.own.epoch}.")
 
     def _log(self) -> list[Commit]:
-        """Return the table's newest commits, none where it is not there.
+        """Return the table's newest commits, an empty list if the table does not exist.
 
-        raises : FencedError, when a later epoch has written; but only if that owns main, too. A main that was put back
-                 with its database has no such epoch, and nobody works under it.
+        raises : FencedError, if a later epoch has written both here and in main. If main was restored together with the
+                 database, main's log has no later epoch, and no process works under one.
         """
         if self._table.properties() is None:
             return []

@@ -1,4 +1,4 @@
-"""The ground that an epoch stands on: main is there and ours, older epochs fail, its log is known up to the base."""
+"""Main's snapshot at this epoch's fence: main exists and is ours, older epochs fail, its log is read up to the base."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ _MAX_FENCES = 3
 
 
 class FencedMain:
-    """Main as one epoch found it.
+    """Main's snapshot at one epoch's fence.
 
     is_fenced       : this epoch's fence is in main's log
-    base            : main's version that chunks are compared with; moved on when main was
-    is_out_of_reach : main is no table any more, its log cannot be read, or it refuses even the fence, and so any commit
-                      of an older epoch. What comes once main is mended the next refresh finds in its log, and compares
+    base            : main's version that chunks are compared with; a new round moves it forward
+    is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, hence also any
+                      commit of an older epoch. If such a commit arrives after main was repaired, the next refresh finds
+                      it in main's log and compares
     followed        : the first commit of a refresh that began after this one; None unless the database is behind main
     """
 
@@ -61,9 +62,9 @@ class FencedMain:
         self._num_fences = 0
 
     def fence(self) -> None:
-        """Try the fence once; whether it is there is what main's log says.
+        """Try to commit the fence once, and read main's log to see whether it is there.
 
-        raises : FencedError, when a later epoch owns main; EpochRegressionError; what is wrong with main or the source
+        raises : FencedError, if a later epoch owns main; EpochRegressionError; every error of main or the source
         """
         work = self._work
         state = work.store.state(work.table.id)
@@ -71,14 +72,14 @@ class FencedMain:
             self._prepare_main(state)
         since = state.published_version
         if since is None and work.refresh.seal is not None:
-            since = 0  # whoever was here before may have published; others may have written a lot since
+            since = 0  # an earlier epoch may have published, and others may have made many commits since
         epoch = work.own.epoch
         failure: MvError | None = None
         try:
             with self._reaching(MainRefusedError), durable(Write.FENCE):
                 work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
         except (FencedError, EngineError, MainMovedError) as error:
-            # Failed, or done with its answer lost: the log tells which.
+            # The fence may have failed, or succeeded with its answer lost: the log decides.
             work.lease.check(is_cancellable=False)
             log.info("The fence of epoch %d met %s", epoch, error)
             failure = error
@@ -110,41 +111,41 @@ class FencedMain:
 
     @property
     def is_as_published(self) -> bool:
-        """True if main, as it was fenced, provably was what the last publish left."""
+        """True if main's log proves that main at the fence was still as the last publish left it."""
         return is_main_as_published(self._work.store.state(self._work.table.id), self._commits)
 
     def published_digests(self) -> PublishedDigests | None:
-        """Return the digests of the last publish, if main at the base provably still is what they say."""
+        """Return the digests of the last publish if main's log proves that they are those of main at the base."""
         work = self._work
         state = work.store.state(work.table.id)
         found = state.published_digests
         if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
             return None
         if found is None or found.columns != schema.fingerprint(work.layout.columns):
-            return None  # a hash has no names in it: the same values in another column would look unchanged
+            return None  # hashes contain no column names: the same values in another column would look unchanged
         return found if is_main_as_published(state, self._commits) else None
 
     @property
     def holds_publish(self) -> bool:
-        """True if main, as it was fenced, holds a commit of this refresh; of an older epoch's nothing can follow."""
+        """True if main at the fence holds a commit of this refresh; no older epoch can add one after the fence."""
         return has_publish(self._commits, self._work.own.refresh_id)
 
     @property
     def whole_publish(self) -> Commit | None:
-        """The commit that brought all of this refresh into main, as far as main's log proves that by itself."""
+        """The commit that brought all of this refresh into main; None if main's log alone does not prove one."""
         return whole_publish(self._commits, self._work.own.refresh_id, self.followed)
 
     @property
     def is_empty(self) -> bool:
-        """True if main's log, from its first commit up to the base, shows that it has no rows."""
+        """True if main's log, from its first commit up to the base, proves that main has no rows."""
         if self.base != self._commits[0].version or self._commits[-1].version != 0:
             return False
         return is_untouched_since(self._commits, -1)
 
     def _prepare_main(self, state: RefreshState) -> None:
-        """Create main if it is missing; refuse what cannot be ours.
+        """Create main if it is missing; refuse anything that cannot be this table's main.
 
-        Once sealed, the source is not asked any more: it may be gone.
+        The source is not read after the seal: it may be gone.
         """
         work = self._work
         properties = work.main.properties()
@@ -158,7 +159,7 @@ class FencedMain:
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
         schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
-        _ = work.ordered_source  # before main is created: it says what order_by lacks
+        _ = work.ordered_source  # raises for a missing order_by column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
@@ -176,27 +177,27 @@ class FencedMain:
             )
 
     def _check_identity(self, properties: Mapping[str, str]) -> None:
-        """Confirm that what lies there is the table that it was when this refresh began.
+        """Check that main is the same table as when this refresh began.
 
         raises : MainMovedError
         """
         work, carried = self._work, properties.get(UUID_PROPERTY)
         if carried is None and work.main.is_claimed:
-            work.main.adopt()  # its creator died before it could say whose it is
+            work.main.adopt()  # its creator died before it could write the identity
         elif carried != work.table.uuid:
             problem = "another table lies where main was when this refresh began."
             hint = "Nothing was written to it. Put main back, or move what lies there away; then refresh again."
             raise MainMovedError(work.table.name, problem, hint=hint)
 
     def _rewrite_obstacle(self, state: RefreshState) -> str | None:
-        """Say why main cannot be written anew, or None if it can."""
+        """Return why main cannot be rewritten, None if it can."""
         work = self._work
         if work.definition.adopt and state.published_version is None:
             return "a table that is adopted is looked at first"
         return strategy.replace_obstacle(work.definition, work.refresh.scope)
 
     def _is_of_definition(self, state: RefreshState) -> bool:
-        """True if main had the definition's partitions when it was published; its log tells whether it still has."""
+        """True if main had the definition's partitions at its last publish; its log decides whether it still has."""
         is_same = state.published_hash == self._work.definition.content_hash
         return is_same and state.published_version is not None and state.is_main_trusted
 

@@ -1,10 +1,10 @@
-"""The steps of MERGING: compare chunk by chunk, judge, publish, and start over when main has moved.
+"""The steps of MERGING: compare chunk by chunk, judge, publish, and start over if main has changed.
 
     atomic       compare every chunk ─▶ judge the exact counts ─▶ one commit ─▶ published
     progressive  judge by keys ─▶ (compare the chunks of some partitions ─▶ one commit ─▶ recorded)... ─▶ published
 
-A commit is believed when main's log shows it. Whoever takes over finds recorded chunks in the database and their
-commits in the log, and goes on from there.
+Main's log alone decides whether a commit happened. A takeover reads the recorded chunks from the database and their
+commits from the log, and continues from there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_ROUNDS = 5
 
 
 class Merging:
-    """One attempt's way from the seal to main."""
+    """The comparison and publication of one attempt's sealed rows."""
 
     def __init__(self, work: Work, ground: FencedMain, errors: ErrorTable, clock: PhaseClock) -> None:
         self._work = work
@@ -59,7 +59,7 @@ class Merging:
         self._errors = errors
         self._has_tried_before = False
         self._is_in_main = False
-        # Whoever sealed before us may have committed, or may be about to, until our fence is in main's log.
+        # The owner that sealed may have committed, or may still commit, until our fence is in main's log.
         self._is_unknown = work.refresh.seal is not None
         self._has_replaced_as_sealed = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
@@ -72,24 +72,24 @@ class Merging:
 
     @property
     def has_committed(self) -> bool:
-        """True if main is known to hold a commit of this refresh that another round has to follow."""
+        """True if main is known to hold a commit of this refresh that another round has to complete."""
         return self._work.current().has_committed
 
     @property
     def is_published(self) -> bool:
-        """True if main is known to hold a commit of this refresh; asked once it is fenced."""
+        """True if main is known to hold a commit of this refresh; valid only after the fence."""
         return self.has_committed or self._is_in_main
 
     def record_fence_result(self) -> None:
-        """Take note of what main's log says at our fence of those who worked on this refresh before."""
+        """Store whether main's log at our fence holds a commit of this refresh by an earlier owner."""
         self._is_unknown, self._is_in_main = False, self._ground.holds_publish
 
     def record_comparison(self, seal: Seal, buckets: Buckets | None) -> None:
-        """Keep what staging has found out already of where the seal and main differ."""
+        """Keep the buckets in which the seal and main differ, as far as staging has computed them."""
         self._comparison = self._new_comparison(seal, buckets)
 
     def compare(self, chunk: Chunk) -> None:
-        """Work out one chunk's corrections and record them, or that main will be replaced."""
+        """Compute one chunk's corrections and record them, or record that main will be replaced."""
         work = self._work
         merge_round = work.current().merge_round
         record = self._known(chunk) if merge_round == 0 or self._is_replaced() else None
@@ -104,14 +104,14 @@ class Merging:
             self._work.store.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
 
     def publish(self, recorded: Sequence[RecordedChunk]) -> None:
-        """Take one step towards the commit of everything, or its confirmation; the next look at main's log tells.
+        """Make or confirm the commit of everything; one move per call, and the next call reads main's log again.
 
         recorded : all chunks; of a progressive refresh, all of them committed
         """
         counts = total(recorded)
         commits, check = self._publisher.check_log(recorded)
         layout = self._work.layout_now()
-        # A column that main has to get or to lose is a change, also where no row differs.
+        # A column that main has to gain or lose is a change, even if no row differs.
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
             case Move.DONE:
@@ -140,9 +140,9 @@ class Merging:
                     self._publisher.merge(layout, recorded, txn_version)
 
     def publish_part(self, chunks: Sequence[RecordedChunk], *, is_first: bool) -> None:
-        """Take one step towards the commit of some chunks, which hold whole partitions between them.
+        """Make or record the commit of some chunks, which together are whole partitions; one move per call.
 
-        is_first : nothing of this refresh was committed yet
+        is_first : no chunk of this refresh is recorded as committed
         """
         numbers = [chunk.number for chunk in chunks]
         part = part_number(numbers)
@@ -163,7 +163,7 @@ class Merging:
                 self._publisher.merge(self._work.layout_now(), chunks, txn_version, part)
 
     def close(self) -> None:
-        """Let Spark forget what it keeps for the comparison."""
+        """Release what Spark caches for the comparison."""
         if self._comparison is not None:
             self._comparison.close()
             self._comparison = None
@@ -176,7 +176,7 @@ class Merging:
             raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
 
     def _judge_by_keys(self) -> None:
-        """Judge before the first commit, when not every chunk is compared: keys, and hashes of rows, tell as much."""
+        """Check the guards before the first commit if not every chunk is compared, by keys and hashes of rows."""
         compared = self._compared()
         if self._refusal(compared.at_most()):
             limit = self._work.definition.guards.max_updated_fraction
@@ -187,12 +187,12 @@ class Merging:
         return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
-        """Return what is known of a chunk without comparing its rows; None if that takes it."""
+        """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""
         work, seal, published = self._work, self._work.seal, self._ground.published_digests()
         if published is not None and published.path == seal.digests:
-            found = changes.nothing(seal, chunk)  # not a row was another, so not even its digests are read again
+            found = changes.nothing(seal, chunk)  # no row differs, so not even its digests are read again
         elif seal.strategy == "replace":
-            # Nobody's rows are in an empty main, so none are looked for.
+            # An empty main has no rows to compare with.
             found = changes.replacement(seal, None if self._ground.is_empty else self._compared().buckets)
         elif seal.changes is not None and published is not None:
             found = changes.staged(work.spark, work.layout, seal)
@@ -204,16 +204,16 @@ class Merging:
         )
 
     def _is_replaced(self) -> bool:
-        """True if this round overwrites main; once others have written to it, corrections follow.
+        """True if this round overwrites main. Later rounds, after foreign commits, merge corrections instead.
 
-        Unless main has a column that has to go: no MERGE takes it out.
+        They overwrite too if main has a column that must be dropped, because a MERGE cannot drop columns.
         """
         if self._work.seal.strategy != "replace":
             return False
         return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
 
     def _is_short(self, check: LogCheck) -> bool:
-        """True if main was overwritten with another number of rows than were sealed."""
+        """True if main was overwritten with a different number of rows than were sealed."""
         if not check.is_overwritten:
             return False
         written = check.published[-1].metrics.get("numOutputRows")
@@ -250,26 +250,26 @@ class Merging:
                 main_version=version,
                 commit=mark_at(commits, version),
                 counts=counts,
-                # Each commit of a progressive refresh was counted when it was recorded.
+                # The rows of a progressive refresh were counted when each commit was recorded.
                 is_counted=work.is_progressive,
                 digests=kept,
                 bytes_main=check.bytes_added,
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
             )
-        self.close()  # while the files are there: cleaning up removes them
+        self.close()  # before CLEANUP deletes the files behind Spark's cache
 
     def _digests_to_keep(self, seal: Seal, *, is_overwritten: bool) -> PublishedDigests | None:
-        """Return the digests of main as it is now; of a part of main they are no digests of main.
+        """Return the digests of main as it is now; None if the known digests do not cover all of main.
 
-        None where this process has not seen that the rows it wrote over main's are those that were sealed.
+        None also after an overwrite unless this process has checked that it wrote exactly the sealed rows.
         """
         work = self._work
         if is_overwritten and not self._has_replaced_as_sealed:
             return None
         last = work.store.state(work.table.id).published_digests
         if last is not None and last.path == seal.digests:
-            return last  # not a row was another
+            return last  # no row differed
         if work.refresh.scope.is_everything:
             return digests_to_keep(seal, work.own.refresh_id)
         before = self._ground.published_digests()
@@ -279,7 +279,10 @@ class Merging:
         return replace(found, refresh_id=work.own.refresh_id) if found else None
 
     def _start_over(self, check: LogCheck, counts: Counts) -> None:
-        """Discard the corrections: they were for a main that is no more."""
+        """Discard the corrections, which were computed against an outdated version of main, and begin a new round.
+
+        raises : MainMovedError, after the last round
+        """
         work = self._work
         who = ", ".join(f"{c.operation} at version {c.version}" for c in check.foreign[:3])
         if work.current().merge_round + 1 >= _MAX_ROUNDS:

@@ -1,4 +1,4 @@
-"""Wall time per phase, summed up between two writes to the history."""
+"""Seconds per phase, summed up between two writes to the history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from airflow_mv_provider.core.phase import Phase
 
 
 class PhaseClock:
-    """Counts seconds for one phase at a time."""
+    """A timer that counts seconds for one phase at a time."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -21,7 +21,7 @@ class PhaseClock:
         self._phase, self._since = phase, time.monotonic()
 
     def stop(self) -> None:
-        """Count for no phase."""
+        """Stop counting."""
         if self._phase is not None:
             self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + time.monotonic() - self._since
             self._phase = None

@@ -1,11 +1,11 @@
-"""Compare-and-append: bring the recorded corrections into main in one commit, and believe only main's log.
+"""Compare-and-append: bring the recorded corrections into main in one commit; main's log alone decides the outcome.
 
-    look ──▶ DONE         the commit is there and nobody else's is: or there was nothing to change
-         ──▶ START_OVER   somebody changed main since the version that was compared
-         ──▶ MERGE        neither: commit, and look again
+    read main's log ──▶ DONE         the commit is there without a foreign commit, or there was nothing to change
+                    ──▶ START_OVER   another writer has changed main since the compared version
+                    ──▶ MERGE        neither: commit, then read the log again
 
-An exception at the commit says nothing: it may be done with its answer lost. A transaction version is taken from the
-log at each try, so of two tries for one commit Delta keeps at most one.
+A commit exception is inconclusive, because the commit may have succeeded with its answer lost. Each try takes its
+transaction version from the log, so of two tries for one commit Delta keeps at most one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_TRIES = 3
 class Publisher:
     """The commits of one round of one attempt.
 
-    may_stop : False once main is known to hold a commit of this refresh, so that a cancel comes too late
+    may_stop : returns False once main is known to hold a commit of this refresh, when a cancel comes too late
     """
 
     def __init__(self, work: Work, may_stop: Callable[[], bool]) -> None:
@@ -45,10 +45,10 @@ class Publisher:
         return bool(self._num_tries)
 
     def check_log(self, recorded: Sequence[RecordedChunk], part: int | None = None) -> tuple[list[Commit], LogCheck]:
-        """Read main's log since the oldest version that a recorded chunk was compared with.
+        """Read and classify main's log since the oldest version that a recorded chunk was compared with.
 
-        part   : of a progressive refresh, whose commit is looked for; None for any
-        raises : FencedError, when a later epoch has written
+        part   : the part of a progressive refresh whose commit is looked for; None for any
+        raises : FencedError, if a later epoch has written
         """
         work, epoch = self._work, self._work.own.epoch
         base = min(chunk.base_version for chunk in recorded)
@@ -72,10 +72,10 @@ class Publisher:
         return commits, check
 
     def merge(self, layout: Layout, recorded: Sequence[RecordedChunk], txn_version: int, part: int = 0) -> None:
-        """Try the commit once; what came of it is for the next look to say.
+        """Try the commit once; the next read of main's log decides its outcome.
 
-        raises : the commit's own error, when a last try left nothing in the log; EpochRegressionError, when Delta
-                 dropped every try without a word
+        raises : the commit's own error, if the last try left nothing in the log; EpochRegressionError, if Delta
+                 dropped every try without an error
         """
         work, note = self._work, self._note(recorded, txn_version, part)
 
@@ -86,9 +86,9 @@ class Publisher:
         self._try(recorded, part, commit)
 
     def replace(self, layout: Layout, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
-        """Try once to overwrite main; what came of it is for the next look to say.
+        """Try once to overwrite main; the next read of main's log decides its outcome.
 
-        returns : the rows that this try wrote, if it did, are those that were sealed
+        returns : True if this try wrote rows and they are exactly the sealed ones
         raises  : as `merge` does
         """
         work, seen = self._work, list[bool]()
@@ -103,10 +103,10 @@ class Publisher:
         return seen == [True]
 
     def _enable(self, features: Mapping[str, str]) -> None:
-        """Let main have what a commit needs, right before it: nothing shuts a reader out for a refresh that is refused.
+        """Enable the table features that a commit needs, right before it: a refused refresh then locks out no reader.
 
-        The fence does not stop an ALTER. One that an outdated owner still sends leaves every row and type as it is, and
-        a commit that it meets fails as one that met another writer's, and is tried again.
+        The fence does not stop an ALTER. An ALTER of an outdated owner changes no row and no type. A commit that
+        conflicts with it fails like any conflict with another writer, and is retried.
         """
         if features and not self._work.main.has(features):
             with durable(Write.FEATURES):
@@ -149,7 +149,7 @@ def note_of(
     part: int = 0,
     num_errors: int = 0,
 ) -> CommitNote:
-    """Return what a commit of this refresh says of itself."""
+    """Return the note that a commit of this refresh carries in its userMetadata."""
     assert refresh.batch is not None
     return CommitNote(
         table_uuid=table.uuid,

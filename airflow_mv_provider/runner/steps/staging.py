@@ -1,9 +1,9 @@
-"""The step of REFRESHING: read the source, or the changes that it tells of, and seal what Merging brings into main.
+"""The step of REFRESHING: read the source, or only its changes, and prepare the seal that MERGING brings into main.
 
-    incremental   the feed's corrections, and what main's digests will be with them; read whole if the feed fails
-    all others    every row summed up, and copied where the source cannot be read again at its pin
+    incremental   the feed's corrections and the digests that main will have; if the feed fails, as the others
+    all others    digests of every row, and a copy if the source cannot be read again at its pinned frontier
 
-Both give the same seal. Which way main is brought up to date is settled here, where it is known how much differs.
+Both produce the same seal. The strategy is finally decided here, because only here is it known how many rows differ.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from airflow_mv_provider.spark.compare.digests import Buckets
 
 log = logging.getLogger(__name__)
 
-# What reading a feed may meet that reading the source would not: most of all files that were vacuumed away, or a
-# projection of what only files have.
+# Errors that reading a feed may raise and reading the source would not: mostly for files that were vacuumed away, or
+# for a projection of a column that only files have.
 _UNREADABLE = (DefinitionError, EngineError, SchemaMismatchError, SourceChangedError, SourceFileError)
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What is ready to be sealed.
+    """The result of staging, ready to be sealed.
 
-    buckets : where it and main differ, if that is known already
-    frozen  : partitions that differ and will be left as they are
-    reason  : why its strategy is not the one that was chosen; None where it is
+    buckets : the buckets in which it and main differ, if known already
+    frozen  : frozen partitions that differ from the source and will not be changed
+    reason  : the choice's reason and why staging changed the strategy; None if there is nothing to add
     """
 
     seal: Seal
@@ -57,9 +57,9 @@ class Staged:
 
 
 def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
-    """Read what the refresh's strategy reads, and measure it.
+    """Read what the refresh's strategy reads, and compute its counts and digests.
 
-    raises : the errors of keys, schema and source; StrategyError, when a strict table's changes cannot be read
+    raises : the errors of keys, schema and source; StrategyError, if a strict table's changes cannot be read
     """
     problem: str | None = None
     if work.refresh.choice.strategy == "incremental":
@@ -71,7 +71,10 @@ def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
 
 
 def _changes(work: Work, ground: FencedMain) -> Seal | str:
-    """Stage the source's changes since the last publish; say why, if they cannot be read or do not fit main."""
+    """Stage the source's changes since the last publish; return why they cannot be read or applied, if they cannot.
+
+    raises : StrategyError, if they cannot be read and the table is strict
+    """
     published, batch, place = ground.published_digests(), work.refresh.batch, work.workspace
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
@@ -98,7 +101,7 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
 
 
 def _unreadable(work: Work, error: MvError) -> str:
-    work.lease.check()  # a cancel interrupts what Spark reads, too
+    work.lease.check()  # the error may come from a cancel, which interrupts Spark's reading
     name = work.table.name
     if work.definition.strict:
         raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
@@ -137,7 +140,7 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
 
 
 def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
-    """Decide, now that it is known where the source and main differ, which way main is brought up to date, and why."""
+    """Return the strategy and its reason, decided from where the source and main were found to differ."""
     layout = work.layout
     if layout.dropped:
         return "replace", f"main is written anew without {', '.join(layout.dropped)}"
@@ -156,14 +159,14 @@ def _is_replaced(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | 
     if not is_possible or not seal.num_rows or wanted == "corrections":
         return False
     if ground.is_empty:
-        return True  # nothing to compare with
+        return True  # there is nothing to compare with
     if strategy.count_obstacle(work.definition) is not None:
         return False
     is_adopting = work.definition.adopt and work.store.state(work.table.id).published_version is None
     if wanted == "replace":
-        return not is_adopting  # its keys have to be looked at
+        return not is_adopting  # the keys of an adopted table must be compared
     if buckets is None:
-        return False  # main has to be read to know
+        return False  # it is not known how much differs without reading main
     num_buckets = sum(part.buckets for part in buckets.partitions.values())
     num_rows = max(seal.num_rows, buckets.main_rows)
     return cost.is_worth_replacing(num_rows, cost.scattered(buckets.num_differing, num_buckets, num_rows))

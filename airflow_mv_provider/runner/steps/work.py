@@ -1,4 +1,4 @@
-"""What one epoch works on: the refresh, its table, its source and its lease, in one value that its steps share."""
+"""The inputs of one epoch's steps in one value: the refresh, its table, its source and its lease."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from airflow_mv_provider.spark.partitions import in_scope
 class Work:
     """One refresh under one epoch.
 
-    spark       : a session of this attempt's own
-    refresh     : as it was when the attempt began; `current` is what it is now
+    spark       : the runner's own session, with its own confs
+    refresh     : as it was when the attempt began; `current` returns its present state
     open_source : opens its source, which may have moved or become forbidden since; called when a step reads it
     """
 
@@ -56,9 +56,9 @@ class Work:
 
     @cached_property
     def source(self) -> TableSource:
-        """Its source, opened by the first step that reads it: what main has is finished or given up without it.
+        """The source, opened by the first step that reads it; a refresh that main has is ended without it.
 
-        raises : UnsafeLocationError, and what else a source cannot be opened for
+        raises : UnsafeLocationError, and every other error of opening a source
         """
         with translated(self.table.name):
             return self.open_source()
@@ -73,18 +73,18 @@ class Work:
 
     @cached_property
     def layout(self) -> Layout:
-        """The rows' columns beside main's as this attempt found them; main must be there."""
+        """The rows' columns and main's columns as this attempt found them; main must exist."""
         main, seal = self._main_columns(), self.refresh.seal
         columns = self.evolution(main).columns if seal is None else seal.columns
         return Layout(self.definition, columns, self.refresh.scope, main)
 
     def layout_now(self) -> Layout:
-        """Return the same beside main's columns as they are now: a commit of this refresh may have changed them."""
+        """Return the layout with main's present columns: a commit of this refresh may have changed them."""
         found = self.layout
         return replace(found, main_columns=self._main_columns()) if found.changes_main else found
 
     def evolution(self, main: tuple[schema.Column, ...]) -> Evolution:
-        """Decide what becomes of the source's columns; only asked before the seal.
+        """Return how the source's columns are mapped to main's; called only before the seal.
 
         raises : SchemaMismatchError
         """
@@ -99,9 +99,9 @@ class Work:
         return schema.columns_of(found.jsonValue())
 
     def is_small(self) -> bool:
-        """True if the source and main are small; False also where it cannot be told now.
+        """True if the source and main are small; False also if that cannot be determined now.
 
-        Once sealed, the source is what was sealed of it: it may not be there any more.
+        After the seal the sealed row count stands for the source, which may no longer exist.
         """
         known = (self.store.state(self.table.id).published_digests, self.refresh.seal)
         if not cost.is_small(max((each.num_rows for each in known if each is not None), default=0)):
@@ -116,21 +116,21 @@ class Work:
             return False
 
     def current(self) -> RefreshRecord:
-        """Return the refresh as the database has it now; its seal is `seal`, which never changes."""
+        """Return the refresh as the database has it now; for its seal use `seal`, which never changes."""
         return self.store.as_now(self.refresh)
 
     @cached_property
     def seal(self) -> Seal:
-        """What Merging brings into main; only asked once it is sealed."""
+        """The seal, which MERGING brings into main; valid only after it was written."""
         found = self.refresh if self.refresh.seal is not None else self.store.refresh(self.own.refresh_id)
         assert found is not None
         assert found.seal is not None
         return found.seal
 
     def source_rows(self, base: int | None = None) -> DataFrame:
-        """Return the source's rows at the refresh's pin that are in its scope, one for each key; lazy.
+        """Return the source's rows at the pinned frontier and in the refresh's scope, one per key; lazy.
 
-        base : main's version whose rows stay where a key is there twice, if the definition says so
+        base : main's version; its row wins for every key (`on_conflict: keep`) or where the source has two (`ignore`)
         """
         rows = in_scope(self.ordered_source, self.layout)
         existing = None
@@ -140,12 +140,12 @@ class Work:
 
     @cached_property
     def whole_source(self) -> DataFrame:
-        """Return all of the source's rows at the refresh's pin; lazy."""
+        """Return all of the source's rows at the pinned frontier; lazy."""
         return rows_at(self.source, self.refresh.frontier, self.main)
 
     @cached_property
     def ordered_source(self) -> DataFrame:
-        """Return the same rows with what they are ordered by beside them; lazy.
+        """Return all of the source's rows, with the columns of `order_by` that they lack; lazy.
 
         raises : KeyColumnError
         """
@@ -154,7 +154,7 @@ class Work:
 
 
 def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = ()) -> DataFrame:
-    """Return the source's rows; none in main's columns, where there are none and only main says what they would be."""
+    """Return the source's rows; or no rows, with main's columns, if main exists and the source knows no columns."""
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
     with translated(main.location):
