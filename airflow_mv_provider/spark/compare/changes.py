@@ -1,11 +1,11 @@
-"""Work out what main lacks, chunk by chunk, and write it once.
+"""Compute main's corrections chunk by chunk, and write them once.
 
     digests of the seal ──┐
                           ├─▶ buckets that differ ──▶ desired and main's rows in them ──▶ changes-<epoch>-…
     digests of main ──────┘
 
-Changes are whole rows to insert and update, and keys to delete, each with main's old hash. What is recorded of them is
-what reads back from the files.
+Changes are whole rows to insert and update, and keys to delete, each with main's old hash. The recorded counts and
+digests are those of the files as they read back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from airflow_mv_provider.spark.partitions import in_scope
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one chunk's comparison found. `path` is None when the chunk needs no correction."""
+    """The result of comparing one chunk. `path` is None if the chunk needs no correction."""
 
     path: str | None
     num_rows: int
@@ -52,14 +52,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFilter:
-    """The part of both sides that one chunk looks at; `members` None is all of it."""
+    """The part of both sides that one chunk compares; `members` None means all partitions."""
 
     members: Sequence[str] | None
     slice: Slice | None
     num_buckets: int
 
     def of(self, rows: DataFrame, table: RefreshableTable) -> DataFrame:
-        """Return the rows of one side that lie in it."""
+        """Return the rows of one side that lie in this part."""
         bucket = diff.bucket(table, self.num_buckets)
         if self.members is not None:
             rows = rows.where(partitions.is_in(rows, table, self.members, bucket, self.num_buckets))
@@ -71,10 +71,10 @@ class ChunkFilter:
 def differing_buckets(
     main: delta.Main, layout: Layout, seal: Seal, published: PublishedDigests | None, base_version: int
 ) -> Buckets:
-    """Return where the seal and main at `base_version` differ.
+    """Return the buckets in which the seal and main at `base_version` differ.
 
-    published : main's digests, of which it is certain that main still is what they say
-    cost      : a scan of the digests; one of main when nothing is published, or it has another number of buckets
+    published : main's digests, which are known to match main's present rows
+    cost      : a scan of the digests; a scan of main if no digests are published, or with another number of buckets
     """
     table = layout.table
     mine = digests.read(main.spark, layout, seal.digests)
@@ -98,12 +98,12 @@ def compare(
     base_version: int,
     path: str,
 ) -> Changes:
-    """Compare one chunk of what is sealed with main at `base_version`, and write what differs at `path`.
+    """Compare one chunk of the sealed rows with main at `base_version`, and write the corrections at `path`.
 
-    read_source : called where nothing was copied and something differs
-    buckets : where the two differ
-    cost    : nothing when no bucket differs; otherwise a scan of both, and a shuffle of the rows in buckets that differ
-    raises  : SealBrokenError, when the rows read now are not those that were sealed
+    read_source : called if nothing was copied and a bucket differs
+    buckets : where the two sides differ
+    cost    : nothing if no bucket differs; otherwise a scan of both, and a shuffle of the rows in buckets that differ
+    raises  : SealBrokenError, when the rows read now are not the sealed rows
     """
     table, sealed = layout.table, _sealed_in(seal, chunk)
     members = buckets.differing_in(chunk)
@@ -123,12 +123,12 @@ def compare(
     wanted = _wanted(members, is_chosen=is_chosen)
     seen = Observation()
     with translated(table.name):
-        # Rows are chosen before they are hashed: hashing is most of what a scan costs.
+        # Rows are filtered before they are hashed, because hashing is most of a scan's cost.
         desired = only.of(rows, table)
         if is_chosen:
             desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
         desired = diff.aligned(desired, layout)
-        # Where no row is wanted none is read: there would be nothing to check it by.
+        # If no row is expected, none is read: there would be no digest to verify it with.
         desired = desired.observe(seen, *diff.measure()) if wanted[0] else desired.where(F.lit(False))
         if any(p.main_rows for p in members):
             actual = only.of(_existing(main, layout, base_version), table)
@@ -145,20 +145,20 @@ def compare(
 
 
 def nothing(seal: Seal, chunk: Chunk) -> Changes:
-    """Return that no row of a chunk is another."""
+    """Return the result for a chunk without any difference."""
     return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in _sealed_in(seal, chunk)))
 
 
 def staged(spark: SparkSession, layout: Layout, seal: Seal) -> Changes:
-    """Return the corrections that staging has written already, counted as they read back."""
+    """Return the corrections that staging has already written, counted as they read back."""
     assert seal.changes is not None
     return _read_back(spark, layout, seal.changes, seal.partitions, seal.num_buckets)
 
 
 def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
-    """Return what overwriting main does to each partition: all of its rows go, all of the seal's come.
+    """Return the counts of an overwrite per partition: all of main's rows are deleted, all sealed rows inserted.
 
-    buckets : where the two differ; None for a main without rows
+    buckets : where the two sides differ; None for a main without rows
     """
     held = {name: part.main_rows for name, part in buckets.partitions.items()} if buckets else {}
     sealed = {part.partition: part.num_rows for part in seal.partitions}
@@ -179,9 +179,9 @@ def deleted(
     buckets: Buckets,
     base_version: int,
 ) -> int:
-    """Return how many rows main would lose at `base_version`: those whose key the seal has not.
+    """Return how many rows main would lose at `base_version`: those whose key is not in the seal.
 
-    cost : a scan of the keys in buckets where they differ, on both sides, and a shuffle of them
+    cost : a scan of the keys in buckets whose keys differ, on both sides, and a shuffle of them
     """
     table = layout.table
     by = columns(table.group_by)
@@ -205,7 +205,7 @@ def updated(
     buckets: Buckets,
     base_version: int,
 ) -> int:
-    """Return how many of main's rows at `base_version` the seal has another row for, with the same key.
+    """Return how many of main's rows at `base_version` would be updated: same key in the seal, other values.
 
     cost : a scan of the rows in buckets that differ, on both sides, and a shuffle of their keys and hashes
     """
@@ -223,7 +223,7 @@ def updated(
 
 
 def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
-    """Refuse to adopt a main that has a key twice or a NULL in one.
+    """Refuse to adopt a main with a duplicate or NULL key.
 
     raises : AdoptionError
     """
@@ -237,9 +237,9 @@ def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None
 
 
 def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> tuple[DataFrame, bool]:
-    """Return the changes of all chunks, still what was recorded, and whether one of them is for a row without a key.
+    """Return the verified changes of all chunks, and whether one of them concerns a row with a NULL key.
 
-    raises : SealBrokenError, when a chunk no longer reads as it was recorded
+    raises : SealBrokenError, when a chunk no longer reads back as recorded
     """
     table = layout.table
     written = [chunk for chunk in chunks if chunk.path]
@@ -259,7 +259,7 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
 
 def _sealed_in(seal: Seal, chunk: Chunk) -> list[SealedPartition]:
     sealed = [p for p in seal.partitions if chunk.partitions is None or p.partition in set(chunk.partitions)]
-    if chunk.slice is not None and chunk.slice.index:  # rows on both sides are counted with the first slice
+    if chunk.slice is not None and chunk.slice.index:  # both sides' row counts are reported with the first slice
         sealed = [SealedPartition(p.partition, 0, 0) for p in sealed]
     return sealed
 
@@ -271,7 +271,7 @@ def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
 def _read_back(
     spark: SparkSession, layout: Layout, path: str, sealed: Sequence[SealedPartition], num_buckets: int
 ) -> Changes:
-    """Count what was written, per partition; rows that are the same on both sides follow from what was sealed."""
+    """Count the written corrections per partition; the number of unchanged rows follows from the sealed counts."""
     table = layout.table
     values = partitions.names(table, diff.bucket(table, num_buckets), num_buckets)
     op = F.col(OP)
@@ -304,13 +304,13 @@ def _read_back(
 
 
 def _digest() -> tuple[Column, Column]:
-    """Count rows, and sum up what each of them does."""
+    """Return the aggregates of corrections: their number, and the xor of a hash over each one's op and hashes."""
     hashed = F.xxhash64(OP, F.coalesce(OLD_HASH, F.lit(0)), F.coalesce(NEW_HASH, F.lit(0)))
     return F.count(F.lit(1)).alias("num_rows"), F.coalesce(F.bit_xor(hashed), F.lit(0)).alias("digest")
 
 
 def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, int]:
-    """Return the number and the xor of the desired rows that are to be read."""
+    """Return the number and the xor digest of the desired rows that should be read."""
     if is_chosen:
         wanted = [(p.differing_rows, p.differing_digest) for p in members]
     else:
@@ -319,7 +319,7 @@ def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, i
 
 
 def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
-    """Confirm that the rows just read are those that were sealed."""
+    """Check that the rows just read are the sealed rows."""
     if diff.measured(seen)[:2] != wanted:
         raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
 
@@ -329,5 +329,5 @@ def _unchanged(part: SealedPartition) -> PartitionCounts:
 
 
 def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
-    """Return the rows of main that the refresh looks at."""
+    """Return the rows of main that the refresh compares."""
     return layout.shaped(in_scope(delta.read(main.spark, main.location, base_version), layout))

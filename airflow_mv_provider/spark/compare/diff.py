@@ -1,22 +1,22 @@
-"""The only place where rows are compared.
+"""Compare rows by hash; the only module that does.
 
-    desired ─┐  one row a key (the seal checked it)
+    desired ─┐  one row per key (the seal checked it)
              ├─▶ digests by buckets of keys: which differ? ─▶ corrections: key by key inside those buckets
-    main  ───┘  any rows at all, duplicates and NULL keys included
+    main  ───┘  arbitrary rows, duplicates and NULL keys included
 
-A row is compared by one 64-bit hash over all its columns. Spark's xxhash64 skips NULLs and does not tell where an
-array ends, so `row_hash` feeds it a marker before every value that may be NULL and the length of every array; then
-equal input means equal rows, down to the hash's own collisions (2⁻⁶⁴ for a changed row). NaN equals NaN, and -0.0
-equals 0.0, as in SQL.
+A row is compared by one 64-bit hash over all its columns. Spark's xxhash64 skips NULLs and ignores where an array ends.
+Therefore `row_hash` adds a marker before every value that may be NULL and the length of every array. Equal hash input
+then means equal rows; only hash collisions remain (2⁻⁶⁴ for a changed row). NaN equals NaN, and -0.0 equals 0.0, as in
+SQL.
 
-Rows that exist twice in main, or have no key, are differences too. Corrections, one a row, by `_mv_op`
-(`_mv_copies` counts the rows that main has of a key):
+Duplicate rows and NULL keys in main are differences too. Each correction is one row with one of these `_mv_op`
+(`_mv_copies` counts main's rows with the key):
 
     I  insert                     in desired, not in main
     U  update                     in both, different
     D  delete                     in main, not in desired
     X  delete every copy          main has this key more than once
-    R  insert after an X          and desired has it too
+    R  insert after an X          and desired has this key too
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ BESIDE_COLUMNS = (
 def row_hash(columns: Sequence[schema.Column], value: Callable[[schema.Column], str] | None = None) -> str:
     """Return the SQL of a row's hash, a BIGINT that is never NULL.
 
-    columns : all columns of main, in main's order; both sides must be hashed by the same list
-    value   : gives the SQL of a column's value, where that is more than its name
+    columns : all columns of main, in main's order; both sides must be hashed with the same list
+    value   : returns the SQL of a column's value; None if that is the quoted name
     """
     parts = [part for c in columns for part in _marked(value(c) if value else quoted(c.name), c.type, 0)]
     return f"xxhash64({', '.join(parts)})"
 
 
 def aligned(source: DataFrame, layout: Layout) -> DataFrame:
-    """Return the source's rows as main's: its columns in main's order, and their hash.
+    """Return the source's rows with main's columns in main's order, and the row hash.
 
     returns : (*columns, _mv_hash bigint)
     """
@@ -79,7 +79,7 @@ def aligned(source: DataFrame, layout: Layout) -> DataFrame:
 
 
 def measure() -> tuple[Column, Column, Column]:
-    """Count hashed rows as `num_rows`; xor their hashes as `digest`, and sum them up as `mixed`."""
+    """Return the aggregates of hashed rows: `num_rows`, the xor of hashes `digest`, the sum of mixed hashes `mixed`."""
     digest, mixed = F.bit_xor(HASH), F.sum(_mixed(F.col(HASH)))
     zero = F.lit(0)
     return (
@@ -90,23 +90,23 @@ def measure() -> tuple[Column, Column, Column]:
 
 
 def measured(seen: Observation) -> tuple[int, int, int]:
-    """Return what `measure` came to in a job that has run."""
+    """Return the values of `measure` after the job has run."""
     try:
         return seen.get["num_rows"], seen.get["digest"], seen.get["mixed"]
     except (Py4JError, PySparkException, KeyError):
-        return 0, 0, 0  # Spark saw that there was no row, and left out whoever would have counted them
+        return 0, 0, 0  # Spark found the input empty and optimised the observation away
 
 
 def digested(rows: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
-    """Sum up rows by buckets of keys: equal digests mean equal multisets of rows.
+    """Return the digests of rows by buckets of keys: equal digests mean equal multisets of rows.
 
     rows    : (*group_by, _mv_hash bigint)
-    returns : (*partition_by, *DIGEST_COLUMNS), one row a bucket that has any
+    returns : (*partition_by, *DIGEST_COLUMNS), one row per bucket that is not empty
     cost    : one scan; only the buckets are shuffled
     """
     has_null_key = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in table.key))
     in_bucket = bucket(table, num_buckets).alias(BUCKET)
-    # Two sums over independently mixed hashes, because a xor alone forgets rows that are there twice.
+    # A xor and a sum over independently mixed hashes: in a xor alone, duplicate rows cancel out.
     return rows.groupBy(*_quoted(table.partition_by), in_bucket).agg(
         F.count(F.lit(1)).alias(ROWS),
         F.bit_xor(HASH).alias(DIGEST),
@@ -120,7 +120,7 @@ def by_fewer(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> D
     """Return digests of the same rows by fewer buckets.
 
     digests     : as `digested` returns them
-    num_buckets : a power of two, not more than they have
+    num_buckets : a power of two, at most their present number of buckets
     """
     buckets = F.col(BUCKET).bitwiseAND(F.lit(num_buckets - 1)).alias(BUCKET)
     rows = digests.select(*_quoted(table.partition_by), buckets, ROWS, DIGEST, MIXED, _KEYS, NULL_KEYS)
@@ -128,13 +128,13 @@ def by_fewer(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> D
 
 
 def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataFrame:
-    """Put the digests of both sides beside each other.
+    """Join the digests of both sides by bucket.
 
     desired, main : as `digested` returns them, with the same number of buckets
-    returns       : (*partition_by, *BESIDE_COLUMNS), NULL where a side has no row; `_mv_stands_for`: how many buckets.
-                    As many rows with the same xor of keys have the same keys, if main has each once
-    cost          : a shuffle and a sort of both; without partition columns what `digested` has just summed up is only
-                    sorted
+    returns       : (*partition_by, *BESIDE_COLUMNS), NULL for a side without rows; `_mv_stands_for` is the number of
+                    buckets. Equal row counts and equal xors of keys mean equal keys, if main has each key once
+    cost          : a shuffle and a sort of both; without partition columns a result that `digested` has just computed
+                    is only sorted
     """
     pairs = {ROWS: MAIN_ROWS, DIGEST: MAIN_DIGEST, MIXED: _MAIN_MIXED, _KEYS: _MAIN_KEYS}
     place = [*(quoted(p) for p in table.partition_by), BUCKET]
@@ -154,12 +154,12 @@ def bucketwise(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> 
 
 
 def slim(beside: DataFrame) -> DataFrame:
-    """Leave out what `restored` knows from the rest: the digests that are the same on both sides."""
+    """Return joined digests without the redundant values that `restored` recomputes: digests equal on both sides."""
     return beside.withColumn(MAIN_DIGEST, F.when(F.col(DIFFERS), F.col(MAIN_DIGEST)))
 
 
 def restored(beside: DataFrame) -> DataFrame:
-    """Return what `slim` was given."""
+    """Return the joined digests that `slim` was applied to."""
     return beside.withColumn(MAIN_DIGEST, F.when(F.col(DIFFERS), F.col(MAIN_DIGEST)).otherwise(F.col(DIGEST)))
 
 
@@ -175,7 +175,7 @@ def within(side: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buc
 
 
 def outside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
-    """Return the digests that do not lie in any of some larger buckets.
+    """Return the digests outside of the given larger buckets.
 
     digests, buckets : as `digested` returns them; (*partition_by, _mv_bucket int), of `num_buckets` buckets
     """
@@ -183,26 +183,26 @@ def outside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num
 
 
 def inside(digests: DataFrame, buckets: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
-    """Return the digests that `outside` does not."""
+    """Return the digests inside the given larger buckets: those that `outside` leaves out."""
     return _beside_larger(digests, buckets, table, num_buckets, "left_semi")
 
 
 def standing_for(beside: DataFrame, num_buckets: int) -> DataFrame:
-    """Say of each row how many buckets it stands for: so many, but no more than it has rows.
+    """Set the number of buckets that each row stands for: `num_buckets`, but at most its number of rows.
 
-    beside : as `bucketwise` returns it, of sides that are the same
+    beside : as `bucketwise` returns it, for sides that are equal
     """
     return beside.withColumn(STANDS_FOR, F.least(F.col(ROWS), F.lit(num_buckets).cast("bigint")))
 
 
 def beside_itself(digests: DataFrame) -> DataFrame:
-    """Return what `bucketwise` does for two sides that are the same."""
+    """Return what `bucketwise` returns for two equal sides, without a join."""
     same = {MAIN_ROWS: F.col(ROWS), MAIN_DIGEST: F.col(DIGEST)}
     return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False), STANDS_FOR: _one()})
 
 
 def desired_side(beside: DataFrame) -> DataFrame:
-    """Return the digests of the desired side alone.
+    """Return the digests of the desired side only.
 
     beside : as `bucketwise` returns it
     """
@@ -210,11 +210,11 @@ def desired_side(beside: DataFrame) -> DataFrame:
 
 
 def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
-    """Return what turns `main` into `desired`.
+    """Return the corrections that turn `main` into `desired`.
 
     desired : (*columns, _mv_hash bigint), each key once
-    main    : (*group_by, _mv_hash bigint), any rows at all
-    returns : (*CHANGE_COLUMNS, *columns); of rows to delete only the key and the partition columns are there
+    main    : (*group_by, _mv_hash bigint), arbitrary rows
+    returns : (*CHANGE_COLUMNS, *columns); rows to delete have only the key and the partition columns, others NULL
     cost    : one shuffle of both sides on the key; lazy, runs no action
     source  : "corrections", Materialize `src/compute/src/sink/materialized_view.rs`
     """
@@ -223,7 +223,7 @@ def corrections(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFram
         F.max(HASH).alias(OLD_HASH), F.count(F.lit(1)).cast("bigint").alias(COPIES)
     )
     d, m = desired.withColumnRenamed(HASH, NEW_HASH).alias("d"), counted.alias("m")
-    # Desired keys are never NULL, so a plain `=` pairs all that can be paired; a partition column may be NULL.
+    # Desired keys are never NULL, so a plain `=` finds all pairs; a partition column may be NULL.
     on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
     on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key]
     both = d.join(m, reduce(Column.__and__, on), "full_outer")
@@ -268,15 +268,15 @@ def moved(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataF
 
 
 def netted(feed: DataFrame, layout: Layout) -> DataFrame:
-    """Return the corrections that a feed of changes comes to.
+    """Return the net corrections of a change feed.
 
-    feed    : (*columns, _mv_sign int): a row that was there -1, one that is there now +1, in any order
-    returns : (*CHANGE_COLUMNS, *columns), as `corrections` does; op "?" for a key that the feed leaves with two rows
+    feed    : (*columns, _mv_sign int): -1 for a former row, +1 for a present row, in any order
+    returns : (*CHANGE_COLUMNS, *columns), as `corrections` does; op "?" for a key that is left with several rows
     cost    : one shuffle of the feed on the key
     """
     by, row, net, most = _quoted(layout.table.group_by), F.col(_ROW), F.col(_NET), "_mv_most"
     signed = feed.select(*_quoted(layout.names), F.col(SIGN), F.expr(row_hash(layout.columns)).alias(HASH))
-    # A row that came and went, or went and came back, is no change. One shuffle serves both groupings.
+    # A row that was added and removed again, or the reverse, is no change. One shuffle serves both groupings.
     whole = F.first(F.struct(*_quoted(layout.names))).alias(_ROW)
     left = signed.repartition(*by).groupBy(*by, HASH).agg(F.sum(SIGN).alias(_NET), whole).where(net != 0)
     is_old, is_new = net < 0, net > 0
@@ -301,9 +301,9 @@ def netted(feed: DataFrame, layout: Layout) -> DataFrame:
 
 
 def digested_changes(changes: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
-    """Sum up corrections as what they add to the digests of the rows that they correct.
+    """Return the digests that corrections add to the digests of the rows that they correct.
 
-    changes : (*CHANGE_COLUMNS, *columns), of ops I, U and D
+    changes : (*CHANGE_COLUMNS, *columns), with ops I, U and D
     returns : (*partition_by, *DIGEST_COLUMNS); counts and sums may be negative
     """
     op, old, new = F.col(OP), F.col(OLD_HASH), F.col(NEW_HASH)
@@ -321,7 +321,7 @@ def digested_changes(changes: DataFrame, table: RefreshableTable, num_buckets: i
 
 
 def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> DataFrame:
-    """Return the digests of rows after changes to them: every sum in a digest is one that can be added to.
+    """Return the digests of rows after changes to them; every aggregate in a digest is additive.
 
     digests, changes : as `digested` and `digested_changes` return them, with the same number of buckets
     """
@@ -329,7 +329,7 @@ def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> Da
 
 
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
-    """Return what `corrections` does when main has no rows: nothing is shuffled.
+    """Return what `corrections` returns for a main without rows, without a shuffle.
 
     desired : (*columns, _mv_hash bigint)
     """
@@ -338,7 +338,7 @@ def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
 
 
 def bucket(table: RefreshableTable, num_buckets: int) -> Column:
-    """Return the bucket that a row's key belongs to, from its columns."""
+    """Return the bucket of a row's key, computed from its columns."""
     return F.xxhash64(*_quoted(table.group_by)).bitwiseAND(F.lit(num_buckets - 1)).cast("int")
 
 
@@ -364,7 +364,7 @@ def _summed(digests: DataFrame, table: RefreshableTable) -> DataFrame:
 
 
 def _mixed(hashed: Column) -> Column:
-    """Return a summand of a bucket's second sum: 32 bits, so that four billion of them do not overflow."""
+    """Return a row's summand of the `mixed` sum: 32 bits, so that four billion of them do not overflow."""
     return F.shiftright(F.xxhash64(hashed), 32)
 
 
@@ -373,7 +373,7 @@ def _quoted(names: Sequence[str]) -> list[Column]:
 
 
 def _marked(sql: str, kind: schema.Type, depth: int) -> list[str]:
-    """Return the parts that tell a value apart from every other of its type, in xxhash64's eyes."""
+    """Return the arguments of xxhash64 that distinguish a value from every other value of its type."""
     if isinstance(kind, str):
         return [f"isnull({sql})", sql]
     if kind["type"] == "struct":

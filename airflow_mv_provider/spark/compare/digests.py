@@ -1,11 +1,11 @@
-"""Digest tables: a side of the comparison, summed up by buckets of keys, so that what is equal is never looked at.
+"""Digest tables: one side of the comparison, summarised by buckets of keys, so that equal buckets are never read.
 
     source ──▶ digests/<refresh>/<epoch> ──┐
                                            ├─▶ buckets that differ, counted per partition
-    main ────▶ digests of its last publish ┘    (summed up anew when they cannot be believed)
+    main ────▶ digests of its last publish ┘    (recomputed from main when they cannot be trusted)
 
-A refresh writes the digests of what it read. When it is published they are main's, and the next refresh compares with
-them instead of reading main.
+A refresh writes the digests of the rows it read. After its publish they are main's digests, and the next refresh
+compares with them instead of reading main.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
 
-MIN_ROWS_TO_CHOOSE = 200_000  # below, choosing rows by their bucket costs more jobs than it saves
-MAX_DIFFERING = 0.5  # of all buckets: beyond that, choosing rows by their bucket costs more than it saves
+MIN_ROWS_TO_CHOOSE = 200_000  # with fewer rows, filtering rows by bucket costs more jobs than it saves
+MAX_DIFFERING = 0.5  # share of all buckets; above it, filtering rows by bucket costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCounts:
-    """One partition on both sides; `differing_*` of the desired rows that lie in buckets which differ.
+    """One partition on both sides; `differing_*` count and digest the desired rows in buckets that differ.
 
-    buckets : that have rows; at most so many, where one that is large stands for them
+    buckets : number of buckets with rows; an upper bound if a large bucket stands for several
     """
 
     sealed: SealedPartition
@@ -59,16 +59,16 @@ class BucketCounts:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Where two sides differ.
+    """The buckets in which two sides differ.
 
     beside    : as `diff.bucketwise` returns it
-    differing : (*partition_by, _mv_bucket)
-    mixed     : the desired rows' hashes, mixed and summed up
-    new_keys  : those of them in which the desired keys are not main's
-    num_new_keys : how many these are
-    rows_with_other_keys : main's rows in them
-    kept      : what Spark keeps in memory, or on disk, until `close`: all of `beside`, only what differs, or nothing
-    has_large : where the two are the same, one row of `beside` is a large bucket, which stands for many
+    differing : (*partition_by, _mv_bucket) of the buckets that differ
+    mixed     : sum of the desired rows' mixed hashes
+    new_keys  : as `differing`, only buckets in which the desired keys are not main's
+    num_new_keys : number of buckets in `new_keys`
+    rows_with_other_keys : number of main's rows in `new_keys`
+    kept      : what Spark caches in memory, or on disk, until `close`: all of `beside`, only what differs, or nothing
+    has_large : a row of `beside` with equal sides is a large bucket, which stands for many small ones
     """
 
     beside: DataFrame
@@ -87,23 +87,23 @@ class Buckets:
 
     @property
     def num_differing(self) -> int:
-        """How many buckets differ."""
+        """The number of buckets that differ."""
         return sum(part.differing for part in self.partitions.values())
 
     @property
     def can_be_sliced(self) -> bool:
-        """True if `beside` can be counted again by slices, which are runs of small buckets: it stays what it is."""
+        """True if `beside` can be counted again by slices (runs of small buckets): it is cached, without large ones."""
         return self.kept is self.beside and not self.has_large
 
     @property
     def sealed(self) -> tuple[SealedPartition, ...]:
-        """The partitions that the desired side has."""
+        """The partitions of the desired side."""
         return tuple(
             p.sealed for name, p in sorted(self.partitions.items()) if p.sealed.num_rows or name == WHOLE_TABLE
         )
 
     def members(self, chunk: Chunk) -> tuple[str, ...]:
-        """Return the partitions of a chunk; those of the rest are what main has and the seal has not."""
+        """Return the partitions of a chunk; the rest chunk has those that are in main and not in the seal."""
         if chunk.partitions is None:
             return tuple(sorted(self.partitions))
         if chunk.is_rest:
@@ -116,7 +116,7 @@ class Buckets:
 
     @staticmethod
     def is_worth_choosing(members: Iterable[BucketCounts]) -> bool:
-        """True if these partitions are large enough, and few enough of their buckets differ, to look at those alone."""
+        """True if the partitions are large enough, and few enough buckets differ, to filter rows by bucket."""
         num_rows = num_buckets = num_differing = 0
         for part in members:
             num_rows += part.sealed.num_rows + part.main_rows
@@ -125,7 +125,7 @@ class Buckets:
         return num_rows >= MIN_ROWS_TO_CHOOSE and num_differing <= MAX_DIFFERING * num_buckets
 
     def check_sealed(self, where: str, seal: Seal) -> None:
-        """Confirm that the desired side still is what was sealed.
+        """Check that the desired side still matches the seal.
 
         raises : SealBrokenError
         """
@@ -137,18 +137,18 @@ class Buckets:
             raise SealBrokenError(where, "the digests are no longer of the rows that were sealed.")
 
     def close(self) -> None:
-        """Let Spark forget the buckets."""
+        """Release the buckets that Spark caches."""
         if self.kept is not None:
             _forget(self.kept)
 
 
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
-    """Sum up `rows` by buckets of keys and commit them at `path`.
+    """Write the digests of `rows` by buckets of keys at `path`.
 
     rows      : (*group_by, _mv_hash bigint)
-    published : digests to be compared with later, which settle the number of buckets
+    published : the digests of a later comparison, which determine the number of buckets
     returns   : the number of buckets
-    cost      : one scan of the rows; one more of the partition columns when nothing is published yet
+    cost      : one scan of the rows; one more of the partition columns if nothing is published yet
     """
     with translated(table.name):
         num_buckets = (
@@ -159,13 +159,13 @@ def write(rows: DataFrame, table: RefreshableTable, path: str, published: Publis
 
 
 def write_beside(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests) -> Buckets:
-    """As `write`, with what was published beside it: where the two differ is known without another look at either.
+    """As `write`, joined with the published digests, so that the comparison needs no further read of either side.
 
     rows    : (*group_by, _mv_hash bigint), of the layout's scope
-    returns : the comparison, as it is read from `path`; for the caller to close
-    cost    : one scan of the rows; a shuffle of both digests; a scan of them, and one more where something differs
-    raises  : SealBrokenError, when the published digests are gone or are not what was recorded, or when what was
-              written is not the same when it is read again
+    returns : the comparison, as read back from `path`; must be closed by the caller
+    cost    : one scan of the rows; a shuffle of both digests; a scan of them, and one more if a bucket differs
+    raises  : SealBrokenError, when the published digests are missing or differ from what was recorded, or when the
+              written digests read back differently
     """
     table, spark = layout.table, rows.sparkSession
     before = read(spark, layout, published.path)
@@ -186,17 +186,17 @@ def write_beside(rows: DataFrame, layout: Layout, path: str, published: Publishe
 
 
 def is_as_recorded(found: Buckets, before: DataFrame, layout: Layout, published: PublishedDigests) -> bool:
-    """True if the digests that were compared with are those that were recorded when they were published.
+    """True if the digests used in a comparison are those that were recorded when they were published.
 
-    before : all of them
-    cost   : a scan of them, where the comparison looked at some partitions only
+    before : all published digests
+    cost   : a scan of them, if the comparison covered some partitions only
     """
     sums = (found.main_rows, found.main_digest) if layout.is_whole else summed(before, layout.table)
     return sums == published.sums[: len(sums)]
 
 
 def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests) -> bool:
-    """True if published digests can be read, and are what was recorded: whatever has failed, it was not for them.
+    """True if published digests are readable and match what was recorded, so that they did not cause a failure.
 
     cost   : a scan of them
     raises : InterruptedRefreshError
@@ -211,9 +211,9 @@ def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests)
 
 
 def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
-    """Return digests as they were written, alone or beside others.
+    """Return digests as they were written, by `write` or by `write_beside`.
 
-    raises : SealBrokenError, when they are gone
+    raises : SealBrokenError, when they are missing
     """
     return _stored(spark, layout, path, diff.DIGEST_COLUMNS).where(F.col(diff.ROWS).isNotNull())
 
@@ -221,10 +221,10 @@ def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
 def merged(
     spark: SparkSession, layout: Layout, published: PublishedDigests, seal: Seal, path: str
 ) -> PublishedDigests | None:
-    """Put the digests of main before the publish of some partitions and the seal's together, and write them at `path`.
+    """Write main's digests after a publish of some partitions at `path`: the seal's, and the former ones outside of it.
 
-    published : of the same number of buckets, and certain
-    returns   : main's digests after the publish; None when what was published cannot be read any more
+    published : with the same number of buckets, and known to match main before the publish
+    returns   : main's digests after the publish; None if the published digests cannot be read any more
     cost      : a scan of both
     """
     try:
@@ -241,7 +241,7 @@ def merged(
 def measured(
     digests: DataFrame, table: RefreshableTable, num_buckets: int
 ) -> tuple[tuple[SealedPartition, ...], int, int]:
-    """Return the partitions of one side, the one of a table without any included, its NULL keys, and `mixed`."""
+    """Return the partitions of one side, its number of NULL keys, and `mixed`; a table without any is one partition."""
     names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
     sums = (F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.NULL_KEYS), F.sum(diff.MIXED))
     found, num_null_keys, whole_mixed = [], 0, 0
@@ -254,7 +254,7 @@ def measured(
 
 
 def summed(digests: DataFrame, table: RefreshableTable) -> tuple[int, int, int]:
-    """Return the rows that digests stand for, the xor of their hashes, and those mixed and summed up."""
+    """Return the number of digested rows, the xor of their hashes, and the sum of their mixed hashes."""
     with translated(table.name):
         found = digests.agg(F.sum(diff.ROWS), F.bit_xor(diff.DIGEST), F.sum(diff.MIXED)).collect()[0]
     rows, digest, mixed = (value or 0 for value in found)
@@ -262,17 +262,17 @@ def summed(digests: DataFrame, table: RefreshableTable) -> tuple[int, int, int]:
 
 
 def differing_partitions(beside: DataFrame, table: RefreshableTable, limit: int) -> tuple[str, ...]:
-    """Return the names of the first partitions in which two sides, put beside each other, differ."""
+    """Return the names of the first partitions in which two joined sides differ."""
     names = partitions.names(table, F.col(diff.BUCKET), 1)
     found = beside.where(diff.DIFFERS).select(*names).distinct().orderBy(*(n for n in range(1, len(names) + 1)))
     return tuple(_name(row, table, len(names)) for row in found.limit(limit).collect())
 
 
 def kept_in_memory(beside: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
-    """Count two sides, put beside each other, that Spark is to keep.
+    """Cache two joined sides in Spark, and count where they differ.
 
     beside  : as `diff.bucketwise` returns it
-    returns : for the caller to close
+    returns : must be closed by the caller
     """
     with ExitStack() as undo, translated(table.name):
         kept = beside.persist()
@@ -291,10 +291,10 @@ def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_b
 
 
 def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
-    """Return what of `buckets` lies in a chunk that is a slice of its only partition.
+    """Return the part of `buckets` in a chunk that is a slice of its only partition.
 
-    buckets : that can be sliced
-    cost    : one scan of what is kept of the digests
+    buckets : with `can_be_sliced`
+    cost    : one scan of the cached digests
     """
     assert chunk.slice is not None
     assert chunk.partitions is not None
@@ -306,9 +306,9 @@ def sliced(buckets: Buckets, table: RefreshableTable, chunk: Chunk) -> Buckets:
 
 
 def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: DataFrame | None = None) -> Buckets:
-    """Count where two sides, put beside each other, differ.
+    """Count where two joined sides differ.
 
-    kept : what Spark keeps of them
+    kept : what Spark caches of them
     cost : one scan
     """
     names = partitions.names(table, F.col(diff.BUCKET), num_buckets)
@@ -354,7 +354,7 @@ def counted(beside: DataFrame, table: RefreshableTable, num_buckets: int, kept: 
 
 
 def _differing_in_memory(found: Buckets, table: RefreshableTable) -> Buckets:
-    """Keep the buckets that differ, of digests that are in files, and see that they are as many as were counted."""
+    """Cache the buckets that differ, of digests that are in files, and check that their number is as counted."""
     if not found.num_differing:
         return found
     differs, keys_differ = F.col(diff.DIFFERS), F.col(diff.KEYS_DIFFER)
@@ -375,7 +375,7 @@ def _forget(kept: DataFrame) -> None:
     try:
         kept.unpersist()
     except PySparkException as error:
-        # Spark Connect looks at a plan anew, and its files may be gone: the session's end frees what it kept.
+        # Spark Connect analyses the plan again, and its files may be removed; the end of the session frees the cache.
         log.debug("Spark could not be told to forget the buckets: %s", error)
 
 
@@ -384,7 +384,7 @@ def _place(table: RefreshableTable) -> list[Column]:
 
 
 def _most_rows(rows: DataFrame, table: RefreshableTable) -> int:
-    """Return the rows of the largest partition; Delta and Parquet answer from their statistics where they can."""
+    """Return the row count of the largest partition; Delta and Parquet answer from statistics if possible."""
     if not table.partition_by:
         return rows.count()
     counted = rows.groupBy(*(F.col(quoted(p)) for p in table.partition_by)).count()

@@ -1,14 +1,14 @@
-"""Stage the changes that a source tells of, instead of all its rows.
+"""Stage a source's change feed instead of all its rows.
 
-    feed of changes ──▶ corrections, netted and written once ──┐
-                                                              ├─▶ digests of the rows as they will be ──▶ seal
-    digests of the last publish ───────────────────────────────┘
+    change feed ──▶ corrections, netted and written once ──┐
+                                                           ├─▶ digests of main's future rows ──▶ seal
+    digests of the last publish ───────────────────────────┘
 
-The digests are those that reading everything would give, so the seal is the same as any other: whoever finds main
-moved compares it with the source at its pin as usual, and the next refresh compares with these digests.
+The digests equal those of a full read, so the seal is like any other: if main has moved, the refresh compares it with
+the source at its pin as usual, and the next refresh compares with these digests.
 
-A feed is a log of the source's, the rows of files that were added, or, where a column tells which rows are late, these
-rows and those that main has for their keys.
+A feed is the source's change data feed, or the rows of files that were added. For a source with a watermark column it
+is the late rows, together with main's rows for their keys.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", 
 
 
 def write(feed: DataFrame, layout: Layout, path: str) -> None:
-    """Write the corrections that a feed comes to at `path`.
+    """Write the net corrections of a feed at `path`.
 
-    feed   : (columns of the source after its projection, _mv_sign int); here they get main's types, as every row that
-             is compared does: a hash knows an INT from the BIGINT that it is in main
+    feed   : (columns of the source after its projection, _mv_sign int); cast here to main's types, as every compared
+             row is, because an INT and a BIGINT of the same value have different hashes
     cost   : one scan of the feed and one shuffle of it
-    raises : EngineError and what else stands in the way of reading the feed
+    raises : EngineError, and any other error of reading the feed
     """
     with translated(layout.table.name):
         storage.write(diff.netted(layout.shaped(feed, diff.SIGN), layout), path)
 
 
 def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> DataFrame:
-    """Return the feed of a source of which a column says what is late.
+    """Return the feed of a source with a watermark column.
 
-    rows    : all of the source's; lazy
-    main    : its rows as of the last publish; their greatest value is where the source has to be read from
+    rows    : all rows of the source; lazy
+    main    : main's rows as of the last publish; rows with at least their greatest watermark, or none, are late
     returns : (*columns, _mv_sign int)
-    cost    : a scan of one column of main now; later one of the late rows, twice, and one of main
-    raises  : DefinitionError, when the column is not there or has no order
+    cost    : a scan of one column of main now; when the feed is read, two scans of the late rows and one of main
+    raises  : DefinitionError, when the column is missing or its type has no order
     """
     table, names = layout.table, columns(layout.names)
     found = next((c for c in layout.columns if c.name == watermark), None)
@@ -57,7 +57,7 @@ def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> Da
         raise DefinitionError(table.name, f"{watermark!r} is no column that can be a watermark.")
     column = F.col(quoted(watermark))
     with translated(table.name):
-        # As text, which comes back as the same value whatever the time zone of this process is.
+        # Read as text, which casts back to the same value in every time zone of this process.
         last = main.agg(F.max(column).cast("string")).collect()[0][0]
         is_late = F.lit(True) if last is None else column.isNull() | (column >= F.lit(last).cast(sql_type(found)))
         new = layout.shaped(rows).where(is_late).select(*names)
@@ -74,14 +74,14 @@ def seal(
     to: str,
     num_rows: Callable[[], int] | None = None,
 ) -> Seal:
-    """Validate the corrections at `path`, and sum up at `to` what main will be with them.
+    """Validate the corrections at `path`, and write at `to` the digests that main will have with them.
 
-    main      : its rows as of the last publish
-    published : their digests, of which it is certain that main still is what they say
-    num_rows  : counts the source's rows, where its feed does not tell of rows that are gone
-    cost      : a scan of the digests; one of main's keys, if there is a row to insert
-    raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are gone or
-                are not what was recorded, or when the source has another number of rows than main would have
+    main      : main's rows as of the last publish
+    published : their digests, which are known to match main's present rows
+    num_rows  : counts the source's rows; given if the feed does not report deleted rows
+    cost      : a scan of the digests; a scan of main's keys, if there is a row to insert
+    raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are missing or
+                differ from what was recorded, or when the source's row count differs from main's future one
     """
     table = layout.table
     if not digests.are_intact(spark, layout, published):
@@ -112,7 +112,7 @@ def seal(
 
 
 def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> int:
-    """Refuse a NULL in a new row's key, and a key that the source has now twice; return how many rows main gains."""
+    """Refuse a NULL key in a new row and a key that the source now has twice; return how many rows main gains."""
     op, key = F.col(diff.OP), columns(table.key)
     is_new = op.isin("I", "U")
     with translated(table.name):
@@ -130,7 +130,7 @@ def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) ->
         if not found.inserted:
             return gained
         inserted, deleted = (changes.where(op == each).select(*key) for each in ("I", "D"))
-        # A row that moved to another partition is deleted there and inserted here.
+        # A row that moved is a delete in its old partition and an insert in its new one.
         new = inserted.join(deleted, list(table.key), "left_anti") if table.may_move else inserted
         twice = main.select(*key).join(new, list(table.key), "left_semi")
         if table.may_move:

@@ -1,4 +1,4 @@
-"""Keys that cannot be main's: NULL in one, the same one twice; and partitions that Delta would store as others."""
+"""Check for keys that main cannot have (NULL or duplicate) and for partition values that Delta would alter."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from airflow_mv_provider.spark.layout import any_null, columns
 
 _NUM_SAMPLES = 10
 _REPLACEMENT = "\ufffd"
-# What a key without a value may get in `select`, by the first word of its type.
+# Values that a hint proposes for a NULL key in `select`, by the first word of the key's type.
 _STAND_INS = {"string": "'none'", "date": "DATE'0001-01-01'", "timestamp": "TIMESTAMP'0001-01-01 00:00:00'"}
 _STAND_INS |= dict.fromkeys(("tinyint", "smallint", "int", "bigint", "decimal"), "-1")
 
 
 def samples(rows: DataFrame, key: Sequence[str]) -> list[str]:
-    """Return up to ten keys as JSON, for an error's message; none of the other columns is shown."""
+    """Return up to ten keys as JSON, for an error's message; other columns are not shown."""
     keys = rows.select(F.to_json(F.struct(*columns(key)), {"ignoreNullFields": "false"}).alias("k"))
     return sorted(row.k for row in keys.distinct().limit(_NUM_SAMPLES).collect())
 
 
 def null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
-    """Return the error for rows without a key, by samples of them and the column that lacks it."""
+    """Return the error for rows with a NULL key, with sample keys and the first key column that is NULL."""
     is_null = {name: F.col(quoted(name)).isNull() for name in table.key}
     bad = staged.where(any_null(table.key))
     found = samples(bad, table.key)
@@ -45,7 +45,7 @@ def null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullK
 
 
 def check_unique(staged: DataFrame, table: RefreshableTable) -> None:
-    """Look for a key that is there twice, by a 64-bit hash of it first: far fewer bytes are shuffled and compared.
+    """Check that no key occurs twice, by a 64-bit hash first, so that far fewer bytes are shuffled and compared.
 
     raises : DuplicateKeyError
     """
@@ -71,7 +71,7 @@ def check_unique(staged: DataFrame, table: RefreshableTable) -> None:
 
 
 def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKeyError:
-    """Return the error for keys that the source has twice, by samples of them."""
+    """Return the error for keys that the source has more than once, with sample keys."""
     return DuplicateKeyError(
         table.name,
         f"key ({', '.join(table.key)}) is not unique in the source; more than one row has {shown(found)}.",
@@ -80,9 +80,9 @@ def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKey
 
 
 def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition], digests: Callable[[], DataFrame]) -> None:
-    """Refuse partitions with values that Delta would store as others.
+    """Refuse partition values that Delta would store as other values.
 
-    digests : gives those of the same rows, (*partition_by, ...); asked only where a value may be bytes that are no text
+    digests : returns those of the same rows, (*partition_by, ...); called only if a value may be invalid UTF-8
     raises  : PartitionValueError
     """
     names = [part.partition for part in parts] if table.partition_by else []
@@ -94,7 +94,7 @@ def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition], di
 
 
 def _check_text(table: RefreshableTable, rows: DataFrame) -> None:
-    """Refuse bytes that are no text: Python is given the replacement character for them, and so is Delta's log."""
+    """Refuse invalid UTF-8: Python receives the replacement character for it, and so does Delta's log."""
     for column in table.partition_by:
         text = F.col(quoted(column)).cast("string")
         with translated(table.name):
@@ -106,5 +106,5 @@ def _check_text(table: RefreshableTable, rows: DataFrame) -> None:
 
 
 def shown(found: Sequence[str]) -> str:
-    """Return samples as a message has them."""
+    """Return samples as text for a message."""
     return ", ".join(found)

@@ -1,9 +1,9 @@
-"""Look at large buckets first, where most rows are expected to be as published: they are summed up without a shuffle.
+"""Compare large buckets first, if most rows are expected to be as published: they are digested without a shuffle.
 
-    source ──▶ large buckets ──┬─▶ all rows together are what was recorded of the last publish: none differs
-    main's digests ────────────┴─▶ those that differ ──▶ small buckets of these alone
+    source ──▶ large buckets ──┬─▶ the totals of all rows equal those of the last publish: none differs
+    main's digests ────────────┴─▶ those that differ ──▶ small buckets of these only
 
-Where most of them differ, all small buckets are summed up at once: `digests.write_beside`.
+If most large buckets differ, all small buckets are digested at once: `digests.write_beside`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from airflow_mv_provider.spark.compare.digests import Buckets
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
-_IN_TABLE, _IN_PARTITION = 1 << 12, 1 << 4  # how many there are, of a table or of each partition
+_IN_TABLE, _IN_PARTITION = 1 << 12, 1 << 4  # number of large buckets of a table, or of each partition
 
 
 def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
-    """Compare rows with what was published, by buckets that are few and large.
+    """Compare rows with the published digests by few, large buckets.
 
-    rows    : (*group_by, _mv_hash bigint), all of the table's
-    returns : for the caller to close; None where most differ, or what was published is not what was recorded
-    cost    : a scan of the rows without a shuffle of them; of the published digests one, if anything differs
-    raises  : SealBrokenError, when something differs and the published digests are gone
+    rows    : (*group_by, _mv_hash bigint), all rows of the table
+    returns : must be closed by the caller; None if most buckets differ, or the published digests are not as recorded
+    cost    : a scan of the rows without a shuffle of them; a scan of the published digests, if a row differs
+    raises  : SealBrokenError, when a row differs and the published digests are missing
     """
     table, most = layout.table, _IN_PARTITION if layout.table.partition_by else _IN_TABLE
     num_buckets = min(published.num_buckets, most)
     mine = digests.kept_in_memory(diff.beside_itself(diff.digested(rows, table, num_buckets)), table, num_buckets)
-    # The xor alone can be kept: of a hundred rows that change, some can be chosen whose xor is what it was.
+    # The xor alone is not enough: among a hundred changed rows, some can be chosen so that the xor stays the same.
     if _totals(mine) == published.sums:
         return replace(mine, has_large=True)
     with closing(mine):
@@ -59,13 +59,13 @@ def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Bu
 def write_changed(
     rows: DataFrame, layout: Layout, path: str, published: PublishedDigests, large: Buckets
 ) -> Buckets | None:
-    """As `write`, but only large buckets that differ are summed up by small ones; the others are as published.
+    """As `digests.write`, but digest only the large buckets that differ; all others keep their published digests.
 
-    rows    : as they were given to `compared`, whose answer is `large`
-    returns : the comparison with what was published, for the caller to close; None for hash partitions, which are runs
-              of small buckets
-    cost    : a second scan of the rows, but for files that hold none of the partitions that differ; two of both digests
-    raises  : SealBrokenError, when what is written is not what was read the first time
+    rows    : the argument of `compared`, whose result is `large`
+    returns : the comparison with the published digests, which the caller must close; None for hash partitions, which
+              are runs of small buckets
+    cost    : a second scan of the rows, except files without a partition that differs; two scans of both digests
+    raises  : SealBrokenError, when the second read of the rows differs from the first
     """
     table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
     before = digests.read(spark, layout, published.path)
@@ -88,9 +88,9 @@ def write_changed(
 
 
 def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) -> Buckets:
-    """Return the comparison of main with rows that `compared` has seen to be exactly what was published.
+    """Return the comparison of main with rows that `compared` has found to equal the published ones.
 
-    raises : SealBrokenError, when the digests are gone or are not what was recorded
+    raises : SealBrokenError, when the digests are missing or differ from what was recorded
     """
     before = digests.read(spark, layout, published.path)
     found = digests.counted(diff.beside_itself(before), layout.table, published.num_buckets)
@@ -100,7 +100,7 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
 
 
 def _may_be_named(members: Sequence[str], table: RefreshableTable) -> bool:
-    """True if a condition may name these partitions, so that files of others are skipped."""
+    """True if a condition can name these partitions, so that files of all others are skipped."""
     if not table.partition_by or len(members) > partitions.MAX_NAMED:
         return False
     return not any(unstorable(name, table.partition_by) for name in members)
