@@ -1,1 +1,1 @@
-"""What a person or a driver starts: `amv`, `airflow mv`, a submitted driver; and what they print."""
+"""The command lines `amv` and `airflow mv` and the submitted driver, with their output and exit codes."""

@@ -1,7 +1,7 @@
-"""`airflow mv ...`: the commands of `amv` as commands of Airflow, with the database and warehouse that Airflow knows.
+"""`airflow mv ...`: the commands of `amv` as Airflow commands, with the database and warehouse configured in Airflow.
 
-Airflow asks every provider for its commands at each `airflow` command, and builds all their parsers. Reading ours takes
-a second, so only `airflow mv` does; any other command sees the group alone.
+Airflow loads every provider's commands for each `airflow` command and builds all their parsers. Importing ours takes a
+second, so only `airflow mv` imports them; for any other command the group is empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAIL = "What `amv` does without Airflow, with the settings that Airflow has for
 
 
 def get_commands() -> list[CLICommand]:
-    """Return the group `mv`; Airflow finds this by the provider's `cli`."""
+    """Return the group `mv`; Airflow finds this function by the `cli` entry of the provider's info."""
     if "mv" not in sys.argv[1:2]:
         return [GroupCommand("mv", _HELP, (), _TAIL)]
     from airflow_mv_provider.cli.main import main
@@ -46,10 +46,10 @@ def _subcommands(group: click.Group, path: tuple[str, ...]) -> list[CLICommand]:
 
 
 def _arg(param: click.Parameter) -> Arg:
-    """Return an argument as Airflow's parser takes it: a text; click checks it."""
+    """Return an argument for Airflow's parser, which takes every value as text; click checks the value later."""
     import click
 
-    # A per cent sign begins a placeholder in argparse's texts.
+    # A per cent sign begins a placeholder in argparse's help texts.
     text = (getattr(param, "help", None) or "").replace("%", "%%") or None
     if not isinstance(param, click.Option):
         nargs = "+" if param.nargs == -1 else None if param.required else "?"
@@ -68,15 +68,15 @@ def _context() -> click.Context:
 
 
 def _dest(param: click.Parameter) -> str:
-    # Airflow's own parser uses some of the plain names, `func` and `subcommand` among them.
+    # Airflow's own parser uses some of the plain names, such as `func` and `subcommand`.
     return f"amv_{param.name}"
 
 
 def _run(path: tuple[str, ...], command: click.Command, args: Namespace) -> None:
-    """Run a command of `amv` as if it had been typed, and end with its exit code."""
+    """Run a command of `amv` as if it had been typed, and exit with its exit code."""
     from airflow_mv_provider.cli.main import main
 
-    # Airflow's logging shows what Alembic has to say; `amv` does not.
+    # Airflow's logging shows Alembic's info messages; `amv` does not.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     _tell_settings()
     main(args=[*path, *_typed(command, args)], prog_name="airflow mv")
@@ -104,7 +104,7 @@ def _typed(command: click.Command, args: Namespace) -> list[str]:
 
 
 def _tell_settings() -> None:
-    """Let `amv` find what Airflow knows; what is typed still comes first."""
+    """Set `amv`'s environment variables from Airflow's configuration; command line options still take precedence."""
     from airflow_mv_provider.hooks.mv import MvHook
 
     os.environ.update(MvHook().environment())

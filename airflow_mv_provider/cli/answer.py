@@ -1,8 +1,8 @@
-"""Turn one request for a refresh into one report, whatever happens: what every entry point outside Airflow prints.
+"""Turn one refresh request into one report, for every entry point outside Airflow to print.
 
 refreshed                                the refresh's own history row
-failed, refused, cancelled, interrupted  that row, and the error
-never began                              the table's name, and the error
+failed, refused, cancelled, interrupted  that row, with the error
+never began                              the table's name, with the error
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ DEBUG_VARIABLE = "AMV_DEBUG"
 def refresh_answer(
     refresher: Refresher, name: str, caller: Caller, request: Request, *, wait_s: float = DEFAULT_WAIT_S
 ) -> RefreshReport:
-    """Refresh a table and return its report; an MvError or Ctrl-C ends up in the report's `error`.
+    """Refresh a table and return its report; an MvError or Ctrl-C becomes the report's `error`.
 
-    wait_s : how long to wait for one's turn, in a table that has a queue
+    wait_s : how long to wait for the caller's turn, if the table has a queue
     """
 
     def work() -> RefreshReport:
@@ -57,11 +57,11 @@ def refresh_answer(
 
 
 def _failure(store: Store, name: str, caller: Caller, error: MvError, before: RefreshReport | None) -> RefreshReport:
-    """Return the report of the refresh of this call that raised `error`, or of none if it began none.
+    """Return the report of this call's refresh with `error`, or an otherwise empty report if it began none.
 
-    A refresh whose commit is in main is published, however its process ended: its row is returned as it is.
+    A refresh that is PUBLISHED is reported without the error: main has its commit, however its process ended.
 
-    before : the newest refresh under the caller's key when this call began; every try of a task has one key
+    before : the newest refresh under the caller's key when this call began; all tries of a task share one key
     """
     try:
         after = _newest(store, caller)
@@ -77,10 +77,11 @@ def _newest(store: Store, caller: Caller) -> RefreshReport | None:
 
 
 def tell(text: str, code: int) -> int:
-    """Write a command's answer to stdout; return the exit code that it ends with.
+    """Write a command's answer to stdout; return the command's exit code.
 
-    The answer's own failure is told as such: what the command did is done, and `code` says how it ended unless all is
-    well. A reader that has left, as `head` does, wants no more of it; and nobody wants any where stdout is closed.
+    If the answer cannot be written, a line on stderr reports that, because the command itself is done. The result is
+    then `code`, or EXIT_UNTOLD if `code` is 0. A reader that closes the pipe early, such as `head`, and a closed stdout
+    are no errors.
     """
     if sys.stdout is None:
         return code
@@ -98,7 +99,7 @@ def tell(text: str, code: int) -> int:
 
 
 def _writable(text: str, encoding: str) -> str:
-    """Return a text that can be written in an encoding: characters that it lacks as JSON would escape them."""
+    """Return a text that can be written in an encoding: characters that it lacks are escaped as in JSON."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -107,13 +108,13 @@ def _writable(text: str, encoding: str) -> str:
 
 
 def aside(text: str) -> None:
-    """Write a line to stderr; where that cannot be written nothing depends on it."""
+    """Write a line to stderr; ignore a failure, because nothing depends on the line."""
     with suppress(OSError):
         click.echo(text, err=True)
 
 
 def _silence_stdout() -> None:
-    """Let nothing follow: the interpreter writes what is left when it ends, and would fail with a code of its own."""
+    """Redirect stdout to the null device: at exit the interpreter flushes it, and a failure changes the exit code."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -121,7 +122,7 @@ def _silence_stdout() -> None:
 
 
 def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
-    """Report an exception that nobody foresaw: one line, and the trace on stderr only for those who ask for it."""
+    """Return the report of an unexpected exception, in one line; print its trace on stderr only if AMV_DEBUG is set."""
     if os.environ.get(DEBUG_VARIABLE):
         print(without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
     if isinstance(error, UnicodeEncodeError):  # bytes that Python keeps as halves of surrogate pairs

@@ -1,7 +1,7 @@
-"""What all commands of `amv` share: three options, one answer, one exit code.
+"""The parts that all commands of `amv` share: three options, one answer, one exit code.
 
-stdout holds the answer and nothing else: text for people, or with --json exactly one object. Progress, logs and
-problems go to stderr.
+stdout holds only the answer: text for people, or with --json exactly one object. Progress, logs and errors go to
+stderr.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from airflow_mv_provider.runner.settings import (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has to say: `document` to programs, `text` to people, `error` to both."""
+    """The result of a command: `document` for programs, `text` for people, `error` for both."""
 
     document: dict[str, Any]
     text: str = ""
@@ -38,9 +38,9 @@ class Answer:
 
 
 def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> Callable[..., None]:
-    """Give a command the options that all have, and print its one answer.
+    """Decorate a command with the options that all commands have; the decorated command prints its answer and exits.
 
-    is_refresh : it reports a refresh, also when it fails before one began
+    is_refresh : the JSON document is a refresh's report, even if the command fails before a refresh began
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")

@@ -1,8 +1,8 @@
 """`python -m airflow_mv_provider.runner TABLE`: one refresh in a program of its own, as spark-submit runs it.
 
-Under spark-submit the session is the submitter's; elsewhere it is the embedded local one. stdout holds the answer
-alone, progress and warnings go to stderr. The database's address comes from AMV_DATABASE_URL or the file that
-AMV_DATABASE_URL_FILE names, never from an argument: arguments are public.
+Under spark-submit it uses the submitted session, otherwise the embedded local one. stdout holds only the answer;
+progress and warnings go to stderr. The database's address comes from AMV_DATABASE_URL or from the file that
+AMV_DATABASE_URL_FILE names, never from an argument, because arguments are visible to other users.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: str | None, **asked: Any) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""
-    is_typed = request is None  # by a person: whoever submits a request has asked for the reason, or wrote it in a DAG
+    is_typed = request is None  # by a person; a submitted request's note was checked by its submitter, or is in a DAG
     report = _report(name, asked if request is None else _object(request), _object(caller), wait_s, is_typed=is_typed)
     if report.error and not as_json:
         aside(error_text(report.error))
@@ -65,10 +65,10 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _caller(given: Mapping[str, Any], *, is_submitted: bool) -> Caller:
-    """Return who asks: whoever submitted this program, if it says so, under its own key."""
+    """Return the caller: the submitter if --caller names it, under its own key, else this command."""
     own = replace(command_line_caller(), trigger="spark-submit" if is_submitted else "command line")
     names = ("key", "trigger", "user")
-    # Not `will_retry`: this process parks nothing for the next try, which has to see that nobody works any more.
+    # Not `will_retry`: this process parks no table for the next try, which must see that no process works on it.
     return replace(own, **{name: given[name] for name in names if isinstance(given.get(name), str)})
 
 
@@ -105,7 +105,7 @@ def _submitted() -> SparkSession:
 
 
 class _SubmittersStderr(io.TextIOBase):
-    """spark-submit sends stdout and stderr of its Python program to stdout both; its own stderr is behind the JVM."""
+    """spark-submit's own stderr, through the JVM: it sends its Python program's stdout and stderr both to stdout."""
 
     def __init__(self, jvm: Any) -> None:
         self._print = jvm.System.err.print

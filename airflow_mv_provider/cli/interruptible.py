@@ -1,11 +1,11 @@
-"""Let Ctrl-C stop a refresh in order.
+"""Let Ctrl-C stop a refresh cleanly.
 
-The work runs in a thread of its own and the main thread, to which Python brings signals, only waits for it. A
-KeyboardInterrupt in the middle of a call to the JVM would break the connection that the rest of the work, and its
-orderly end, need; and PySpark's own handler, which raises just there, is installed only from the main thread.
+The work runs in its own thread, and the main thread, in which Python handles signals, only waits for it. A
+KeyboardInterrupt in the middle of a call to the JVM would break the connection, which the rest of the work and its
+clean end need. PySpark's own handler raises exactly there, and it is installed only from the main thread.
 
-    first Ctrl-C    Spark's jobs are interrupted; the next step raises, and the refresh settles as after any failure
-    second Ctrl-C   the process leaves as it stands, and its lease runs out by itself
+    first Ctrl-C    Spark's jobs are interrupted; the next step raises, and the refresh ends as after any failure
+    second Ctrl-C   the process exits at once, and its lease expires
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 
 def interruptibly(refresher: Refresher, work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises; after a Ctrl-C that is an InterruptedRefreshError.
+    """Return the result of `work`, or raise its error.
 
-    Work that is done before the interrupt reaches it returns as if there had been none.
+    Work that ends before the interrupt reaches it returns normally.
 
-    raises : KeyboardInterrupt, at the second Ctrl-C
+    raises : InterruptedRefreshError, if `work` fails after a Ctrl-C with anything but an MvError of its own (an
+             EngineError does not count as one); KeyboardInterrupt, at the second Ctrl-C
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -40,7 +41,7 @@ def interruptibly(refresher: Refresher, work: Callable[[], T]) -> T:
         finally:
             is_done.set()
 
-    is_done = threading.Event()  # an interrupted Thread.join takes its thread for ended (CPython issue 90882)
+    is_done = threading.Event()  # after an interrupted Thread.join its thread counts as ended (CPython issue 90882)
     is_interrupted = False
     try:
         threading.Thread(target=run, name="mv-work", daemon=True).start()

@@ -84,7 +84,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
         except MvError as problem:
             error = problem
             break
-        pending = store.status(record).pending_definition  # what a refresh under way began without
+        pending = store.status(record).pending_definition  # fields that changed after the running refresh began
         applied.append({"table": record.name, "uuid": record.uuid, "location": record.location, "pending": pending})
     rows = [(each["table"], each["location"]) for each in applied]
     lines = table(("table", "location"), rows, numbers_from=2)
@@ -222,7 +222,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
 
     def say(note: str) -> None:
         notes.append(note)
-        aside(f"amv: {note}")  # at once: what comes after it may fail
+        aside(f"amv: {note}")  # at once, because the next table may fail
 
     with _refresher(settings) as refresher:
         if name is not None and word is not None:
@@ -233,14 +233,17 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
             return Answer({"recovered": [report.to_json()] if report else []}, text)
         reports = interruptibly(refresher, lambda: refresher.recover(caller, say, name))
         is_left = name is not None and refresher.store.state(refresher.store.table(name).id).phase is not Phase.NORMAL
-    # A report may hold the error of the refresh that was ended; recovery itself failed where one has not ended.
+    # A report's error is that of the ended refresh; recovery itself has failed only if a refresh has not ended.
     code = EXIT_DONE if not is_left and all(report.finished_at for report in reports) else EXIT_RETRY
     text = "\n".join(map(refresh_text, reports)) or ("" if notes else "Nothing to recover.")
     return Answer({"recovered": [report.to_json() for report in reports], "notes": notes}, text, code=code)
 
 
 def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
-    """Return which owner a person says is dead, and why; one table's, and with a reason."""
+    """Return the table whose owner a person states to be dead, and the reason.
+
+    raises : DefinitionError, if either is missing
+    """
     if name is None or not (note or "").strip():
         problem = "one table has to be named, and how you know that its owner is dead."
         raise DefinitionError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
@@ -311,12 +314,12 @@ def schema(settings: Settings) -> Answer:
     return Answer(document, json.dumps(document, indent=2))
 
 
-# -- what they share --------------------------------------------------------------------------------------------
+# -- shared by several commands ---------------------------------------------------------------------------------
 
 
 @contextmanager
 def _refresher(settings: Settings) -> Iterator[Refresher]:
-    """Open a runner that shows its progress; only here is PySpark imported."""
+    """Yield a Refresher that shows its progress; PySpark is imported only here."""
     store = open_store(settings)
     from airflow_mv_provider.runner.refresh import Refresher
 
@@ -328,11 +331,14 @@ def _is_confirmed(question: str) -> bool:
     try:
         return click.confirm(question, err=True)
     except click.Abort:
-        return False  # nobody is there to answer
+        return False  # stdin is closed, or the question was interrupted
 
 
 def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:
-    """Read all files before anything is registered: a mistake in the last one leaves everything as it was."""
+    """Return the definitions in all files; called before any is registered, so that an error changes nothing.
+
+    raises : DefinitionError, also if two files define the same table
+    """
     found: dict[str, str] = {}
     definitions = []
     for file in files:

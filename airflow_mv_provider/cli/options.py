@@ -1,4 +1,4 @@
-"""The options of a command that refreshes, for every program that has one; `core.request` checks their values."""
+"""The options that every refreshing command shares; `core.scope.request` checks their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Function = Callable[..., Any]
 
 
 class _Seconds(click.FloatRange):
-    """A length of time; what is no number would be waited for without end."""
+    """A number of seconds; NaN is rejected, because a wait of NaN seconds would never end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -26,7 +26,7 @@ class _Seconds(click.FloatRange):
 
 
 def refresh_options(function: _Function) -> _Function:
-    """Give a command the options that say which partitions to refresh, how, and how long to wait for that."""
+    """Add the options for the partitions to refresh, the strategy, and how long to wait for the table."""
     for option in (
         click.option(
             "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),

@@ -1,4 +1,4 @@
-"""Show a refresh's progress on stderr, a bar on a terminal, plain lines elsewhere; and the warnings beside it."""
+"""Show a refresh's progress and this package's warnings on stderr: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from airflow_mv_provider.cli.answer import aside
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.watching import Progress, Watcher
 
-_AROUND_CHUNKS = 3  # stage, publish and clean stand beside the chunks in the bar
+_AROUND_CHUNKS = 3  # the bar also counts the steps stage, publish and clean
 
 
 @contextmanager
 def watcher() -> Iterator[Watcher]:
-    """Yield what a Refresher tells its steps to, for as long as it works."""
+    """Yield the function that a Refresher calls before each step; it shows the step."""
     if sys.stderr.isatty():
         with _bar() as tell:
             yield tell
@@ -29,7 +29,7 @@ def watcher() -> Iterator[Watcher]:
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Show this package's warnings, one line each, above the progress bar where there is one."""
+    """Show this package's warnings on stderr, one line each, above the progress bar if there is one."""
 
     class ToStderr(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,9 +1,9 @@
-"""Wait in the foreground for one's turn: look, say for whom one waits, look again.
+"""Wait in the foreground for a place in a table's queue: try once a second, and show which caller is ahead.
 
-admitted       whatever the work returns or raises
-time is up     RefreshInProgressError, as without waiting; the ticket is given back
-Ctrl-C         InterruptedRefreshError; the ticket is given back
-killed         the ticket is not renewed and loses its place by itself
+admitted       the result or error of the work
+time is up     RefreshInProgressError, as without waiting; the ticket is removed
+Ctrl-C         InterruptedRefreshError; the ticket is removed
+killed         the ticket expires, because it is not renewed
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ def in_turn(
     pause: Callable[[float], bool] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return what `work` returns, trying again for as long as it says that the caller has a place in a queue.
+    """Return the result of `work`; call it again while it raises that the caller has a place in a queue.
 
-    pause : waits so many seconds; True if this process was asked to stop meanwhile
-    clock : seconds, for `wait_s`
+    wait_s : how long to try again
+    pause  : waits so many seconds; returns True if this process has to stop
+    clock  : returns seconds, to measure `wait_s`
+    raises : RefreshInProgressError, if the table's policy is to reject or the time is up; InterruptedRefreshError;
+             every other error of `work`
     """
     pause = pause or runner.is_interrupted_within
     until, told = clock() + wait_s, ""
@@ -63,5 +66,5 @@ def in_turn(
 
 
 def _leave(runner: Refresher, caller: Caller) -> None:
-    with suppress(MvError):  # a database that is away: the ticket expires
+    with suppress(MvError):  # if the database is unavailable, the ticket expires
         runner.store.queue.leave(caller.key)

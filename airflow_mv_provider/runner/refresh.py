@@ -3,7 +3,7 @@
 Main is the Delta table that users read. The right column names the durable writes of each step.
 
     phase       step       what it does                                                  durable write
-    NORMAL      mint       bind the next batch to the source's current frontier
+    NORMAL      mint       bind the source's current frontier to our next version: one batch, pinned for all retries
                 acquire    take the table's state row: one compare-and-set, a new epoch  acquire
     REFRESHING  fence      add an empty commit to main's log; older epochs then fail     create_main, fence
                 stage      read the source at the bound frontier, into a path per epoch  staging
@@ -19,12 +19,12 @@ Main is the Delta table that users read. The right column names the durable writ
 
 Invariants that hold between any two of these writes:
   1. Only the newest epoch can write main. The lease decides which owner may try, the fence which owner can.
-  2. Main changes in one commit or not at all. Until that commit, a refresh can be abandoned without touching main.
+  2. Main's rows change in one commit or not at all; until that commit, abandoning a refresh leaves them unchanged.
      (With `publish: progressive` this holds for each part, and each part is a set of whole partitions.)
   3. Only sealed rows are merged, and only rows in the recorded corrections are deleted.
   4. Files are deleted only after the write that makes them garbage.
 
-If another writer has changed main since the compared version, the corrections are discarded and compared again.
+If another writer has changed main since the compared version, the corrections are discarded, and a new round compares.
 
 The table describes the strategy `corrections`. Two others read and write differently, in the same order of writes:
     incremental  stage reads the source's changes since the last publish and writes them as corrections, together with
