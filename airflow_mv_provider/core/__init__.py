@@ -1,1 +1,1 @@
-"""What should happen, decided from values alone: standard library and pydantic, no session, no clock, no database."""
+"""Decide what should happen from values alone: standard library and pydantic, no session, no clock, no database."""

@@ -1,7 +1,7 @@
 """Mint the next batch: the half-open range of source versions that one refresh brings into main.
 
-Our version of a source is a counter. `core.frontier` binds each value of it to what the source itself says it is
-(a Delta version, a listing of files). Bounds are [lower, upper): lower is what main has, upper what it will have.
+This package's version of a source is a counter. `core.frontier` binds each value of it to the source's own state (a
+Delta version, a listing of files). Bounds are [lower, upper): main is at `lower`, and will be at `upper`.
 """
 
 from __future__ import annotations

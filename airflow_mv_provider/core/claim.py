@@ -1,16 +1,16 @@
-"""The compare-and-sets on a table's state row, as values: what is believed of the row, and what it becomes.
+"""The compare-and-sets on a table's state row, as values: the expected row, and what it becomes.
 
-    acquire     NORMAL, the epoch that was seen, open    ──▶ REFRESHING, a new refresh, epoch and owner
-    hand_over   the refresh, epoch and phase as seen,    ──▶ a new epoch and owner
+    acquire     NORMAL, the epoch as read, open          ──▶ REFRESHING, a new refresh, epoch and owner
+    hand_over   the refresh, epoch and phase as read,    ──▶ a new epoch and owner
                 its owner the caller itself or dead
-    hold        owned, in a phase if one is named        ──▶ as it was, but locked
+    hold        owned, in a phase if one is given        ──▶ unchanged, but locked
     advance     owned, in a phase                        ──▶ the next phase
-    abandon     owned, and main may still be as it was   ──▶ NORMAL
-    cancel      a phase in which it still helps          ──▶ as it was, a cancel requested
-    bury        the refresh, epoch and phase as seen     ──▶ the caller's own, without a lease
+    abandon     owned, REFRESHING or MERGING             ──▶ NORMAL
+    cancel      REFRESHING or MERGING                    ──▶ unchanged, a cancel requested
+    bury        the refresh, epoch and phase as read     ──▶ the caller's own, without a lease
 
-`metadata` makes one UPDATE ... WHERE of each; the model in tests/model applies the same values to rows of its own. What
-only the database knows, its clock and its tickets, it adds itself.
+`metadata` makes one UPDATE ... WHERE of each; the model in tests/model applies the same values to rows of its own. The
+database adds the conditions that depend on its clock and its tickets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from airflow_mv_provider.core.phase import NEXT, Phase
 from airflow_mv_provider.core.state import Ownership, RefreshState
 
-# Main has not been seen to hold the whole refresh, so giving it up is still a choice.
+# Main is not known to contain the whole refresh, so it can still be given up.
 _REVOCABLE = frozenset({Phase.REFRESHING, Phase.MERGING})
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a row belongs to from now on."""
+    """The new owner of a row."""
 
     key: str
     epoch: int
@@ -36,16 +36,16 @@ class Owner:
 class Claim:
     """One compare-and-set on a table's state row.
 
-    phases           : of which the row must be in one; None for any
-    epoch            : that the row must have; None for any
-    refresh_id       : that the row must have; None for any
-    held_by          : the caller that must own the row unless its owner is dead; None for anybody
+    phases           : the row must be in one of these; None for any
+    epoch            : the row must have this epoch; None for any
+    refresh_id       : the row must have this refresh; None for any
+    held_by          : the caller that must own the row unless the owner's lease has expired; None for any owner
     needs_open       : the row must be neither paused nor being dropped
-    to_phase         : what the row goes to; None where it stays
-    to_refresh_id    : the refresh that begins; None where the row keeps its own
-    to_owner         : who owns the row from now on; None where that stays
+    to_phase         : the row's new phase; None if unchanged
+    to_refresh_id    : the refresh that begins; None if unchanged
+    to_owner         : the row's new owner; None if unchanged
     requests_cancel  : the owner is asked to stop
-    ends_lease       : nobody holds the row from now on
+    ends_lease       : the row's lease ends now
     """
 
     phases: frozenset[Phase] | None = None
@@ -60,7 +60,7 @@ class Claim:
     ends_lease: bool = False
 
     def holds(self, row: RefreshState) -> bool:
-        """True if the row is as it is believed to be."""
+        """True if the row is as the claim expects it."""
         return (
             (self.phases is None or row.phase in self.phases)
             and (self.epoch is None or row.epoch == self.epoch)
@@ -70,11 +70,11 @@ class Claim:
         )
 
     def after(self, row: RefreshState) -> RefreshState | None:
-        """Return the row as it is then, or None where it is not as it was believed to be."""
+        """Return the row after the claim, or None if the row is not as the claim expects it."""
         if not self.holds(row):
             return None
         if self.to_owner is not None:
-            # A cancel is left as it is: one that comes between the caller's look and this must not be lost.
+            # A cancel request is kept: one that comes between the caller's read and this write must not be lost.
             row = replace(row, owner_key=self.to_owner.key, epoch=self.to_owner.epoch, is_lease_live=True)
         if self.ends_lease:
             row = replace(row, is_lease_live=False)
@@ -89,10 +89,10 @@ class Claim:
 
 
 def acquire(seen: RefreshState, refresh_id: str, caller_key: str, epoch: int) -> Claim:
-    """Begin a refresh in a table at rest. That nobody else comes first is for the database to add."""
+    """Begin a refresh in a table at rest. The database adds the condition that no other caller comes first."""
     assert epoch > seen.epoch
     return Claim(
-        phases=frozenset({Phase.NORMAL}),  # no cancel is waiting: whoever brought the table to NORMAL has cleared it
+        phases=frozenset({Phase.NORMAL}),  # no cancel is pending: the step to NORMAL has cleared it
         epoch=seen.epoch,
         needs_open=True,
         to_phase=Phase.REFRESHING,
@@ -115,7 +115,7 @@ def hand_over(seen: RefreshState, caller_key: str, epoch: int) -> Claim:
 
 
 def hold(own: Ownership, phase: Phase | None = None) -> Claim:
-    """Write something of a refresh that is owned, in `phase` if one is named."""
+    """Require ownership of a refresh for another write, in `phase` if one is given."""
     return Claim(None if phase is None else frozenset({phase}), own.epoch, own.refresh_id)
 
 
@@ -132,15 +132,15 @@ def abandon(own: Ownership) -> Claim:
 
 
 def cancel() -> Claim:
-    """Ask whoever owns the row to stop, as long as main does not have it."""
+    """Ask the owner of the row to stop, as long as main is not known to contain the refresh."""
     return Claim(phases=_REVOCABLE, requests_cancel=True)
 
 
 def bury(seen: RefreshState, caller_key: str) -> Claim:
-    """Believe a person that the owner is dead, whatever its lease says: the caller may take its refresh over.
+    """Treat the owner as dead on a person's word, even if its lease is live: the caller may take its refresh over.
 
-    The row becomes the caller's own under the epoch that is there: an owner that is alive after all may renew, and the
-    caller's hand-over comes all the same. What such an owner still writes to main the fence stops.
+    The row becomes the caller's own under its present epoch. An owner that is alive after all may renew its lease, but
+    the caller's hand-over still succeeds. The fence stops what such an owner still writes to main.
     """
     assert seen.phase is not Phase.NORMAL
     return Claim(

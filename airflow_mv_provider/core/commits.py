@@ -1,9 +1,9 @@
-"""Which commits of a Delta table changed its data, from its log's own files: for those who have no Spark.
+"""Find the commits of a Delta table that changed its data, from its log's own files, without Spark.
 
     _delta_log/00000000000000000007.json     one action a line: commitInfo, metaData, add, remove, ...
 
 An `add` or `remove` with `dataChange: true` changes rows; OPTIMIZE moves them with `dataChange: false`, and a commit
-of properties has neither. What cannot be read as that is taken for a change.
+of properties has neither. A commit that cannot be parsed this way counts as a change.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _COMMIT = re.compile(r"(\d{20})\.json\Z")
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a look at a log has found.
+    """The result of reading a log.
 
-    version   : the newest commit there
-    changed   : the commits since the last look that changed data, oldest first
-    is_gap    : commits of that time have been cleaned away, or the table was made anew: data may have changed
+    version   : the newest commit in it
+    changed   : the commits since the last read that changed data, oldest first
+    is_gap    : commits since then have been cleaned away, or the table was recreated: data may have changed
     """
 
     version: int
@@ -38,7 +38,7 @@ class News:
 
 
 def commit_of(name: str) -> int | None:
-    """Return the version that a file of the log commits; None if it is another file."""
+    """Return the version of a commit file in the log; None for any other file."""
     found = _COMMIT.match(name)
     return int(found[1]) if found else None
 
@@ -49,11 +49,11 @@ def commit_name(version: int) -> str:
 
 
 def news(versions: Iterable[int], since: int | None, read: Callable[[int], str]) -> News | None:
-    """Return what is new in a log; None while there is no table.
+    """Return what is new in a log; None if there is no table.
 
-    versions : the commits whose files are there
-    since    : the newest commit at the last look; None at the first, to which nothing is new
-    read     : gives a commit's text
+    versions : the commits whose files exist
+    since    : the newest commit at the last read; None at the first read, which finds no changes
+    read     : returns a commit's text
     """
     found = sorted(set(versions))
     if not found:
@@ -62,7 +62,7 @@ def news(versions: Iterable[int], since: int | None, read: Callable[[int], str])
     if since is None or newest == since:
         return News(newest)
     if newest < since:
-        return News(newest, is_gap=True)  # another table lies there now
+        return News(newest, is_gap=True)  # the log is another table's now
     unseen = [version for version in found if version > since]
     looked = [(version, _actions(read(version))) for version in unseen]
     changed = [(version, actions) for version, actions in looked if _changes_data(actions)]

@@ -1,8 +1,8 @@
-"""What a refresh will take, before anything is read: a few terms per strategy, corrected by how it came out before.
+"""The expected time of a refresh before anything is read: a few terms per strategy, corrected by earlier refreshes.
 
-The rates are seconds per million rows on two cores, as `benchmarks/` measured them on TPC-H lineitem; another machine,
-wider rows or a slower store differ from them by a factor, and that factor is what earlier refreshes of the same table
-tell. Only the ratios between strategies decide; the seconds are shown so that the model is seen to be right or wrong.
+The rates are seconds per million rows on two cores, as `benchmarks/` measured them on TPC-H lineitem. Another machine,
+wider rows or a slower store differ from them by a factor, which earlier refreshes of the same table determine. Only the
+ratios between strategies decide; the seconds are shown so that users can check the model.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _OVERWRITE = 1.6  # read and write one row
 _FEED = 4.0  # read one change of a feed and net it
 _DIGESTS = 0.2  # read the digests and write them again
 _KEYS = 0.1  # look for new keys among main's
-_USUAL_FRACTION = 0.01  # of the rows, that change from one refresh to the next, before any was seen
+_USUAL_FRACTION = 0.01  # fraction of the rows that changes between two refreshes, assumed before any is known
 _MAX_PAST = 10
-_SMALL_BYTES, _SMALL_ROWS = 2 << 20, 100_000  # of 60,000 rows of lineitem plans are compiled in vain, of 240,000 not
-_WORTH = 2.0  # seconds that overwriting has to save, or exact counts of what changed are better to have
-_MOSTLY = 1 / 3  # of main's rows have to change, or overwriting them all writes mostly what is there already
+_SMALL_BYTES, _SMALL_ROWS = 2 << 20, 100_000  # compiling plans pays off for 240,000 rows of lineitem, not for 60,000
+_WORTH = 2.0  # seconds that overwriting has to save; for less, exact counts of what changed are worth more
+_MOSTLY = 1 / 3  # fraction of main's rows that has to change; below it, overwriting mostly rewrites equal rows
 
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """One finished refresh of the table: what it had to do, and the seconds that it took.
+    """One finished refresh of the table: its workload, and the seconds that it took.
 
-    num_rows    : of main before it
+    num_rows    : rows of main before it
     num_changes : rows that it inserted, updated and deleted
     """
 
@@ -46,10 +46,10 @@ class CostSample:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One way as it was judged before anything was read.
+    """The estimate of one strategy before anything was read.
 
-    seconds     : None where it could not be taken
-    why         : what stands in its way; or how it compares with the way that was chosen
+    seconds     : None if the strategy could not be used
+    why         : the obstacle; or the comparison with the strategy that was chosen
     num_changes : rows that were expected to differ
     """
 
@@ -60,9 +60,9 @@ class Estimate:
 
 
 def seconds(way: Strategy, num_rows: int, num_changes: int) -> float:
-    """Return the time that one way of refreshing is expected to take on the machine that was measured.
+    """Return the seconds that one strategy is expected to take on the machine that was measured.
 
-    num_rows    : of main
+    num_rows    : rows of main
     num_changes : rows to insert, update and delete
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
@@ -80,7 +80,7 @@ def seconds(way: Strategy, num_rows: int, num_changes: int) -> float:
 
 
 def factor(way: Strategy, past: Sequence[CostSample]) -> float:
-    """Return how many times longer than `seconds` says this table takes; by other ways where this one is not known.
+    """Return how many times longer than `seconds` this table takes; from other strategies if `way` has no samples.
 
     past : newest first
     """
@@ -95,7 +95,7 @@ def factor(way: Strategy, past: Sequence[CostSample]) -> float:
 def expected_changes(num_rows: int, at_most: int | None, past: Sequence[CostSample]) -> int:
     """Return how many rows are expected to differ.
 
-    at_most : what the source's own log says, where it does; otherwise it is as it usually was
+    at_most : upper bound from the source's own log; None if unknown: the median fraction of earlier refreshes counts
     """
     if at_most is not None:
         return at_most
@@ -106,22 +106,22 @@ def expected_changes(num_rows: int, at_most: int | None, past: Sequence[CostSamp
 def is_small(num_rows: int, *num_bytes: int | None) -> bool:
     """True if running a plan over this little takes less time than compiling it.
 
-    num_bytes : of each table that is read; None where nobody knows
+    num_bytes : size of each table that is read; None if unknown
     """
     return num_rows <= _SMALL_ROWS and all(each is not None and each <= _SMALL_BYTES for each in num_bytes)
 
 
 def is_worth_replacing(num_rows: int, num_changes: int) -> bool:
-    """True if so many rows change that main may as well be overwritten, and it pays for not knowing them one by one."""
+    """True if so many rows change that overwriting main saves enough time to give up exact counts of the changes."""
     saved = seconds("corrections", num_rows, num_changes) - seconds("replace", num_rows, num_changes)
     return num_changes >= _MOSTLY * num_rows and saved >= _WORTH
 
 
 def scattered(differing: int, buckets: int, num_rows: int) -> int:
-    """Return how many of the rows differ, where that many of their buckets do, if they lie scattered.
+    """Return the expected number of differing rows from the number of differing buckets, if the rows lie scattered.
 
-    Of a bucket of k rows with a fraction p of them changed, 1 - (1 - p)^k of all buckets differ. Where all buckets
-    differ nothing more is known: all rows are taken to.
+    If a fraction p of all rows changed, a fraction 1 - (1 - p)^k of all buckets of k rows differs. If all buckets
+    differ, p is unknown, and all rows count as differing.
     """
     if not buckets or differing >= buckets:
         return num_rows

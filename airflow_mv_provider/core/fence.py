@@ -1,8 +1,8 @@
-"""What main's own log proves: who wrote, under which epoch, and whether anybody else did.
+"""What main's own log proves: which refresh wrote, under which epoch, and whether other writers did.
 
-Every commit of ours carries the transaction (app_id, version) that Delta refuses to repeat, and a note in its
-userMetadata that says which refresh, epoch and step it was. The fence is an empty commit at `fence_version(epoch)`:
-from then on Delta drops or fails whatever an older epoch still tries.
+Every commit of this package carries a transaction (app_id, version), which Delta refuses to repeat, and a note in its
+userMetadata with its refresh, epoch and step. The fence is an empty commit at `fence_version(epoch)`: from then on
+Delta drops or fails every further commit of an older epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 
 _EPOCH_SHIFT = 20  # a million commits per epoch
 
-# Operations that leave every row as it was. What is not named here is taken for a change of data.
+# Operations that change no row. Every other operation counts as a change of data.
 KEEPS_DATA = frozenset(
     {
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CLUSTER BY", "COMPUTE STATS", "ANALYZE"),
@@ -32,18 +32,18 @@ KEEPS_DATA = frozenset(
 
 
 def app_id(table_uuid: str) -> str:
-    """Return the one transaction application of a table, for ever the same."""
+    """Return the transaction application id of a table; it never changes."""
     return f"mv:{table_uuid}"
 
 
 def fence_version(epoch: int) -> int:
-    """Return the transaction version of the fence of `epoch`; its further commits count up from there."""
+    """Return the transaction version of the fence of `epoch`; further commits of the epoch count up from it."""
     return epoch << _EPOCH_SHIFT
 
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """What our commits say of themselves in userMetadata."""
+    """The facts about a commit that this package writes into its userMetadata."""
 
     table_uuid: str
     refresh_id: str
@@ -64,7 +64,7 @@ class CommitNote:
 
 
 def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
-    """Return the note in a commit's userMetadata, or None if the commit is not this table's or not ours."""
+    """Return the note in a commit's userMetadata, or None if the commit is another table's or another writer's."""
     try:
         fields = json.loads(text or "")["mv"]
         note = CommitNote(**fields)
@@ -78,7 +78,7 @@ _COUNTS = ("epoch", "txn_version", "merge_round", "chunks", "part", "upper", "nu
 
 
 def _is_sound(fields: Mapping[str, object]) -> bool:
-    """True if every fact has its type and sign: whoever may write to main may write anything into its log."""
+    """True if every fact has its type and sign: any writer of main can write arbitrary text into its log."""
     texts = (fields["refresh_id"], fields["definition_hash"])
     counts = (fields[name] for name in _COUNTS)
     return (
@@ -101,12 +101,12 @@ class Commit:
 
     @property
     def mark(self) -> str | None:
-        """What tells this commit from every other, also in a log that was put back; None if it is not ours."""
+        """An id of this commit that is unique even in a restored log; None if the commit is not this package's."""
         return f"{self.note.refresh_id}:{self.note.txn_version}" if self.note else None
 
     @property
     def keeps_data(self) -> bool:
-        """True if this commit is known to leave every row as it was."""
+        """True if this commit is known to change no row."""
         if self.note is not None:
             return self.note.step == "fence"
         return self.operation in KEEPS_DATA
@@ -114,13 +114,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
-    """Where one refresh stands, read from main's log.
+    """The state of one refresh according to main's log.
 
     latest     : main's newest version
-    fenced_by  : an epoch later than ours that has written; None while we own main
+    fenced_by  : a later epoch that has written to main; None while this refresh's epoch is the newest
     published  : publish commits of this refresh and round, oldest first
-    foreign    : commits since the base that may have changed rows and are not this refresh's, or of an earlier round
-    stragglers : those of them that are this refresh's
+    foreign    : commits since the base that may have changed rows and are not of this refresh's round
+    stragglers : the foreign commits that are this refresh's, of an earlier round
     """
 
     latest: int
@@ -131,7 +131,7 @@ class LogCheck:
 
     @property
     def is_overwritten(self) -> bool:
-        """True if the last of this refresh's commits replaced all of main's rows, and corrected none of them."""
+        """True if the last of this refresh's commits overwrote all of main's rows instead of merging corrections."""
         return bool(self.published) and self.published[-1].operation == "WRITE"
 
     @property
@@ -142,7 +142,7 @@ class LogCheck:
 
 
 class Move(StrEnum):
-    """What to do about main, having looked at its log."""
+    """The next action on main, decided from its log."""
 
     DONE = "done"
     START_OVER = "start over"
@@ -162,7 +162,7 @@ def next_move(standing: LogCheck, *, has_changes: bool) -> Move:
 def next_part_move(standing: LogCheck) -> Move:
     """Decide the next move of the compare-and-append of one part of a progressive refresh.
 
-    A part that is there is recorded first, whoever came with it: the step that follows all parts looks for company.
+    A part that main contains is recorded first, even beside foreign commits: the step after all parts checks for those.
     """
     if standing.published:
         return Move.DONE
@@ -170,13 +170,13 @@ def next_part_move(standing: LogCheck) -> Move:
 
 
 def has_fence(commits: Iterable[Commit], epoch: int, refresh_id: str) -> bool:
-    """True if this refresh's fence of `epoch` is among `commits`: two databases may give one epoch to two refreshes."""
+    """True if `commits` has this refresh's fence of `epoch`: two databases may give the same epoch to two refreshes."""
     notes = (c.note for c in commits if c.note)
     return any(n.step == "fence" and (n.epoch, n.refresh_id) == (epoch, refresh_id) for n in notes)
 
 
 def has_publish(commits: Iterable[Commit], refresh_id: str) -> bool:
-    """True if a commit of this refresh, of whatever epoch and round, has brought rows to main."""
+    """True if `commits` has a publish of this refresh, of any epoch and round."""
     return any(_is_publish(c, refresh_id) for c in commits)
 
 
@@ -190,15 +190,15 @@ def classify_commits(
     merge_round: int,
     part: int | None = None,
 ) -> LogCheck:
-    """Judge main's commits after `base`, the version that the differences were computed against.
+    """Classify main's commits after `base`, the version that the differences were computed against.
 
-    A later epoch fences us wherever it stands in `commits`: a base that lies after its fence hides nothing.
-    A publish that Delta rebased over somebody's commit counts as foreign company: the commit in between is in
-    `commits` too, and it is what makes a further round of corrections necessary.
-    A commit of an earlier round is company as well: its answer was lost, the round was given up, and it came after all.
+    A later epoch fences this refresh wherever it stands in `commits`, also when its fence is not after `base`.
+    If Delta rebased a publish over another writer's commit, that commit is in `commits` too and counts as foreign; it
+    makes a further round of corrections necessary.
+    A commit of an earlier round is foreign too: its outcome was unknown, the round was given up, and it came late.
 
-    merge_round : of the corrections that were computed against `base`
-    part : of a progressive refresh, whose commits `published` is to hold; its other parts are no foreign company
+    merge_round : the round whose corrections were computed against `base`
+    part : the part of a progressive refresh whose commits `published` is to hold; its other parts are not foreign
     """
     after = sorted((c for c in commits if c.version > base), key=lambda c: c.version)
     newest = max(last_epoch(commits), epoch)
@@ -216,26 +216,26 @@ def _is_publish(commit: Commit, refresh_id: str) -> bool:
 
 
 def last_epoch(commits: Iterable[Commit]) -> int:
-    """Return the latest epoch that wrote to main; 0 if none of ours did."""
+    """Return the latest epoch that wrote to main; 0 if no commit is this package's."""
     return max((c.note.epoch for c in commits if c.note), default=0)
 
 
 def overtaken_by(commits: Iterable[Commit], refresh_id: str, first_epoch: int) -> Commit | None:
-    """Return the first commit of a refresh that began after this one; None while there is none.
+    """Return the first commit of a refresh that began after this one; None if there is none.
 
-    A refresh begins where the one before has ended. So this one has ended too, whatever the database says of it: that
-    was put back to an older state, or another one is in use for the same main.
+    A refresh begins only after the previous one has ended. So this one has ended, even if the database contradicts: the
+    database was restored to an older state, or a second one is in use for the same main.
 
-    first_epoch : under which this refresh began
+    first_epoch : the epoch under which this refresh began
     """
     later = (c for c in commits if c.note and c.note.refresh_id != refresh_id and c.note.epoch >= first_epoch)
     return min(later, key=lambda c: c.version, default=None)
 
 
 def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | None = None) -> Commit | None:
-    """Return the commit that brought all of a refresh into main, if nobody else changed main since its first commit.
+    """Return the commit that completed a refresh's publish, if no other writer changed main since its first commit.
 
-    before : the first commit of the next refresh; what follows that is not looked at
+    before : the first commit of the next refresh; it and all later commits are ignored
     """
     known = sorted((c for c in commits if before is None or c.version < before.version), key=lambda c: c.version)
     ours = [c for c in known if c.note and c.note.refresh_id == refresh_id]
@@ -252,16 +252,16 @@ def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:
 
 
 def last_of_ours(commits: Iterable[Commit], version: int) -> Commit | None:
-    """Return the newest commit of ours up to `version`; None if there is none among `commits`."""
+    """Return this package's newest commit up to `version`; None if `commits` has none."""
     return max((c for c in commits if c.note and c.version <= version), key=lambda c: c.version, default=None)
 
 
 def mark_at(commits: Iterable[Commit], version: int) -> str | None:
-    """Return the mark of the newest commit of ours up to `version`: what a publish that left main there records."""
+    """Return the mark of this package's newest commit up to `version`: a publish that left main there records it."""
     known = last_of_ours(commits, version)
     return known.mark if known else None
 
 
 def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:
-    """True if every commit after `version` is known to have left main's rows as they were."""
+    """True if every commit after `version` is known to have changed no row of main."""
     return all(c.keeps_data for c in commits if c.version > version)

@@ -1,8 +1,8 @@
-"""What a source says of its own state, and the counter that stands for it.
+"""The state of a source, and the counter that stands for it.
 
-A `Frontier` is the source's token: for Delta a table id and a version, for files a listing with sizes and times, for a
-query the tokens of its inputs; for a function there is none.
-A `Binding` ties one value of our counter to one frontier, durably, before anything is read at it.
+A `Frontier` identifies a source's state: a table id and a version for Delta, a listing with sizes and times for files,
+the frontiers of its inputs for a query. A function has none.
+A `Binding` maps one value of this package's counter to one frontier; it is durable before anything is read at it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a listing. `path` is a URI; equal size, time and, where there is one, checksum are equal content."""
+    """One file of a listing. `path` is a URI; equal size, time and, if present, checksum count as equal content."""
 
     path: str
     num_bytes: int
@@ -27,13 +27,13 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class DeltaFrontier:
-    """A Delta table at a version (inclusive, as Delta counts). The id tells a table that was dropped and made again."""
+    """A Delta table at a version (inclusive, as Delta counts). The id detects a table dropped and recreated."""
 
     table_id: str
     version: int
 
     def describe(self) -> str:
-        """For people."""
+        """Return the frontier in words."""
         return f"Delta version {self.version}"
 
 
@@ -44,7 +44,7 @@ class FilesFrontier:
     files: tuple[SourceFile, ...]
 
     def describe(self) -> str:
-        """For people."""
+        """Return the frontier in words."""
         return f"{len(self.files)} files, {sum(f.num_bytes for f in self.files):,} bytes"
 
 
@@ -55,16 +55,16 @@ class QueryFrontier:
     inputs: tuple[tuple[str, DeltaFrontier], ...]
 
     def describe(self) -> str:
-        """For people."""
+        """Return the frontier in words."""
         return ", ".join(f"{name} at {at.describe()}" for name, at in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class NoFrontier:
-    """A source that says nothing of its state: each time it may be another."""
+    """A source without versions: its rows may differ at each read."""
 
     def describe(self) -> str:
-        """For people."""
+        """Return the frontier in words."""
         return "a source without versions"
 
 
@@ -73,14 +73,14 @@ Frontier = DeltaFrontier | FilesFrontier | QueryFrontier | NoFrontier
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Our version `upper` stands for the source at `frontier`."""
+    """This package's version `upper` of a source stands for the source at `frontier`."""
 
     upper: int
     frontier: Frontier
 
 
 def added_files(since: FilesFrontier, until: FilesFrontier) -> tuple[SourceFile, ...] | None:
-    """Return the files that a listing has more than an older one; None if one of the older is gone or changed."""
+    """Return the files that `until` has in addition to `since`; None if a file of `since` is gone or changed."""
     old, new = set(since.files), set(until.files)
     return tuple(sorted(new - old, key=lambda f: f.path)) if old <= new else None
 
@@ -90,7 +90,8 @@ def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *,
 
     newest       : the binding with the greatest upper, published or not
     persisted    : upper of the last published batch
-    must_compare : main is not trusted, the definition changed, or a person forces it: an unchanged source is new then
+    must_compare : main is not trusted, the definition changed, or a person forces it: an unchanged source then gets
+                   a new number
     """
     if newest is None:
         return persisted + 1
@@ -98,11 +99,11 @@ def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *,
         return newest.upper + 1
     if must_compare and newest.upper <= persisted:
         return newest.upper + 1
-    return newest.upper  # an abandoned batch leaves its binding behind: the same token keeps its number
+    return newest.upper  # the binding of an abandoned batch stays: the same frontier keeps its number
 
 
 def to_json(frontier: Frontier) -> dict[str, Any]:
-    """Return the form that is stored; `from_json` turns it back."""
+    """Return the stored form of a frontier; `from_json` reverses it."""
     match frontier:
         case DeltaFrontier(table_id, version):
             return {"type": "delta", "table_id": table_id, "version": version}

@@ -1,4 +1,4 @@
-"""Guards judge the exact difference before anything is written to main."""
+"""Guards: limits on the exact difference, judged before anything is written to main."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = tuple(Guards.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows of the whole refresh. `main` counts rows before it, `desired` rows after it."""
+    """Row counts of a refresh or a part of it. `main` counts main's rows before it, `desired` those after it."""
 
     desired: int = 0
     main: int = 0
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A guard that said no, by the name that overrides it."""
+    """A refusal by a guard; `guard` is the name that overrides it."""
 
     guard: str
     problem: str
@@ -51,8 +51,8 @@ def judge(
 ) -> Refusal | None:
     """Return the first guard that refuses, or None when the difference may be published.
 
-    overrides     : names of guards a person has set aside for this one refresh
-    is_everything : all of the table was looked at; a part of it may be empty on both sides
+    overrides     : names of guards that a person has set aside for this one refresh
+    is_everything : the whole table was compared; a part of it may be empty on both sides
     """
     found = (
         _emptied(guards, counts, is_everything=is_everything),
@@ -69,7 +69,7 @@ def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal 
 
 
 def _too_many(guard: str, most: float | None, num_rows: int, main: int, done: str) -> Refusal | None:
-    """Refuse more than a fraction of main's rows; None lets any number pass."""
+    """Refuse changes to more than the fraction `most` of main's rows; None sets no limit."""
     fraction = num_rows / main if main else 0.0
     if most is None or fraction <= most:
         return None

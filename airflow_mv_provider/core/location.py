@@ -1,4 +1,4 @@
-"""Where a table's files may lie: paths are confined to roots, and ours carry a marker.
+"""Where a table's files may lie: paths are confined to roots, and this package's own contain a marker.
 
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/gold/orders__errors    its error table, if it has one
@@ -9,7 +9,7 @@
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>          kept until the next publish
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-again    the same, if its first write failed
 
-Everything here is lexical; symbolic links are resolved where the file system is at hand (`sources`).
+Everything here is lexical; `sources` has access to the file system and resolves symbolic links.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The two directories of one refresh: but for a drop, the only places from which this package deletes files."""
+    """The two directories of one refresh. Except for a drop, this package deletes files only in these."""
 
     warehouse: str
     table_uuid: str
@@ -54,11 +54,11 @@ class Workspace:
         return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_DIGESTS}/{self.refresh_id}"
 
     def digests(self, epoch: int) -> str:
-        """Return where the attempt `epoch` sums up, by buckets of keys, what main will be."""
+        """Return where the attempt `epoch` writes the digests, per bucket of keys, of the future main."""
         return f"{self.digests_root}/{epoch}"
 
     def digests_of_part(self, epoch: int) -> str:
-        """Return where the attempt `epoch` sums up what it read, when that is not all of the source."""
+        """Return where the attempt `epoch` writes the digests of what it read, if that is not all of the source."""
         return f"{self.root}/digests-{epoch}"
 
     def staging(self, epoch: int) -> str:
@@ -66,11 +66,11 @@ class Workspace:
         return f"{self.root}/staging-{epoch}"
 
     def feed(self, epoch: int) -> str:
-        """Return where the attempt `epoch` stages the changes that the source tells of."""
+        """Return where the attempt `epoch` stages the changes that the source lists."""
         return f"{self.root}/feed-{epoch}"
 
     def errors(self, epoch: int) -> str:
-        """Return where the attempt `epoch` puts the records that cannot be rows of main."""
+        """Return where the attempt `epoch` writes the records that cannot be rows of main."""
         return f"{self.root}/errors-{epoch}"
 
     def changes(self, epoch: int, merge_round: int, chunk: int) -> str:
@@ -80,7 +80,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class MainPlace:
-    """Main of a registered table, as a drop may delete it: where its name says, and nowhere else."""
+    """Main of a registered table as a drop may delete it: only at the path that follows from its name."""
 
     warehouse: str
     name: str
@@ -99,7 +99,7 @@ class MainPlace:
 
 
 def again(path: str) -> str:
-    """Return where an attempt writes once more what it could not write at `path`; both are removed together."""
+    """Return where an attempt repeats a write that failed at `path`; both are removed together."""
     return f"{path}-again"
 
 
@@ -151,7 +151,7 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
     """Return the absolute form of a source's `path`, relative ones under the warehouse.
 
     roots  : further roots a source may lie under
-    raises : UnsafeLocationError, when it leaves them all, or lies in a workspace of ours
+    raises : UnsafeLocationError, when it lies outside all of them, or in the staging area
     """
     absolute = absolute_source(path, warehouse)
     if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
@@ -162,7 +162,7 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
 
 
 def absolute_source(path: str, warehouse: str) -> str:
-    """Return the absolute form of a source's `path`, under whatever root it lies.
+    """Return the absolute form of a source's `path`, under any root.
 
     raises : UnsafeLocationError, when it is no plain path
     """
@@ -179,7 +179,7 @@ def absolute_source(path: str, warehouse: str) -> str:
 
 
 def check_apart(main: str, source: str) -> None:
-    """Refuse a main that is its own source, or that lies inside it or around it, as any path of a glob may.
+    """Refuse a main that equals its source, or lies inside or around it; for a glob, any path that it may match.
 
     raises : UnsafeLocationError
     """
@@ -198,7 +198,7 @@ def is_inside(path: str, root: str) -> bool:
 
 
 def _may_meet(place: str, pattern: str) -> bool:
-    """True if a path that a glob stands for may be `place`, lie in it or hold it; judged segment by segment."""
+    """True if a path that a glob matches may equal `place`, lie in it or contain it; judged segment by segment."""
     for piece, name in zip(pattern.rstrip("/").split("/"), place.split("/"), strict=False):
         if piece.count("{") != piece.count("}"):
             return True  # alternatives with slashes in them: what follows may be anything
@@ -219,13 +219,13 @@ def _alternatives(piece: str) -> Iterator[str]:
 def _check_scheme(where: str, path: str) -> None:
     found = _SCHEME.match(unquote(path))
     if found and found.group(1).lower() not in ALLOWED_SCHEMES:
-        # Only the scheme is shown: behind that of a JDBC address, say, stand a user and a password.
+        # Only the scheme is shown: the rest of a JDBC address, for example, contains a user and a password.
         raise UnsafeLocationError(where, f"the scheme of '{found.group(1)[:40]}:...' is not allowed.")
     check_no_password(where, path)
 
 
 def _plain(path: str) -> str:
-    """Spell file: URIs as plain paths, so that one place has one name."""
+    """Return a file: URI as a plain path, so that one place has one name."""
     found = re.match(r"file:(?://(?=/))?(/.*)\Z", path)
     return found.group(1) if found else path
 

@@ -1,8 +1,8 @@
-"""What SQLite and plain S3 cannot do: keep apart processes of several hosts, or drivers.
+"""The limits of SQLite and plain S3: they cannot isolate processes on several hosts, or several drivers.
 
-SQLite's locks hold between processes of one machine; on a network's file system they are not kept, and a file of its
-own on each worker is a database of its own for each. Delta's default log store for S3 puts commits in order inside one
-driver alone: of two drivers that commit at once one loses its rows, and no fence sees it.
+SQLite's locks work between processes of one machine. On a network file system they do not, and a separate file on each
+worker is a separate database. Delta's default log store for S3 orders commits inside one driver only: if two drivers
+commit at once, one of them loses its rows, and no fence detects it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SINGLE_DRIVER = "S3SingleDriverLogStore"
 
 
 def network_file_system(mounts: str, file: str) -> str | None:
-    """Return the kind of a network's file system that a file lies on, or None if it lies on none.
+    """Return the type of the network file system that a file lies on, or None if it lies on none.
 
-    mounts : /proc/self/mountinfo
+    mounts : the text of /proc/self/mountinfo
     file   : absolute, links resolved
     """
     longest, kind = "", None
@@ -41,13 +41,13 @@ def network_file_system(mounts: str, file: str) -> str | None:
             continue
         place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), found[1])
         is_around = file == place or file.startswith(place.rstrip("/") + "/")
-        if is_around and len(place) >= len(longest):  # of two at one place the later one hides the first
+        if is_around and len(place) >= len(longest):  # of two mounts at one path, the later one hides the first
             longest, kind = place, found[2]
     return kind if kind in _OF_A_NETWORK else None
 
 
 def executor_of_several_hosts(executors: str) -> str | None:
-    """Return the first of Airflow's executors that runs tasks on other hosts too, or None.
+    """Return the first of Airflow's executors that can run tasks on other hosts, or None.
 
     executors : `[core] executor`: names or import paths, with aliases or teams
     """
@@ -55,10 +55,10 @@ def executor_of_several_hosts(executors: str) -> str | None:
 
 
 def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_driver: bool) -> None:
-    """Refuse a main on S3 to which several drivers could not commit in turn.
+    """Refuse a main on S3 whose log store cannot order the commits of several drivers.
 
-    confs            : what `log_store_confs` names, as Spark has them
-    is_single_driver : somebody has said that only one driver ever writes
+    confs            : Spark's values of the confs that `log_store_confs` returns
+    is_single_driver : the settings state that only one driver ever writes
     raises           : MainUnsupportedError
     """
     named = log_store_confs(main)
@@ -75,7 +75,7 @@ def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_dri
 
 
 def log_store_confs(main: str) -> tuple[str, ...]:
-    """Return the confs of Spark that name the log store of a place on S3, the one that counts first; of others none."""
+    """Return the Spark confs that set the log store of a path on S3, by precedence; none for other paths."""
     scheme, found, _ = main.partition("://")
     if not found or scheme not in ("s3", "s3a"):
         return ()

@@ -1,4 +1,4 @@
-"""How a refresh ended, and the report that every surface shows."""
+"""The outcome of a refresh, and the report that every interface shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_mv_provider.exceptions import MvError, TerminalError, TransientErro
 
 
 class Outcome(StrEnum):
-    """How one refresh ended, or that it has not."""
+    """How one refresh ended, or that it is still running."""
 
     RUNNING = "running"
     PUBLISHED = "published"
@@ -21,11 +21,11 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # by a guard
     FAILED = "failed"
     CANCELLED = "cancelled"
-    ABANDONED = "abandoned"  # by whoever took it over
+    ABANDONED = "abandoned"  # given up by the process that took it over
 
 
 EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75
-EXIT_UNTOLD = 74  # done, and the answer could not be written; EX_IOERR of sysexits.h
+EXIT_UNTOLD = 74  # done, but the output could not be written; EX_IOERR of sysexits.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """What one epoch did of a refresh: from `phase` on, chunks compared, wall time per phase as far as it is known."""
+    """The work of one epoch on a refresh: its first phase, chunks compared, wall time per phase as far as known."""
 
     epoch: int
     phase: Phase
@@ -49,12 +49,12 @@ class AttemptReport:
     started_at: str
     chunks: int = 0
     phase_seconds: dict[str, float] = field(default_factory=dict)
-    note: str | None = None  # who said that this process was dead, and why
+    note: str | None = None  # the person who declared this process dead, and why
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """An error as people and programs get it: no stack, no secret."""
+    """An error as shown to people and programs: no stack trace, no secret."""
 
     code: str
     message: str
@@ -66,11 +66,11 @@ class ErrorReport:
 class RefreshReport:
     """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase.
 
-    note, overrides : what the asker said of it, and the guards set aside for it
-    estimates : the strategies that were judged, the chosen one first; `phase_seconds` is what it came to
-    scope  : which partitions it covered; None is all of them
-    frozen : the first partitions that differ and were left, because they are frozen
-    schema_changes : what became of columns that are not main's, in words
+    note, overrides : the requester's reason, and the guards set aside for it
+    estimates : the strategies that were estimated, the chosen one first; `phase_seconds` has the actual times
+    scope  : the partitions that it covered; None is all of them
+    frozen : the first partitions that differ and were left unchanged, because they are frozen
+    schema_changes : how columns that differ from main's were handled, in words
     rows_rejected  : records of the source that are in the error table, not in main
     """
 
@@ -109,7 +109,7 @@ class RefreshReport:
     error: ErrorReport | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; `error` only when there is one."""
+        """Return a JSON object; it has `error` only if there is one."""
         facts = asdict(self)
         if self.error is None:
             del facts["error"]
@@ -122,12 +122,12 @@ def failed(report: RefreshReport, error: MvError) -> RefreshReport:
 
 
 def error_report(error: MvError) -> ErrorReport:
-    """Return what may be shown of an error."""
+    """Return the parts of an error that may be shown."""
     return ErrorReport(error.code, error.message, error.advice, error.is_transient)
 
 
 def error_of(report: ErrorReport) -> MvError:
-    """Return the error that a report tells of, of the class that its code names, for another process to raise."""
+    """Return the error in a report as an instance of its code's class, for another process to raise."""
     where, _, problem = report.message.partition(": ")
     classes = [MvError]
     for known in classes:
@@ -138,7 +138,7 @@ def error_of(report: ErrorReport) -> MvError:
 
 
 def outcome_of(error: MvError) -> Outcome:
-    """Return the outcome that an error stands for in the history."""
+    """Return the outcome that the history records for an error."""
     match error.code:
         case "MV-GUARD":
             return Outcome.REFUSED
@@ -151,7 +151,7 @@ def outcome_of(error: MvError) -> Outcome:
 
 
 def exit_code(report: RefreshReport) -> int:
-    """Return the process exit code that a report stands for."""
+    """Return the process exit code for a report."""
     if report.error is None:
         return EXIT_DONE
     return EXIT_RETRY if report.error.is_transient else EXIT_PERSON

@@ -30,13 +30,13 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 
 
 class Recovery(StrEnum):
-    """What whoever takes a dead owner's refresh over does with it."""
+    """What a process that takes over a dead owner's refresh does with it."""
 
     NOTHING = "nothing"
     RESET = "reset"  # drop staging, back to NORMAL: nothing was sealed, so nothing is lost
-    RESUME = "resume"  # go on from the seal and the recorded chunks
-    ABANDON = "abandon"  # a cancel was asked for: give up unless main's log shows the publish
-    FINISH = "finish"  # main has it: only the cleaning is left
+    RESUME = "resume"  # continue from the seal and the recorded chunks
+    ABANDON = "abandon"  # a cancel was requested: give up unless main's log shows the publish
+    FINISH = "finish"  # main contains the refresh: only the cleanup is left
 
 
 def on_takeover(phase: Phase, *, is_cancel_requested: bool) -> Recovery:
@@ -55,18 +55,18 @@ def on_takeover(phase: Phase, *, is_cancel_requested: bool) -> Recovery:
 
 
 class Ending(StrEnum):
-    """What becomes of a refresh whose attempt failed."""
+    """What happens to a refresh whose attempt failed."""
 
     ABANDON = "abandon"  # back to NORMAL, the reason in its history
-    KEEP = "keep"  # stays where it is, for a retry or a takeover to go on with
+    KEEP = "keep"  # it stays in its phase, for a retry or a takeover to resume
 
 
 def is_cancellable(phase: Phase, *, is_progressive: bool, has_committed: bool, has_tried: bool) -> bool:
     """True if the owner may stop for a cancel now.
 
     has_committed : main holds a commit of this refresh, and another round has to follow
-    has_tried     : a commit of this refresh may have reached main, by this epoch or by one before: the log decides,
-                    and a cancel is asked for again before the next try
+    has_tried     : a commit of this refresh, by this or an earlier epoch, may have reached main: the log decides, and
+                    the cancel is checked again before the next try
     """
     if phase is Phase.CLEANUP:
         return False
@@ -82,18 +82,18 @@ _MAX_MERGING_ATTEMPTS = 5
 def on_failure(
     phase: Phase, code: str, *, is_transient: bool, has_committed: bool, will_retry: bool, merging_attempts: int
 ) -> Ending:
-    """Decide how a refresh goes on after a handled failure of its owner.
+    """Decide what happens to a refresh after a handled failure of its owner.
 
-    has_committed    : main holds a commit of this refresh, and it turned out that another round is needed
-    will_retry       : the same caller comes back, as an Airflow task with retries left does
-    merging_attempts : epochs that have worked on Merging, this one included; a refresh is not resumed for ever
+    has_committed    : main holds a commit of this refresh, and another round turned out to be needed
+    will_retry       : the same caller returns, as an Airflow task with retries left does
+    merging_attempts : epochs that have worked on Merging, this one included; their number is limited
     """
     if phase is Phase.CLEANUP:
-        return Ending.KEEP  # main has it
+        return Ending.KEEP  # main contains the refresh
     if code in _USELESS_TO_RESUME or merging_attempts >= _MAX_MERGING_ATTEMPTS:
         return Ending.ABANDON  # even after a commit: the next refresh compares main with the source anew
     if has_committed:
-        return Ending.KEEP  # there is no way back, only forward
+        return Ending.KEEP  # a commit cannot be undone: the refresh can only be completed
     if not is_transient:
         return Ending.ABANDON
     if phase is Phase.REFRESHING:

@@ -1,7 +1,7 @@
-"""What is left to do, as values: planned from what is durable, then run one after the other.
+"""The remaining steps of a refresh, as values: planned from what is durable, then run one after the other.
 
-After every stage the runner looks at what is durable now and plans again, so the first run, a retry and a takeover are
-the same code. `amv status` and the tests read the same list.
+After every step the runner reads what is durable now and plans again, so the first run, a retry and a takeover are the
+same code. The protocol's model in `tests/model` runs the same list.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from airflow_mv_provider.core.progress import Chunk, parts
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Create main if it is missing, then make older epochs fail; before anything else an owner does."""
+    """Create main if it is missing, then make older epochs fail; the first step of every owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """End the refresh by what main's log shows of it, and nothing else: later ones have followed."""
+    """End the refresh from main's log alone, because later refreshes have followed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,26 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Work out one chunk's corrections, write them and record them."""
+    """Compute one chunk's corrections, write them and record them."""
 
     chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class PublishPart:
-    """Compare-and-append chunks that hold whole partitions between them, of a progressive refresh."""
+    """Compare-and-append some chunks of a progressive refresh that together hold whole partitions."""
 
     chunks: tuple[Chunk, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Judge the whole difference and compare-and-append it to main; or see that every part is there."""
+    """Judge the whole difference and compare-and-append it to main; or verify that main contains every part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Remove what this refresh staged and go back to NORMAL."""
+    """Remove the refresh's staging and return to NORMAL."""
 
 
 Step = Fence | Conclude | Stage | Compare | PublishPart | Publish | Clean
@@ -69,9 +69,9 @@ def remaining(
 
     is_fenced : this epoch's fence is in main's log
     chunks    : as planned at the seal; empty before it
-    recorded  : numbers of the chunks whose corrections are recorded against a base that still holds
-    committed : numbers of the recorded chunks that main has, or that need no correction
-    is_progressive : chunks are committed as they are ready, and not all at the end
+    recorded  : numbers of the chunks whose corrections are recorded against a base that is still valid
+    committed : numbers of the recorded chunks that main contains, or that need no correction
+    is_progressive : chunks are committed as soon as they are ready, and not all at the end
     is_overtaken   : main's log shows a refresh that began after this one
     """
     fence: tuple[Step, ...] = () if is_fenced else (Fence(),)

@@ -1,8 +1,8 @@
-"""Chunks and partitions: what Merging works through, and how far it got.
+"""Chunks and partitions: the units of work in Merging, and their progress.
 
 A partition is named by the JSON list of its values as strings (`["2013-01-01"]`, `[null]`; `[]` for a table
-without partitions). A chunk is a run of partitions compared in one step; its number and members are decided once, at
-the seal, so that a takeover finds the same ones.
+without partitions). A chunk is a run of partitions compared in one step; its number and members are fixed at the seal,
+so that a takeover finds the same chunks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from airflow_mv_provider.core.definition.schema import Column, fingerprint
 from airflow_mv_provider.core.guard import Counts
 
 WHOLE_TABLE = "[]"
-REST = -1  # the chunk of main's partitions that the seal does not know: whatever is there has to go
+REST = -1  # the chunk of main's partitions that the seal lacks: all their rows are deleted
 _MAX_PARTITIONS = 500
-_MAX_SLICES = 64  # of a partition: each of them scans all of it
+_MAX_SLICES = 64  # per partition: each slice scans the whole partition
 _ROWS_PER_BUCKET = 8
 _MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 23
 _DELTA_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -29,7 +29,7 @@ _MAX_DIRECTORY_BYTES = 255
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One of `count` equal parts of a partition's buckets of keys, from 0."""
+    """One of `count` equal parts of a partition's key buckets; `index` starts at 0."""
 
     index: int
     count: int
@@ -43,8 +43,8 @@ class Slice:
 class Chunk:
     """A part of the table that is compared in one step.
 
-    partitions : the members; None means the whole table, members of main that the seal lacks included
-    slice      : of its only partition, where that is larger than a chunk; None for all of it
+    partitions : the members; None means the whole table, including main's partitions that the seal lacks
+    slice      : the slice of its only partition, if that is larger than a chunk; None for whole partitions
     """
 
     number: int
@@ -58,7 +58,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SealedPartition:
-    """What the seal says of one partition. `digest` is the xor of its rows' hashes."""
+    """The sealed row count and digest of one partition. `digest` is the xor of its rows' hashes."""
 
     partition: str
     num_rows: int
@@ -67,7 +67,7 @@ class SealedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Records for the error table, as they were collected; `digest` is the xor of their hashes.
+    """The records collected for the error table; `digest` is the xor of their hashes.
 
     path : None when there are none
     """
@@ -79,16 +79,16 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What Merging will bring into main: complete, measured and frozen.
+    """The result of staging that Merging publishes: complete, measured and frozen.
 
-    rows        : the staged copy of whole rows; None when the source is read again at its pin
-    digests     : the table of what was read, summed up by buckets of keys
+    rows        : path of the staged copy of whole rows; None if the source is read again at its pinned frontier
+    digests     : path of the digests of the rows that were read, per bucket of keys
     num_buckets : buckets of keys in each partition, a power of two
-    columns     : that were read, as main will have them
+    columns     : the columns that were read, as main will have them
     rejected    : the records that cannot be rows of main
-    strategy    : how main is brought up to date, as long as nobody else changes it
-    changes     : corrections that a feed of changes came to; good only for main as of the last publish
-    mixed       : the sum of all rows' hashes, mixed: rows that leave their number and xor as they are change it
+    strategy    : how main is brought up to date, unless another writer changes main
+    changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
+    mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
     """
 
     rows: str | None
@@ -114,11 +114,11 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDigests:
-    """The digests that a publish left behind: main, summed up by buckets of keys, as long as nobody else writes to it.
+    """The digests of main that a publish left behind, per bucket of keys; valid until another writer changes main.
 
     refresh_id       : the refresh that published; its workspace holds them
-    num_rows, digest, mixed : what they must sum up to, or they are not believed; as in the seal
-    columns          : the fingerprint of the columns whose values are in them; of others they say nothing
+    num_rows, digest, mixed : the required totals, as in the seal; digests with other totals are not used
+    columns          : the fingerprint of the columns that the digests cover; other columns are not in them
     """
 
     refresh_id: str
@@ -131,13 +131,13 @@ class PublishedDigests:
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """Rows with the same three are the same rows, unless somebody chose them to be taken for the same."""
+        """Count, xor and mixed sum: equal for equal rows, and different for others unless a collision was crafted."""
         return self.num_rows, self.digest, self.mixed
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """What the comparison of one partition found. `position` is the last key, as JSON, that needed a correction."""
+    """The result of comparing one partition. `position` is the last key, as JSON, that needed a correction."""
 
     partition: str
     counts: Counts
@@ -146,10 +146,10 @@ class PartitionCounts:
 
 @dataclass(frozen=True, slots=True)
 class RecordedChunk:
-    """Corrections that are written, measured and recorded: main at `base_version` lacks exactly these.
+    """Corrections that are written, measured and recorded: exactly those that main at `base_version` needs.
 
     path : None when the chunk needs no correction
-    committed_version : of main, with these corrections; only a progressive refresh commits chunk by chunk
+    committed_version : main's version with these corrections; only a progressive refresh commits chunk by chunk
     """
 
     number: int
@@ -165,17 +165,17 @@ class RecordedChunk:
 
     @property
     def is_committed(self) -> bool:
-        """True if main is known to have it: there was nothing to do, or its own commit was recorded."""
+        """True if main is known to contain it: it needed no correction, or its own commit is recorded."""
         return self.path is None or self.committed_version is not None
 
 
 @dataclass(frozen=True, slots=True)
 class DoneChunks:
-    """What is durable of a refresh's chunks, by their numbers.
+    """The durable state of a refresh's chunks, by their numbers.
 
-    recorded   : their corrections are
-    committed  : main has them, or they need no correction
-    has_commit : a commit of some of them was recorded
+    recorded   : chunks whose corrections are recorded
+    committed  : chunks that main contains, or that need no correction
+    has_commit : a commit of at least one chunk is recorded
     """
 
     recorded: frozenset[int]
@@ -196,9 +196,9 @@ def partition_values(name: str) -> tuple[str | None, ...]:
 def plan_chunks(
     partitions: Iterable[SealedPartition], *, chunk_rows: int, is_partitioned: bool, is_sliceable: bool = True
 ) -> tuple[Chunk, ...]:
-    """Cut the sealed partitions into chunks of about `chunk_rows` rows; one that is larger is cut into slices.
+    """Cut the sealed partitions into chunks of about `chunk_rows` rows; a larger partition is cut into slices.
 
-    is_sliceable : False for hash partitions, of which a table can simply have more
+    is_sliceable : False for hash partitions: a definition can ask for more of them instead
     returns      : one chunk for the whole table when it all fits; otherwise runs of partitions in their order by name,
                    the slices of one partition side by side, and the rest last
     """
@@ -222,7 +222,7 @@ def plan_chunks(
 
 
 def parts(chunks: Sequence[Chunk]) -> tuple[tuple[Chunk, ...], ...]:
-    """Return what a progressive refresh commits at once: the chunks that hold whole partitions between them."""
+    """Return the groups of chunks that a progressive refresh commits at once; each group holds whole partitions."""
     found: list[list[Chunk]] = []
     for chunk in chunks:
         if chunk.slice is not None and chunk.slice.index:
@@ -233,12 +233,12 @@ def parts(chunks: Sequence[Chunk]) -> tuple[tuple[Chunk, ...], ...]:
 
 
 def part_number(numbers: Sequence[int]) -> int:
-    """Return the number that a commit of these chunks carries in its note: from 1; 0 is a commit of everything."""
+    """Return the part number in the note of a commit of these chunks, from 1; 0 marks a commit of everything."""
     return min(numbers) - REST + 1
 
 
 def hash_partition_name(index: int) -> str:
-    """Return the name of a hash partition, from 0."""
+    """Return the name of a hash partition; `index` starts at 0."""
     return partition_name([f"hash {index}"])
 
 
@@ -248,17 +248,17 @@ def hash_partition_index(name: str) -> int:
 
 
 def bucket_count(most_rows: int, at_least: int = 1) -> int:
-    """Return how many buckets the keys of each partition are put into: a power of two, four to eight rows each.
+    """Return the number of key buckets in each partition: a power of two, four to eight rows per bucket.
 
-    most_rows : rows of the largest partition. More buckets find fewer rows to compare, and cost more to sum up.
-    at_least  : hash partitions, which are runs of buckets
+    most_rows : rows of the largest partition. More buckets leave fewer rows to compare, and cost more to compute.
+    at_least  : number of hash partitions, which are runs of buckets
     """
     fewest = max(_MIN_BUCKETS, 1 << (at_least - 1).bit_length())
     return max(fewest, min(_MAX_BUCKETS, 1 << (most_rows // _ROWS_PER_BUCKET).bit_length()))
 
 
 def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
-    """Return the digests that the next refresh may compare with, or None when it should count buckets anew."""
+    """Return the digests for the next refresh, or None if their bucket count is wrong by more than a factor of 4."""
     ideal = bucket_count(max((p.num_rows for p in seal.partitions), default=0))
     if not ideal // 4 <= seal.num_buckets <= ideal * 4:
         return None
@@ -272,9 +272,9 @@ def total(recorded: Iterable[RecordedChunk]) -> Counts:
 
 
 def unstorable(name: str, columns: Sequence[str]) -> str | None:
-    """Say what is wrong with a partition's values, or None when Delta stores them as they are.
+    """Return the problem with a partition's values, or None if Delta stores them unchanged.
 
-    Delta turns the empty string and Hive's default marker into NULL without a word: the row would come back as another.
+    Delta silently turns the empty string and Hive's default marker into NULL: the row would be read back as another.
     """
     for column, value in zip(columns, partition_values(name), strict=True):
         if value is None:
@@ -289,6 +289,6 @@ def unstorable(name: str, columns: Sequence[str]) -> str | None:
 
 
 def _escaped(value: str) -> bytes:
-    """Return about the directory name that Spark makes of a value: special bytes become %XX."""
+    """Return approximately the directory name that Spark derives from a value: special bytes become %XX."""
     special = b"\"#%'*/:=?\\\x7f{[]^"
     return b"".join(b"%%%02X" % b if b < 32 or b in special else bytes([b]) for b in value.encode())

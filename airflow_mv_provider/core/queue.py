@@ -1,11 +1,11 @@
-"""Who waits for a table, in which order, and what is answered to whoever wants a refresh.
+"""The queue of callers that wait for a table: its order, and the answer to each caller that wants a refresh.
 
-    concurrency   while somebody else refreshes the table
-    reject        the caller is told who, and leaves
+    concurrency   while another caller refreshes the table
+    reject        the caller is rejected; the error names the owner
     queue         the caller gets a ticket; the least number that is still renewed is admitted when the table is free
-    join          the report of the refresh under way is the caller's too, where `may_join` says so; else a ticket
+    join          the caller also gets the report of the running refresh, if `may_join` allows it; else a ticket
 
-Nobody overtakes a ticket, whatever the policy: a caller without one comes after all who have one.
+No caller overtakes a ticket, whatever the policy: a caller without a ticket comes after all that have one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from airflow_mv_provider.core.state import Admission, RefreshRecord, RefreshStat
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """One who waits.
+    """A waiting caller and its ticket.
 
-    key   : whose ticket it is; see `state.Caller`
-    joins : the refresh whose report is this caller's answer too, if it publishes
+    key   : the caller's key; see `state.Caller`
+    joins : the refresh whose report also answers this caller, if it publishes
     """
 
     number: int
@@ -38,13 +38,13 @@ class Waiter:
 
 
 def turn(state: RefreshState, caller_key: str, queue: Sequence[Waiter]) -> Admission:
-    """Decide what a caller who wants a refresh may do in a table that may be paused, and that others may wait for.
+    """Decide what a caller that wants a refresh may do; the table may be paused, and others may wait for it.
 
     queue : the table's live tickets, least number first
     """
     admission = admit(state, caller_key)
     if admission is Admission.ADOPT:
-        return admission  # a refresh under way goes on
+        return admission  # a pause does not stop a running refresh
     if state.paused_since_ms is not None or state.is_dropping:
         return Admission.PAUSED
     if admission is Admission.START and ahead_of(queue, caller_key):
@@ -53,16 +53,16 @@ def turn(state: RefreshState, caller_key: str, queue: Sequence[Waiter]) -> Admis
 
 
 def ahead_of(queue: Sequence[Waiter], caller_key: str) -> tuple[Waiter, ...]:
-    """Return who is admitted before a caller; everybody who has a ticket, if it has none."""
+    """Return the waiters that are admitted before a caller; all of them if it has no ticket."""
     keys = [waiter.key for waiter in queue]
     return tuple(queue[: keys.index(caller_key)] if caller_key in keys else queue)
 
 
 def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTable, request: Request) -> bool:
-    """True if the refresh under way does what a caller asks for, provided that the source still is what it reads.
+    """True if the running refresh does what a caller asks for, provided that the source is still at its frontier.
 
-    Only while REFRESHING: from the seal on main is being compared, and what others write into it now might be after
-    the look that would have found it. Before the seal every change that precedes the caller is still to be seen.
+    Only while REFRESHING: from the seal on main is being compared, and the comparison might miss what other writers
+    change in main meanwhile. Before the seal it will find every change that precedes the caller.
     """
     return (
         wanted.concurrency == "join"
@@ -77,11 +77,11 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
 
 
 def may_join(running: RefreshRecord, source_now: Frontier, nondeterminism_reason: str | None) -> bool:
-    """True if a joinable refresh reads what the caller's own would read.
+    """True if a joinable refresh reads what the caller's own refresh would read.
 
-    doubt : why its rows may be others though the source is where it was; None if they are not
+    nondeterminism_reason : why the source may have other rows at an equal frontier; None if it never has
 
-    A refresh pins its source as it begins, so the caller always comes after the pin. The pin is as good as one of its
-    own only if the source, asked after the caller came, is still just there.
+    A refresh pins its source's frontier when it begins, so the caller always comes after that. The pinned frontier is
+    as good as one of the caller's own only if the source, checked after the caller came, is still exactly there.
     """
     return running.frontier == source_now and nondeterminism_reason is None

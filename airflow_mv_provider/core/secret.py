@@ -1,4 +1,4 @@
-"""Texts that no output may show: where an address carries one, and an output without them."""
+"""Secrets that no output may show: how to find them in addresses, and how to remove them from a text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from urllib.parse import quote, quote_plus, unquote
 from airflow_mv_provider.exceptions import UnsafeLocationError
 
 SHOWN_INSTEAD = "***"
-_MIN_CHARS = 3  # of a shorter password every second word would be taken for it
-# user:password@ in front of a host: a colon in the authority that begins no port, and no further root.
+_MIN_CHARS = 3  # a shorter password would match parts of many ordinary words
+# user:password@ before a host: a colon in the authority that starts neither a port nor the address of another root.
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
 _USER_AND_PASSWORD = re.compile(rf"{_SCHEME}[^/]*?:(?!\d*(?:[/?#;,:]|\Z)|{_SCHEME})")
 _CONNECT_SECRET = re.compile(r";\s*(?:token|x-[\w-]*)\s*=([^;]+)")
 
 
 def check_no_password(where: str, address: str) -> None:
-    """Refuse a path or a root that carries a user and a password: paths are shown, stored and logged.
+    """Refuse a path or a root that contains a user and a password: paths are shown, stored and logged.
 
-    raises : UnsafeLocationError, which does not show it
+    raises : UnsafeLocationError, whose message does not contain the address
     """
     if _USER_AND_PASSWORD.search(unquote(address)):
         hint = "Give credentials to Spark's own configuration (fs.s3a.*, fs.azure.*), and leave them out of the path."
@@ -27,18 +27,18 @@ def check_no_password(where: str, address: str) -> None:
 
 
 def of_connect_address(remote: str | None) -> tuple[str, ...]:
-    """Return what of a Spark Connect server's address is secret: all of it, and each token and header in it."""
+    """Return the secrets of a Spark Connect server's address: all of it, and each token and header in it."""
     return every_spelling([remote, *_CONNECT_SECRET.findall(remote)]) if remote else ()
 
 
 def every_spelling(secrets: Iterable[str | None]) -> tuple[str, ...]:
-    """Return secrets as they are and as an address spells them, the longest first."""
+    """Return secrets, plain and URL-quoted, the longest first; spellings under three characters are left out."""
     spelt = {form for secret in secrets if secret for form in (secret, quote(secret, safe=""), quote_plus(secret))}
     return tuple(sorted((form for form in spelt if len(form) >= _MIN_CHARS), key=lambda form: (-len(form), form)))
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """Return a text in which no secret is left."""
+    """Return a text with every secret replaced by `***`."""
     for secret in secrets:
         text = text.replace(secret, SHOWN_INSTEAD)
     return text

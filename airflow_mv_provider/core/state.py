@@ -1,4 +1,4 @@
-"""The row that decides who may refresh a table, and what a caller may do about it."""
+"""The state row that decides who may refresh a table, and the decisions that callers derive from it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from airflow_mv_provider.core.strategy import Choice
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
+    """A process that asks for a refresh.
 
     key     : the same for every process that works for one request: dag, run and map index, or a command's own id
-    process : this process, for people: host and pid
+    process : this process as shown to users: host and pid
     trigger : "dag", "manual", "backfill" or "command line"
-    user    : who started it, where that is known
-    will_retry : the same key comes back after a failure that a retry may mend
-    away_ms    : how long it may be gone between two looks while it waits for a table
+    user    : the user who started it, if known
+    will_retry : the same key returns after a failure that a retry may fix
+    away_ms    : longest time between two of its polls while it waits for a table
     """
 
     key: str
@@ -40,9 +40,9 @@ class Caller:
 class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
-    published_commit : the mark of our newest commit up to `published_version`
-    partition_type : of the first partition column, when main was last sealed; its values are ordered by it
-    covered : the scopes of refreshes since the last one of the whole table; empty when main has one state of the source
+    published_commit : the mark of this package's newest commit up to `published_version`
+    partition_type : type of the first partition column at the last seal; it determines the order of the values
+    covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
 
     table_id: int
@@ -68,27 +68,28 @@ class RefreshState:
 
     @property
     def is_owner_dead(self) -> bool:
-        """True if a refresh is unfinished and nobody holds it any more."""
+        """True if a refresh is unfinished and its owner's lease has expired."""
         return self.phase is not Phase.NORMAL and not self.is_lease_live
 
 
 def is_lease_live(now_ms: int, expires_ms: int, length_ms: int) -> bool:
     """True if a lease of this length is held now.
 
-    It was given `length_ms` before it expires. One that was given further in the future than it is long was given
-    before the clock was set back: it is none, or a dead owner would hold its table until that day comes again. A live
-    one renews, and has a lease again.
+    A lease starts `length_ms` before it expires. A start that lies more than `length_ms` in the future shows that the
+    clock was set back after the grant. Such a lease does not count, or a dead owner would hold its table until the
+    clock reaches that time again. A live owner renews its lease, and the new one counts.
     """
     return expires_ms - 2 * length_ms < now_ms < expires_ms
 
 
 def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool:
-    """True if main provably is what the last publish left.
+    """True if main provably equals what the last publish left.
 
-    A version alone proves nothing: main may have been dropped and made again, or put back from a copy, and commits of
-    ours may have reached that version a second time.
+    A version alone is no proof: main may have been dropped and recreated, or restored from a copy, and this package's
+    commits may have reached that version a second time.
 
-    commits : main's log, newest first, back to a commit of ours that is not after that version; none if main is gone
+    commits : main's log, newest first, back to a commit of this package that is not after that version; empty if main
+              is gone
     """
     version = state.published_version
     if not state.is_main_trusted or version is None or not commits or commits[0].version < version:
@@ -98,13 +99,13 @@ def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool
 
 
 class Admission(StrEnum):
-    """What a caller who wants a refresh may do."""
+    """What a caller that wants a refresh may do."""
 
-    START = "start"  # nobody is at work: mint and acquire
-    ADOPT = "adopt"  # the caller's own refresh is unfinished: go on with it
-    TAKE_OVER = "take over"  # its owner's lease has expired: end it as `on_takeover` says, then look again
+    START = "start"  # no refresh is running: mint and acquire
+    ADOPT = "adopt"  # the caller's own refresh is unfinished: resume it
+    TAKE_OVER = "take over"  # the owner's lease has expired: end its refresh as `on_takeover` decides, then look again
     WAIT = "wait"  # a live owner is at work, or others came first
-    PAUSED = "paused"  # a person has said that nothing new is to begin
+    PAUSED = "paused"  # a person has paused or is dropping the table: no new refresh begins
 
 
 def admit(state: RefreshState, caller_key: str) -> Admission:
@@ -117,7 +118,7 @@ def admit(state: RefreshState, caller_key: str) -> Admission:
 
 
 def next_epoch(state_epoch: int, log_epoch: int) -> int:
-    """Return the epoch of the next owner: later than both the database and main's log, either of which may be old."""
+    """Return the epoch of the next owner: later than the database's and main's log's, since either may be outdated."""
     return max(state_epoch, log_epoch) + 1
 
 
@@ -135,7 +136,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The right to go on with one refresh: every state change asks for exactly this and nothing older."""
+    """The fencing token of a refresh's owner: every state change requires that the row still matches exactly this."""
 
     table_id: int
     refresh_id: str
@@ -144,10 +145,10 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRecord:
-    """What a refresh set out to do; written before anything is read, and never changed by a later definition.
+    """One refresh as recorded: its plan is written before anything is read, and a later definition never changes it.
 
     batch    : None in the history of a refresh that minted nothing
-    frontier : of one that has ended it may be forgotten, and is `NoFrontier` then
+    frontier : `NoFrontier` for a refresh that has ended and whose frontier is no longer stored
     """
 
     id: str
@@ -158,7 +159,7 @@ class RefreshRecord:
     frontier: Frontier
     choice: Choice
     scope: Scope = EVERYTHING
-    note: str | None = None  # why it was asked for, in the asker's words
+    note: str | None = None  # why it was requested, in the requester's words
     seal: Seal | None = None
     merge_round: int = 0
     has_committed: bool = False
@@ -168,7 +169,7 @@ class RefreshRecord:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a heartbeat."""
+    """The result of a heartbeat."""
 
     is_owner: bool
     is_cancel_requested: bool

@@ -1,11 +1,12 @@
-"""Which way a refresh takes, and why: chosen once from what is known before reading, stored in the history.
+"""The strategy of a refresh and its reason: chosen once, before anything is read, and stored in the history.
 
     skip         the source and main are as the last publish left them: nothing is read
-    incremental  the source lists its changes since the last publish: they alone are read
-    corrections  the source is read and compared with main; what differs is merged
+    incremental  the source lists its changes since the last publish: only they are read
+    corrections  the source is read and compared with main; the differences are merged
     replace      most rows differ: main is overwritten, in one fenced commit
 
-All but skip leave the same main. What cannot be taken says why; of what can, the cheapest by `core.cost` is.
+All but skip produce the same main. A strategy that cannot be used has an obstacle as its reason. The cheapest of the
+others by `core.cost` is chosen.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.exceptions import StrategyError
 
 ChosenStrategy = Literal["skip", "incremental", "corrections", "replace"]
-_DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # main is not what the changes are for, or they do not read back
+_DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # the changes do not apply to main, or do not read back as written
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy with its reason, a sentence for people; and all that were judged, the chosen one first.
+    """A strategy with its reason, a sentence for people; and all estimates, the chosen strategy's first.
 
-    wanted : what the definition or whoever asked for the refresh wants
+    wanted : the strategy that the definition or the caller requests
     """
 
     strategy: ChosenStrategy
@@ -45,7 +46,7 @@ class RefreshPlan:
     """What a refresh would do if it began now.
 
     scope     : the partitions, in words; None is all of them
-    under_way : who is refreshing the table now, if somebody is
+    under_way : the process that is refreshing the table now, if any
     """
 
     table: str
@@ -59,11 +60,11 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class SourceChanges:
-    """What a source's own log says of the time since the last publish, read without a row.
+    """What a source's own log shows about the time since the last publish, without reading any row.
 
-    at_most       : rows that may have changed; None where it does not say
-    feed_obstacle : why the changes themselves cannot be asked for; None if they can
-    is_another    : it is not the source that it was, so a watermark says nothing of it either
+    at_most       : upper bound of the changed rows; None if unknown
+    feed_obstacle : why the changes themselves cannot be read; None if they can
+    is_another    : the source was replaced by another one, so a watermark is not valid for it either
     """
 
     at_most: int | None
@@ -78,10 +79,10 @@ class SourceChanges:
 
 @dataclass(frozen=True, slots=True)
 class Determinism:
-    """Whether a source has the same rows whenever it is read at one pin.
+    """Whether a source returns the same rows whenever it is read at one frontier.
 
-    doubt     : why its values may be others; None if they never are
-    is_by_row : each of its rows is made of one row that is pinned, whatever order those come in
+    nondeterminism_reason : why its values may differ; None if they never do
+    is_by_row             : each of its rows is computed from one pinned row, independent of the order of rows
     """
 
     nondeterminism_reason: str | None = None
@@ -90,13 +91,13 @@ class Determinism:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a table before a refresh reads anything.
+    """The facts about a table that are known before a refresh reads anything.
 
-    num_rows     : of main, as of the last publish; None before the first
+    num_rows     : rows of main as of the last publish; None before the first
     must_compare : why main has to be compared with all of the source; None if it is as it was published
     has_digests  : main's digests of the last publish are kept
-    changes      : what the source says of itself since then; None where it says nothing
-    has_failed   : the last refresh took its changes alone, and failed: whatever it was, comparing mends it
+    changes      : what the source's own log shows since then; None if it shows nothing
+    has_failed   : the last refresh was incremental and failed: comparing avoids the cause, whatever it was
     """
 
     scope: Scope
@@ -109,7 +110,7 @@ class Situation:
 
 
 def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
-    """Return what a table's history tells of the costs of refreshing all of it.
+    """Return the cost samples in a table's history: its published refreshes of everything.
 
     reports : newest first
     """
@@ -123,7 +124,7 @@ def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
 
 
 def has_failed(reports: Sequence[RefreshReport]) -> bool:
-    """True if the last refresh that did anything was incremental, and failed for a reason that it may be itself.
+    """True if the last refresh that did anything was incremental, and that strategy may be why it failed.
 
     reports : newest first
     """
@@ -142,9 +143,9 @@ def compare_reason(
     nondeterminism_reason: str | None,
     is_partial: bool = False,
 ) -> str | None:
-    """Say why main must be compared although the source may be unchanged, or None when its token may be believed.
+    """Return why main must be compared although the source may be unchanged, or None if its frontier is sufficient.
 
-    doubt : what the source itself says against its token
+    nondeterminism_reason : why the source may have other rows at an equal frontier; None if it never has
     """
     if is_first:
         return "first refresh"
@@ -162,9 +163,9 @@ def compare_reason(
 def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situation, reason: str) -> Choice:
     """Choose how to bring main up to date with a source that may be new.
 
-    wanted : what the definition or whoever asks wants; "auto" takes the cheapest
-    reason : why there is something to do at all
-    raises : StrategyError, when the definition is strict and what is wanted cannot be taken
+    wanted : the strategy that the definition or the caller requests; "auto" takes the cheapest
+    reason : why a refresh is needed at all
+    raises : StrategyError, if the definition is strict and the requested strategy cannot be used
     """
     if situation.num_rows is None and wanted in ("auto", "incremental"):
         is_empty = not table.adopt and replace_obstacle(table, situation.scope) is None
@@ -186,15 +187,15 @@ def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situat
 
 
 def is_large_first(table: RefreshableTable, choice: Choice) -> bool:
-    """True if a source is summed up in few large buckets first, because most of them are expected to be main's.
+    """True if a source is digested in few large buckets first, because most of them are expected to equal main's.
 
-    That takes half the time of small ones, and is for nothing where changes lie scattered over all of them.
+    Large buckets take half the time of small ones; the time is wasted if the changes are scattered over all of them.
     """
     return bool(table.partition_by) or any(each.num_changes == 0 for each in choice.estimates)
 
 
 def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
-    """Say why main cannot be overwritten as a whole, or None if it can."""
+    """Return why main cannot be overwritten as a whole, or None if it can."""
     if table.publish == "progressive":
         return "a progressive refresh commits part by part"
     if not scope.is_everything:
@@ -203,12 +204,12 @@ def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
 
 
 def count_obstacle(table: RefreshableTable) -> str | None:
-    """Say why rows that change have to be counted one by one, which overwriting does not, or None if they need not."""
+    """Return why changed rows must be counted one by one, which overwriting does not do; None if they need not."""
     return None if table.guards.max_updated_fraction is None else "max_updated_fraction is judged on exact counts"
 
 
 def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
-    """Say why the source's changes alone do not tell what main lacks, or None if they do."""
+    """Return why the source's changes alone do not suffice to update main, or None if they do."""
     if situation.must_compare is not None:
         return situation.must_compare
     if found := replace_obstacle(table, situation.scope):
@@ -227,13 +228,13 @@ def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
 
 
 def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
-    """True if staging holds whole rows; False if it holds digests only and the source is read again at its pin.
+    """True if staging holds whole rows; False if it holds digests only and the source is read again at its frontier.
 
-    Delta keeps the pinned version readable. A directory of files keeps nothing: a file that is gone or replaced after
-    the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its pinned
-    inputs, but its joins cost more than the copy, and sums of doubles or ties in a window need not come out the same:
-    nor need those of a projection that looks at more than one row at a time.
-    Where main's rows stay for keys that are there twice, what was staged depends on main, which will change.
+    Delta keeps the pinned version readable. A directory of files keeps no versions: a file that is removed or replaced
+    after the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its
+    pinned inputs, but its joins cost more than the copy, and sums of doubles or ties in a window may differ. The same
+    holds for a projection that uses more than one row at a time.
+    If main's rows win over the source's duplicates of a key, the staged rows depend on main, which will change.
     """
     is_repeatable = determinism.nondeterminism_reason is None and determinism.is_by_row
     return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict in ("ignore", "keep")

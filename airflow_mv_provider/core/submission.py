@@ -1,14 +1,14 @@
-"""What a task that has a driver to refresh its table does next, from what the metadata database says.
+"""The next step of a task that submits a driver to refresh its table, decided from the metadata database.
 
-The database is what both ends know: the driver takes the table under the task's own key and renews its lease there, so
-a task that comes back after its worker died sees whether its driver still works, on every cluster and in every mode.
+Task and driver share the database: the driver takes the table under the task's own key and renews its lease there. A
+task that restarts after its worker died sees whether its driver still works, on every cluster and in every mode.
 
-    the table's owner             the lease     then
+    the table's owner             the lease     next step
     this task's driver            live          watch it
-    this task's driver            expired       submit again; the new one goes on where that was
-    somebody else                 live          wait, in the queue if the table has one
-    nobody, or somebody dead                    submit; unless an earlier try's driver has done it
-    a pause                                     say so
+    this task's driver            expired       submit again; the new driver resumes the refresh
+    another caller                live          wait, in the queue if the table has one
+    none, or another caller       expired       submit, unless an earlier try's driver has finished the refresh
+    any other, table paused                     report the pause
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENDED_WELL = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFER
 
 
 class Step(StrEnum):
-    """What the task does."""
+    """The next step of the task."""
 
     SUBMIT = "submit"
     WATCH = "watch"
@@ -37,12 +37,12 @@ class Step(StrEnum):
 def next_step(
     state: RefreshState, queue: Sequence[Waiter], key: str, mine: RefreshReport | None, submitted_after: str | None
 ) -> Step:
-    """Decide what a task does.
+    """Decide the next step of a task.
 
     queue           : the table's live tickets, least number first
-    key             : the task's own, under which its driver works
+    key             : the task's own key, under which its driver works
     mine            : the newest refresh under this key
-    submitted_after : what `mine` was when an earlier try submitted, "" for none; None if no try did
+    submitted_after : id of `mine` when an earlier try submitted, "" if there was none; None if no try submitted
     """
     if state.phase is not Phase.NORMAL and state.is_lease_live and state.owner_key == key:
         return Step.WATCH
@@ -59,9 +59,9 @@ def next_step(
 
 
 def is_answer(before: RefreshReport | None, after: RefreshReport | None) -> bool:
-    """True if a driver that has ended left a refresh that says how: one that it began, or went on with.
+    """True if a driver that has ended left a refresh of its own: one that it began or resumed.
 
-    before, after : the newest refresh under the task's key, as it was when the driver was submitted and as it is now
+    before, after : the newest refresh under the task's key, when the driver was submitted and now
     """
     if after is None:
         return False
@@ -70,9 +70,9 @@ def is_answer(before: RefreshReport | None, after: RefreshReport | None) -> bool
 
 
 def is_told_by(report: RefreshReport, failure: str | None) -> bool:
-    """True if what a task ended with may be about a refresh, the newest under its key, and not about an earlier try's.
+    """True if `report`, the newest under the task's key, may explain how this try ended; False if an earlier one's.
 
-    failure : what the task failed with; None where it did not, or nobody knows
+    failure : the task's failure message; None if it did not fail, or if the message is unknown
     """
     if failure is None or report.finished_at is None:
         return True

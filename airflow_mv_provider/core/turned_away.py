@@ -1,4 +1,4 @@
-"""What is answered when a refresh cannot begin now: who is at work, who comes first, who has paused the table."""
+"""The errors for a refresh that cannot begin now: another one is running, others come first, or the table is paused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_mv_provider.exceptions import RefreshInProgressError, RefreshPaused
 
 
 def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> RefreshInProgressError:
-    """Return the error that says who is at work, since when and under which epoch."""
+    """Return the error that names the owner at work, its start time and its epoch."""
     return RefreshInProgressError(
         table.name,
         problem or f"{_who_works(state)}.",
@@ -25,10 +25,10 @@ def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> R
 def turned_away(
     table: TableRecord, state: RefreshState, before: Sequence[Waiter], *, has_ticket: bool
 ) -> RefreshInProgressError:
-    """Return the error for a caller whose turn it is not.
+    """Return the error for a caller that is not admitted yet.
 
-    before     : who is admitted before it
-    has_ticket : it has a place in the queue, `position`, and is expected to look again
+    before     : the callers that are admitted before it
+    has_ticket : it has a place in the queue (`position` in the error's facts), and is expected to look again
     """
     if state.refresh_id is None and not before:
         problem = "others kept being faster"
@@ -44,7 +44,7 @@ def turned_away(
 
 
 def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
-    """Return the error for a table that somebody has paused, or is dropping."""
+    """Return the error for a table that is paused or being dropped."""
     if state.is_dropping:
         return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
     since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"

@@ -1,1 +1,1 @@
-"""What people write down: tables, sources, DAGs, names and types."""
+"""The parts of a definition file: tables, sources, DAGs, names and types."""

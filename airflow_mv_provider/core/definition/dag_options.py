@@ -1,4 +1,4 @@
-"""How a definition file asks for DAGs: `dags:` beside `tables:`. The command line reads over it."""
+"""The section `dags:` of a definition file, beside `tables:`. The command line checks it and otherwise ignores it."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class DagOptions(Part):
 
 
 def options_of(document: object, tables: tuple[RefreshableTable, ...]) -> dict[str, DagOptions]:
-    """Return the options of each table's DAG from what stands under `dags`: `{"defaults": {...}, "tables": {...}}`.
+    """Return the options of each table's DAG from the value of `dags`: `{"defaults": {...}, "tables": {...}}`.
 
-    raises : DefinitionError, also for a table that the file does not define and for options that do not fit theirs
+    raises : DefinitionError, also for a table that the file does not define and for options that do not fit their table
     """
     if document is None:
         document = {}
@@ -138,7 +138,10 @@ def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) 
 
 
 def dags_schema() -> dict[str, Any]:
-    """Return the JSON Schema of `dags`. What has to go together is judged where defaults and a table's own have met."""
+    """Return the JSON Schema of `dags`.
+
+    It has no rules between options: those apply after the defaults and a table's own options are merged.
+    """
     options = DagOptions.model_json_schema(by_alias=True)
     return {
         "type": "object",

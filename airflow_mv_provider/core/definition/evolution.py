@@ -1,18 +1,18 @@
-"""What becomes of a source whose columns are not main's: decided change by change, by the table's schema policy.
+"""Schema evolution: how columns of a source that differ from main's are handled, decided by the table's schema policy.
 
     the source has                       fail       ignore             add                     evolve
-    a column that main has not           refused    left out           added to main           added to main
-    not a column that main has           refused    left as it is      as `on_lost_column`     as `on_lost_column`
-    a type that holds more               refused    refused            refused                 main's type is widened
-    a type that holds less               refused    read as main's     read as main's          read as main's
+    a column that main lacks             refused    left out           added to main           added to main
+    lost a column that main has          refused    left as it is      as `on_lost_column`     as `on_lost_column`
+    a wider type                         refused    refused            refused                 main's type is widened
+    a narrower type                      refused    read as main's     read as main's          read as main's
     any other type                       refused    refused            refused                 refused
 
     on_lost_column
     fail    refused
-    keep    left as it is: a row keeps the value that it has, a row that is inserted gets NULL
-    drop    taken out of main, which is written anew for it
+    keep    left as it is: an existing row keeps its value, an inserted row gets NULL
+    drop    removed from main, which is rewritten for it
 
-No type ever narrows. Columns of the key and of the partitions never change their type: rows are found by them.
+No type of main is ever narrowed. Key and partition columns never change their type: rows are found by them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Evolution:
     """How a source's columns are brought into main.
 
     columns : those that are compared and written, as main will have them: in main's order, added ones last
-    notes   : what is not as it was, for people
+    notes   : the differences, in words for people
     """
 
     columns: tuple[Column, ...]
@@ -53,10 +53,10 @@ def evolved(
     fixed: Collection[str],
     on_lost: LostColumn = "fail",
 ) -> Evolution:
-    """Decide what becomes of each column.
+    """Decide how each column is handled.
 
     fixed   : columns of the key and of the partitions
-    on_lost : what the policies that add columns do about one that the source has not any more
+    on_lost : what the policies that add columns do with a column that the source no longer has
     raises  : SchemaMismatchError, naming the first column that the policy refuses
     """
     try:
@@ -69,7 +69,7 @@ def evolved(
 
 
 def _follows(source: Sequence[Column], main: Sequence[Column], fixed: Collection[str]) -> str | None:
-    """Return what a definition has to say for main to get the source's columns; None where nothing makes it."""
+    """Return the definition settings under which main gets the source's columns; None if no setting allows it."""
     ways: tuple[tuple[Policy, LostColumn], ...] = (
         ("add", "fail"),
         ("add", "keep"),
@@ -131,7 +131,7 @@ def _decided(
 
 
 def _holds(wide: Type, narrow: Type) -> bool:
-    """True if every value of type `narrow` is one of `wide`, and Delta can widen the one into the other."""
+    """True if every value of type `narrow` is also a value of type `wide`, and Delta can widen `narrow` to `wide`."""
     if not isinstance(wide, str) or not isinstance(narrow, str):
         return False
     if wide in _INTEGERS and narrow in _INTEGERS:

@@ -1,4 +1,4 @@
-"""Names that come from outside, checked once and quoted everywhere."""
+"""Names from user input, checked once and quoted everywhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from airflow_mv_provider.exceptions import InvalidIdentifierError
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MAX_COLUMN_CHARS = 255
-# Control characters, and the back-tick, which would end a quote. Line feed and tab are what Delta can map.
+# Control characters, and the back-tick, which would end a quote. Delta's column mapping supports line feed and tab.
 _BAD_IN_COLUMN = re.compile(r"[`\x00-\x08\x0b-\x1f\x7f]")
 _MAPPED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 RESERVED_PREFIX = "_mv_"
-ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name with this behind it
+ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name plus this suffix
 
 
 def check_table_name(name: str) -> str:
@@ -31,7 +31,7 @@ def check_table_name(name: str) -> str:
 
 
 def check_column_name(name: str) -> str:
-    """Return `name` if Delta can store a column of it and it is not one of ours.
+    """Return `name` if Delta can store a column of this name and it has no reserved prefix.
 
     raises : InvalidIdentifierError
     """
@@ -51,7 +51,7 @@ def check_column_name(name: str) -> str:
 
 
 def needs_mapping(name: str) -> bool:
-    """True if Delta stores a column of this name only under another: with its column mapping."""
+    """True if Delta can store a column of this name only with column mapping, under another name."""
     return _MAPPED_IN_COLUMN.search(name) is not None
 
 

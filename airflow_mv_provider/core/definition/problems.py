@@ -1,4 +1,4 @@
-"""What is wrong with a definition, in words: where it stands, what was expected and found, the nearest known name."""
+"""The problems of a definition, in words: their place, what was expected and found, the nearest known name."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
-    place : names and numbers that lead to it from the definition's top; () is all of it
+    place : names and indexes that lead to it from the definition's top; () is the whole definition
     """
 
     place: tuple[int | str, ...]
@@ -48,7 +48,7 @@ class Problem:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
-    """Return what pydantic found wrong with a document for `model`."""
+    """Return the problems that pydantic found in a document for `model`."""
     return tuple(_problem(dict(each), model) for each in error.errors(include_url=False))
 
 
@@ -58,19 +58,19 @@ def sentence(problems: Iterable[object]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question for the known name that is most like `name`; "" where none is."""
+    """Return a question that suggests the known name closest to `name`; "" if none is close."""
     by_lower = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), by_lower, 1)
     return f" (did you mean {by_lower[found[0]]}?)" if found else ""
 
 
 def kind_of(value: object) -> str:
-    """Return what a document's value is, as people who write YAML call it."""
+    """Return the kind of a document's value, in the words of people who write YAML."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
 def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
-    location = [part for part in error["loc"] if part != "[key]"]  # pydantic's own, behind a name that is none
+    location = [part for part in error["loc"] if part != "[key]"]  # pydantic appends it to a key that is not a name
     where, place = _walked(model, location)
     return Problem(place, _text(error, where))
 
@@ -117,7 +117,7 @@ def _how(kind: str, found: object) -> str:
 
 
 def _shown(found: object) -> str:
-    """Show a value that says by itself what is wrong with it, and of others the kind: a text may be long, or secret."""
+    """Return a scalar's value, cut to 60 characters, and only the kind of any other value."""
     if isinstance(found, bool):
         return str(found).lower()
     if isinstance(found, int | float | str):
@@ -137,9 +137,9 @@ def _names(model: type[BaseModel] | None) -> list[str]:
 def _walked(
     model: type[BaseModel], location: Sequence[int | str]
 ) -> tuple[type[BaseModel] | None, tuple[int | str, ...]]:
-    """Return the model that the last name of a location is looked for in, and the location as the document has it.
+    """Return the model in which the last name of a location is looked up, and the location as the document has it.
 
-    Pydantic puts the tag of a source into it, which is no name of the document.
+    Pydantic inserts the tag of a source into a location; the tag is not a name in the document.
     """
     candidates, within, place = [model], model, list[int | str]()
     for part in location:

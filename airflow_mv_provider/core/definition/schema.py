@@ -1,6 +1,6 @@
 """Columns and types, as values: which can be compared, which can be a key, and whether two schemas are the same.
 
-A type is Spark's own JSON for it: a name ("long", "decimal(12,2)") or a mapping for array, struct and map.
+A type is in Spark's JSON form: a name ("long", "decimal(12,2)") or a mapping for array, struct and map.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCALARS = frozenset(
         *("date", "timestamp", "timestamp_ntz"),
     }
 )
-_NO_KEY = frozenset({"float", "double"})  # NaN and -0.0: equal or not depends on who asks
+_NO_KEY = frozenset({"float", "double"})  # operations disagree on whether two NaN, or 0.0 and -0.0, are equal
 _NO_PARTITION = frozenset({"float", "double", "binary"})
 
 
@@ -42,7 +42,7 @@ def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def fingerprint(columns: Sequence[Column]) -> str:
-    """Return sixteen hex digits that tell these columns and their types from others: hashes of rows are of one list."""
+    """Return sixteen hex digits that identify these columns and types: hashes of rows are valid for one list only."""
     content = json.dumps([[column.name, column.type] for column in columns], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -58,7 +58,7 @@ def check_source(
     key: Sequence[str],
     partition_by: Sequence[str],
 ) -> None:
-    """Refuse columns that cannot be stored, compared, or used as key or partition as the definition wants.
+    """Refuse columns that cannot be stored or compared, or cannot be the definition's key or partition columns.
 
     raises : InvalidIdentifierError, SchemaMismatchError, NotComparableError, KeyColumnError
     """
@@ -95,9 +95,9 @@ def check_same(
     *,
     names: tuple[str, str] = ("the source", "main"),
 ) -> None:
-    """Refuse a source whose columns are not main's, whatever their order.
+    """Refuse a source whose columns are not main's; their order does not matter.
 
-    names  : what the two are called
+    names  : the names of the two sides in the message
     raises : SchemaMismatchError, naming the first column that differs
     """
     here, there = names
@@ -117,7 +117,7 @@ def check_same(
 
 
 def _check_fields(where: str, path: str, kind: Type) -> None:
-    """Refuse names inside a column that Delta cannot store, before it says so itself in the middle of a refresh."""
+    """Refuse field names inside a column that Delta cannot store, before Delta fails in the middle of a refresh."""
     if isinstance(kind, str):
         return
     if kind["type"] == "array":
@@ -134,7 +134,7 @@ def _check_fields(where: str, path: str, kind: Type) -> None:
 
 
 def _fields(kind: Type) -> list[str]:
-    """Return the names of the fields in a type, all the way down."""
+    """Return the names of the fields in a type, at every depth."""
     if isinstance(kind, str):
         return []
     inside = _fields(kind["elementType"]) if kind["type"] == "array" else []
@@ -142,7 +142,7 @@ def _fields(kind: Type) -> list[str]:
 
 
 def is_comparable(kind: Type) -> bool:
-    """True if equality of two values of this type is defined, all the way down."""
+    """True if equality of two values of this type is defined, at every depth."""
     if isinstance(kind, str):
         return kind in _SCALARS or kind.startswith("decimal(")
     match kind["type"]:
@@ -155,13 +155,13 @@ def is_comparable(kind: Type) -> bool:
 
 
 def _of_field(field: Mapping[str, Any]) -> Type:
-    """Return a column's or field's type. A collation stands beside it: equal texts are not the same texts there."""
+    """Return a column's or field's type. Its collation is metadata; under one, equal texts need not be identical."""
     collations = field.get("metadata", {}).get("__COLLATIONS", {})
     return f"string collate {next(iter(collations.values()))}" if collations else _bare(field["type"])
 
 
 def _bare(kind: Type) -> Type:
-    """Drop nullability and metadata, which say nothing about values."""
+    """Drop nullability and metadata, which do not affect values."""
     if isinstance(kind, str):
         return kind
     match kind["type"]:
@@ -175,7 +175,7 @@ def _bare(kind: Type) -> Type:
 
 
 def shown(kind: Type) -> str:
-    """Return a type as people write it."""
+    """Return a type in the notation that users write."""
     if isinstance(kind, str):
         return kind
     match kind["type"]:

@@ -1,4 +1,4 @@
-"""What a table is kept equal to: one model per kind of source, each with the definition's own projection."""
+"""The source that a table is kept equal to: one model per kind of source, each with the definition's own projection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, check_column_name
 from airflow_mv_provider.core.definition.problems import kind_of, nearest
 
-# What Spark's readers may be told. None of these can make a bad record pass, or read another file.
+# The allowed options of Spark's readers. None of them can let a bad record pass, or read another file.
 OPTIONS: Mapping[str, frozenset[str]] = {
     "csv": frozenset(
         {
@@ -40,7 +40,7 @@ FLAGS = frozenset(
     }
 )
 NUMBERS = frozenset({"maxCharsPerColumn", "maxColumns"})
-CHARACTERS = frozenset({"quote", "escape", "comment"})  # one of them each, or none
+CHARACTERS = frozenset({"quote", "escape", "comment"})  # each takes at most one character
 NOT_EMPTY = frozenset({"sep", "delimiter", "lineSep", "encoding", "charset"})
 _FLAG: JsonDict = {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
 _NUMBER: JsonDict = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]{1,9}$"}]}
@@ -51,9 +51,9 @@ _OPTION_VALUES: JsonDict = {
     **{name: {"type": "string", "minLength": 1} for name in sorted(NOT_EMPTY)},
 }
 _NEEDS_SCHEMA = ("csv", "json", "orc")
-_COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: what follows no comment is not tried as one again
+_COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: a failed match does not backtrack into it
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
-# Spark parses these where it reads no file with them, and its error names no column.
+# Spark parses these types but cannot read a file with them, and its error does not name the column.
 _NO_COLUMN_TYPE = re.compile(
     r"[\s:<](char(?:acter)?\s*\(|varchar\s*\(|time(?=\s*(?:$|[(,>]|not\b|comment\b|default\b))|string\s+collate\b)",
     re.IGNORECASE,
@@ -83,7 +83,7 @@ def _option(name: object, value: object) -> object:
 
 
 def _columns_in(ddl: str) -> list[str]:
-    """Return the columns of a schema's DDL, as far as commas tell; without what stands in quotes."""
+    """Return the columns of a schema's DDL, split at top-level commas; quoted texts are emptied."""
     columns, depth = [""], 0
     for char in re.sub(r"'[^']*'|\"[^\"]*\"", "''", ddl):
         depth += (char in "<(") - (char in ">)")
@@ -95,13 +95,13 @@ def _columns_in(ddl: str) -> list[str]:
 
 
 class Part(BaseModel):
-    """A part of a definition: a key that it does not know is an error, and nothing in it changes."""
+    """A part of a definition: an unknown key is an error, and its values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _says_its_type(schema: dict[str, Any]) -> None:
-    """Require `type` of a source in a document, though Python's classes set it: it decides what the rest means."""
+    """Require `type` of a source in a document, although Python's classes set it: it decides what other keys mean."""
     schema["required"] = [*schema["required"], "type"]
 
 
@@ -121,7 +121,7 @@ def _of_format(name: str, options: frozenset[str]) -> dict[str, Any]:
 
 
 class _Source(Part):
-    first: ClassVar[str]  # the field that Python's callers give without its name
+    first: ClassVar[str]  # the field that Python's callers pass as the positional argument
 
     select: tuple[str, ...] | None = Field(
         default=None,
@@ -149,7 +149,7 @@ class _PathSource(_Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What it reads, as the definition spells it."""
+        """The paths that it reads, as written in the definition."""
         return (self.path,)
 
 
@@ -197,7 +197,7 @@ class Files(_PathSource):
     @field_validator("options", mode="before")
     @classmethod
     def _are_texts(cls, options: object) -> object:
-        """Take true, false and numbers where an option is one; elsewhere YAML has read a text as something else."""
+        """Take true, false and numbers for options of that type; for any other option YAML has misread a text."""
         if not isinstance(options, dict):
             return options
         return {name: _option(name, value) for name, value in options.items()}
@@ -216,7 +216,7 @@ class Files(_PathSource):
 
     @property
     def may_have_no_bytes(self) -> bool:
-        """True if a file without a byte is one without rows, not one that was cut off: no header, one record a line."""
+        """True if an empty file is one without rows, not a truncated one: no header is expected, one record a line."""
         is_by_line = self.options.get("multiLine", "").lower() != "true"
         is_headless = self.format == "csv" and self.options.get("header", "").lower() == "false"
         return is_headless or (self.format == "json" and is_by_line)
@@ -259,7 +259,7 @@ class Query(_Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What it reads, as the definition spells it."""
+        """The paths that it reads, as written in the definition."""
         return tuple(self.inputs.values())
 
 
@@ -289,7 +289,7 @@ class Function(_Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Nothing that a definition could say."""
+        """Empty: a definition does not name what a function reads."""
         return ()
 
 

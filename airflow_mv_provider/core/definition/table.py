@@ -40,7 +40,7 @@ class ErrorTable(Part):
 
 
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
-    """Require of a document what `RefreshableTable._fits_together` does."""
+    """Add the rules of `RefreshableTable._fits_together` to the JSON Schema."""
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
     schema["allOf"] = [
         {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}
@@ -182,19 +182,19 @@ class RefreshableTable(Part):
 
     @property
     def may_move(self) -> bool:
-        """True if a row could change its partition and keep its key."""
+        """True if a row can move to another partition and keep its key."""
         return not set(self.partition_by) <= set(self.key)
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        """The columns that tell main's rows apart when compared: the key, then the partition columns outside it."""
+        """The columns that identify main's rows in a comparison: the key, then the partition columns outside it."""
         return (*self.key, *(column for column in self.partition_by if column not in self.key))
 
     @property
     def content_hash(self) -> str:
-        """Sixteen hex digits over what decides main's content; guards and chunk sizes do not."""
+        """Sixteen hex digits over the fields that determine main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
-        for name in ("watermark", "fingerprint"):  # say how to find main's content, not what it is
+        for name in ("watermark", "fingerprint"):  # they decide how changes are found, not main's content
             content["source"].pop(name, None)
         if self.frozen_before is not None:
             content["frozen_before"] = self.frozen_before
@@ -207,12 +207,12 @@ class RefreshableTable(Part):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `parse_table` takes."""
+        """Return the mapping that `parse_table` accepts."""
         return self.model_dump(mode="json", by_alias=True)
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits over all of it."""
+        """Sixteen hex digits over the whole definition."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -1,1 +1,1 @@
-"""Which part of a table a refresh is about."""
+"""The part of a table that a refresh covers."""

@@ -1,12 +1,12 @@
-"""How values of a partition column are ordered, given as texts: as Spark orders values of the column's type.
+"""The order of partition values that are given as text: Spark's order of values of the column's type.
 
     string                       as text: '11' comes before '9'
     byte … long, decimal(p,s)    as numbers; a decimal is rounded as a cast rounds it
-    date, timestamp              as times; one without a zone is in UTC, as in every session of ours
+    date, timestamp              as times; one without a zone is in UTC, as in every session of this package
     boolean                      false comes before true
 
-A definition does not say the type; main and the source do. It is recorded with each seal. Before the first one, and for
-a text that is no value of the type, texts are ordered as texts, after all values.
+A definition does not contain the type; main and the source do. Each seal records it. Before the first seal all texts
+are ordered as text; later, a text that is no value of the type is ordered as text, after all values.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MAX_DIGITS = 38
 
 
 def order_of(kind: str | None) -> Order:
-    """Return what texts of a column's values are sorted by.
+    """Return the sort key for texts of a column's values.
 
-    kind : the column's type, as Spark's JSON names it; None where nobody knows it yet
+    kind : the column's type, as Spark's JSON names it; None if it is not known yet
     """
 
     def order(text: str) -> tuple[int, Any]:
@@ -42,7 +42,7 @@ def order_of(kind: str | None) -> Order:
 
 
 def value_of(kind: str, text: str) -> Any:
-    """Return a value that is ordered as a cast of `text` to the type; None where it has none, or none known here."""
+    """Return a value that sorts like a cast of `text` to the type; None if there is no cast, or none known here."""
     if kind == "string":
         return text
     text = text.strip()
@@ -73,7 +73,7 @@ def _date(text: str) -> int | None:
 
 
 def _timestamp(text: str) -> int | None:
-    """Return microseconds since a day long ago, of years that `datetime` does not have, too."""
+    """Return the microseconds since 0000-03-01, also for years that `datetime` does not support."""
     day = _DATE.match(text)
     if day is None:
         return None
@@ -82,7 +82,7 @@ def _timestamp(text: str) -> int | None:
     zone = rest[time.end() :].strip() if time else rest
     offset = _OFFSET.fullmatch(zone)
     if zone and offset is None:
-        return None  # a region's zone, or no time at all
+        return None  # a zone named by region, or not a time
     hours, minutes, seconds = (int(part or 0) for part in time.groups()[:3]) if time else (0, 0, 0)
     if offset is not None and offset[1]:
         sign = -1 if offset[1] == "+" else 1
@@ -92,7 +92,7 @@ def _timestamp(text: str) -> int | None:
 
 
 def _days(found: re.Match[str]) -> int:
-    """Return the days since 0000-03-01 in today's calendar, reckoned back as Spark does."""
+    """Return the days since 0000-03-01 in the proleptic Gregorian calendar, which Spark uses."""
     year, month, day = (int(part or 1) for part in found.groups())
     year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)  # so that a leap day ends its year
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 1

@@ -1,12 +1,12 @@
-"""Which partitions a DAG run's interval stands for.
+"""The partitions that a DAG run's interval covers.
 
     given                          the partitions of                                       such as
-    a partition key                the grain that begins there                             2026-11-10T00:00:00
+    a partition key                the grain that contains that time                       2026-11-10T00:00:00
     a data interval, not empty     every grain that the interval touches                   [2026-11-10, 2026-11-11)
     neither                        None: everything that is new
 
-Bounds are the texts of the first partition column, half-open, in the DAG's own time zone: there a day begins when its
-people say so. An interval that begins or ends inside a partition takes all of it, since a partition is refreshed whole.
+Bounds are half-open texts of the first partition column, in the DAG's own time zone, which decides when a day begins.
+An interval that begins or ends inside a partition covers all of it, since a partition is refreshed as a whole.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def window(
     partition_key: str | None = None,
     text: str | None = None,
 ) -> tuple[str, str] | None:
-    """Return the bounds of the partitions that a run stands for; None if it stands for none of its own.
+    """Return the bounds of the partitions that a run covers; None if it has neither a key nor an interval.
 
     grain         : how long one value of the first partition column lasts
     start, end    : the run's data interval, with time zones
-    partition_key : the run's own, an ISO 8601 time; one without a zone is in `zone`
+    partition_key : the run's partition key, an ISO 8601 time; one without a zone is in `zone`
     text          : `strftime` format of the partition column's values; ISO dates without it
-    raises        : DefinitionError, for a key that is no time
+    raises        : DefinitionError, for a key that is not a time
     """
     if partition_key is not None:
         first = _floor(_of_key(partition_key, zone), grain)
@@ -59,7 +59,7 @@ def _of_key(key: str, zone: tzinfo) -> datetime:
 
 
 def _floor(time: datetime, grain: Grain) -> datetime:
-    """Return the beginning of the grain that holds `time`, without a zone: what clocks show there."""
+    """Return the beginning of the grain that contains `time`, as local time without a zone."""
     shown = time.replace(tzinfo=None, minute=0, second=0, microsecond=0)
     match grain:
         case "hour":

@@ -1,14 +1,14 @@
-"""Which intervals of a table are done, failed, under way, or missing: derived from the scopes of its refreshes.
+"""The state of each interval of a table (done, failed, running, missing), derived from the scopes of its refreshes.
 
     history, newest first                         ledger
-    [03, 04) failed                               01 .. 02   done      by the first
+    [03, 04) failed                               01 .. 02   done      by the oldest refresh
     [02, 03) published      every bound cuts      02 .. 03   done
-    [01, 02) published      ───────────────▶      03 .. 04   failed    main has what it had before
-                                                  05 .. 06   missing   between what is known, or asked for
+    [01, 02) published      ───────────────▶      03 .. 04   failed    main is unchanged there
+                                                  05 .. 06   missing   between known intervals, or requested
 
-Nothing is stored for it, so it cannot disagree with the history. The newest refresh that covers an interval decides; an
-earlier success stays to be seen in `done_at`. A refresh of everything covers every interval, and so does one of all
-that was stale.
+The ledger is not stored, so it cannot disagree with the history. The newest refresh that covers an interval decides its
+state; `done_at` still shows an earlier success. A refresh of everything covers every interval, and so does a refresh of
+everything that was stale.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from airflow_mv_provider.core.scope.scope import Scope
 
 
 class IntervalState(StrEnum):
-    """What has become of an interval."""
+    """The state of an interval."""
 
     DONE = "done"
     FAILED = "failed"
@@ -37,7 +37,7 @@ class IntervalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """What the ledger has to know of one refresh; read-only ones are left out before."""
+    """The facts that the ledger needs about one refresh; read-only refreshes are filtered out before."""
 
     refresh_id: str
     scope: Scope
@@ -50,9 +50,9 @@ class LedgerEntry:
     """One interval of the first partition column, or one named partition.
 
     start, end : half-open; None for no bound
-    partition  : a partition that was named by itself, when no interval holds it
+    partition  : a partition that a scope named individually; None for an interval
     refresh_id : the newest refresh that covers it
-    at, done_at : when that refresh began, and the newest one that succeeded
+    at, done_at : the start of that refresh, and of the newest one that succeeded
     """
 
     start: str | None
@@ -71,12 +71,12 @@ DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
 def ledger(
     history: Sequence[Covering], kind: str | None = None, *, start: str | None = None, end: str | None = None
 ) -> tuple[LedgerEntry, ...]:
-    """Return the intervals that the refreshes' scopes make, in their order, then the partitions that were named.
+    """Return the intervals that the refreshes' scopes form, in their order, then the partitions that were named.
 
     history    : newest first
-    kind       : type of the first partition column, by which its values are ordered; None where nobody knows it yet
-    start, end : only intervals inside; what lies there and was never refreshed is missing
-    returns    : without the ranges of bounds that only Spark understands: nobody here can say what they cover
+    kind       : type of the first partition column, by which its values are ordered; None if it is not known yet
+    start, end : only intervals inside; those that were never refreshed are missing
+    returns    : without ranges whose bounds only Spark can parse: it is not known here what they cover
     """
     order = cache(order_of(kind))
     history = [found for found in history if kind is None or _is_placed(found.scope, kind)]
@@ -100,10 +100,10 @@ def ledger(
 def _first_covering(history: Sequence[Covering], bounds: Sequence[str | None], order: Order) -> list[Covering | None]:
     """Return, for each interval between two neighbouring bounds, the first refresh that covers it.
 
-    cost : of thousands of refreshes and intervals each is looked at about once
+    cost : about one step for each refresh and each interval, also for thousands of both
     """
     found: list[Covering | None] = [None] * max(0, len(bounds) - 1)
-    following = list(range(len(found) + 1))  # where to look for an interval without one; interval i stands for itself
+    following = list(range(len(found) + 1))  # the next candidate for an interval without a refresh; itself if none
 
     def without_one(number: int) -> int:
         while following[number] != number:
@@ -165,7 +165,7 @@ def _holds(scope: Scope, partition: str, order: Order) -> bool:
 
 
 def _is_placed(scope: Scope, kind: str) -> bool:
-    """True if it is known what lies in a range: both bounds are values of the column's type."""
+    """True if the position of a range is known: both bounds are values of the column's type."""
     return all(value_of(kind, bound) is not None for bound in (scope.start, scope.end) if bound is not None)
 
 

@@ -1,7 +1,7 @@
-"""How one refresh is to be done, as whoever starts it asks: checked here, once, for every surface.
+"""The options of one refresh as its caller requests them: checked here, once, for every interface.
 
-What comes from a trigger form or the REST API is literal text from whoever may trigger a DAG: nothing of it is ever
-rendered as a template, and every value is checked although a form has checked it before.
+Values from a trigger form or the REST API are literal text from any user who may trigger a DAG: they are never rendered
+as templates, and every value is checked even if a form has checked it before.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MAX_NOTE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How a refresh is to be done.
+    """The options of a refresh.
 
-    read_only     : compute and report the differences per partition; main is not written, nobody is kept waiting
+    read_only     : compute and report the differences per partition; main is not written, no other caller has to wait
     overrides     : names of guards set aside for this refresh
-    force         : compare even if the source says that nothing is new
-    scope         : the partitions to look at; nothing outside is changed
-    strategy      : how main is brought up to date this time; None as the definition says
-    is_stale_only : leave out what refreshes of some partitions have brought to the source's present state already
-    note          : why, in the words of whoever asks; kept in the history
+    force         : compare even if the source's frontier is unchanged
+    scope         : the partitions to refresh; nothing outside is changed
+    strategy      : how main is brought up to date this time; None uses the definition's strategy
+    is_stale_only : leave out what refreshes of some partitions have already brought to the source's present state
+    note          : the reason in the requester's words; kept in the history
 
-    raises : DefinitionError, for a value that is not what it has to be
+    raises : DefinitionError, for an invalid value
     """
 
     read_only: bool = False
@@ -68,13 +68,13 @@ AS_USUAL = Request()
 
 
 def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Request:
-    """Return what a run's params ask for.
+    """Return the request that a run's params contain.
 
-    params : those that PARAMS names; each may be missing or None, and of those that say which partitions only what
-             `scope` names may be there
-    others : names of params that are somebody else's, and passed over
-    raises : DefinitionError, also for a name that is neither: a connection's address, Spark's confs or a part of a
-             definition are nothing that a run can give, and a misspelt guard shall not look as if it were set aside
+    params : those that PARAMS names; each may be missing or None, and if `scope` is given, only the partition params
+             that belong to it may be given
+    others : names of params that belong to other code, and are ignored
+    raises : DefinitionError, also for a name that is neither: a run cannot set a connection's address, Spark's confs or
+             a part of a definition, and a misspelt guard must not look as if it were set aside
     """
     if unknown := sorted(name for name in params if name not in PARAMS and name not in others):
         hint = f"A refresh takes {', '.join(PARAMS)}; what else a DAG takes, its author declares in the DAG's `params`."
@@ -99,7 +99,7 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
 
 
 def to_params(request: Request) -> dict[str, Any]:
-    """Return the params that `parse_request` turns back into this request; JSON-able."""
+    """Return the params that `parse_request` turns into this request again; JSON-able."""
     scope = request.scope
     if scope.without:
         raise ValueError("a scope that leaves others out is made by `stale`, never asked for")
@@ -117,13 +117,13 @@ def to_params(request: Request) -> dict[str, Any]:
 
 
 def names_scope(params: Mapping[str, Any]) -> bool:
-    """True if a run's params say which partitions it is about, everything included."""
+    """True if a run's params choose its partitions, `everything` included."""
     is_given = any(params.get(name) for name in ("partitions", "from", "until", "stale"))
     return is_given or params.get("scope") not in (None, "", "as usual")
 
 
 def check_note(run: Request) -> None:
-    """Require of a person who sets guards aside to say why.
+    """Require a reason from a person who sets guards aside.
 
     raises : DefinitionError
     """
@@ -133,10 +133,10 @@ def check_note(run: Request) -> None:
 
 
 def combined(written: Request, run: Request) -> Request:
-    """Return what a DAG's author wrote and a run asks for together.
+    """Return the combination of the author's request in the DAG and the request of a run.
 
-    A run may ask for more than was written, never for less: read-only stays read-only. It may narrow a refresh of
-    everything to some partitions, and not widen or change a scope that was written.
+    A run may add to the author's request but cannot take anything back: read-only stays read-only. It may narrow a
+    refresh of everything to some partitions, but cannot widen or change a scope that the author set.
 
     raises : DefinitionError
     """
@@ -156,19 +156,19 @@ def combined(written: Request, run: Request) -> Request:
 
 
 def refused(name: str, value: object, hint: str) -> DefinitionError:
-    """Return the error for a param that is not what it has to be."""
+    """Return the error for a param with an invalid value."""
     return DefinitionError(f"param {name}", f"{reprlib.repr(value)} is not allowed.", hint=hint)
 
 
 def _each_once(overrides: Collection[Any]) -> tuple[str, ...]:
     for guard in overrides:
-        if guard not in GUARD_NAMES:  # before it is hashed: it may be anything that JSON has
+        if guard not in GUARD_NAMES:  # checked before it is hashed: it may be any JSON value
             raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
     return tuple(dict.fromkeys(overrides))
 
 
 def _check_scope_named(params: Mapping[str, Any]) -> None:
-    """Require that `scope` and the params that belong to it say the same: a mistake may not widen a refresh."""
+    """Require that `scope` and the params that belong to it agree: a mistake must not widen a refresh."""
     named = params.get("scope")
     if named in (None, ""):
         return

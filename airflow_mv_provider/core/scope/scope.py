@@ -1,9 +1,9 @@
-"""Which partitions of main a refresh covers. Rows outside are neither read nor changed, and never deleted.
+"""The partitions of main that a refresh covers. Rows outside are neither read nor changed, and never deleted.
 
 everything             the default
 partitions             those named, each by the values of all partition columns
 start, end             the first partition column in [start, end): what a backfill's interval needs
-without                everything but what these scopes cover: "only what is stale"
+without                everything except what these scopes cover: "only what is stale"
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Scope:
 
     @property
     def is_whole(self) -> bool:
-        """True if main has one state of the source after it: all was refreshed, or all that was stale."""
+        """True if it leaves all of main at one state of the source: it covers everything, or everything stale."""
         return self.is_everything or bool(self.without)
 
     def describe(self) -> str:
-        """For people."""
+        """Return the scope in words."""
         if self.without:
             return f"everything but {' and '.join(scope.describe() for scope in self.without)}"
         if self.partitions:
@@ -53,13 +53,13 @@ class Scope:
         return f"partitions from {_said(self.start) or 'the first'} until {_said(self.end) or 'the last'}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that is stored; `from_json` turns it back."""
+        """Return the stored form of a scope; `from_json` reverses it."""
         stored: dict[str, Any] = {"partitions": list(self.partitions), "start": self.start, "end": self.end}
         return stored | {"without": [scope.to_json() for scope in self.without]}
 
 
 def _said(bound: str | None) -> str | None:
-    """Return a bound as a log or a terminal may have it: it is whatever somebody typed."""
+    """Return a bound that is safe for a log or a terminal: it is unchecked user input."""
     return bound if bound is None or bound.isprintable() else ascii(bound)
 
 
@@ -68,9 +68,9 @@ EVERYTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A part of main that was brought to a state of the source that the rest of main is not known to have.
+    """A part of main that was brought to a state of the source; the rest of main is not known to have that state.
 
-    frontier, definition_hash : which state that was
+    frontier, definition_hash : that state
     """
 
     scope: Scope
@@ -78,7 +78,7 @@ class Covered:
     definition_hash: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that is stored; `covered_from_json` turns it back."""
+        """Return the stored form of a covered part; `covered_from_json` reverses it."""
         return {"scope": self.scope.to_json(), "frontier": self.frontier, "definition_hash": self.definition_hash}
 
 
@@ -96,10 +96,10 @@ def covered_from_json(stored: Mapping[str, Any]) -> Covered:
 
 
 def asked_scope(partitions: Sequence[object] = (), start: object = None, end: object = None) -> Scope:
-    """Return the scope that a person or a DAG asks for; an empty text counts as not given.
+    """Return the scope that a person or a DAG requests; an empty text counts as not given.
 
     partitions : each one value, or the list of all partition columns' values; None is SQL's NULL
-    raises     : DefinitionError, for what is no scope
+    raises     : DefinitionError, for an invalid scope
     """
     start, end = _value("from", start or None), _value("until", end or None)
     names = tuple(dict.fromkeys(_partition(each) for each in partitions))
@@ -108,15 +108,15 @@ def asked_scope(partitions: Sequence[object] = (), start: object = None, end: ob
     if len(names) > _MAX_PARTITIONS:
         raise DefinitionError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
     if start is not None and start == end:
-        raise _empty(start, start)  # whatever the column's type is
+        raise _empty(start, start)  # for every type of the column
     return Scope(names, start, end)
 
 
 def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None:
-    """Refuse a scope that the table cannot have.
+    """Refuse a scope that is invalid for the table.
 
-    kind   : type of the first partition column; None before it is known. Then, and where a text is a value to Spark
-             alone, the seal's step judges
+    kind   : type of the first partition column; None before it is known. In that case, and for a text that only Spark
+             can parse, the seal step checks
     raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
     """
     if scope.is_everything:
@@ -134,7 +134,7 @@ def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None
 
 
 def check_order(scope: Scope, table: RefreshableTable, kind: str) -> None:
-    """Refuse a range that is empty, and what is frozen, by the order of the first partition column's type.
+    """Refuse an empty range and frozen partitions, by the order of the first partition column's type.
 
     raises : DefinitionError, FrozenPartitionError
     """
@@ -157,7 +157,7 @@ def _empty(start: str, end: str, why: str = "") -> DefinitionError:
 
 
 def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str) -> Scope:
-    """Return what is not known to be at this state of the source: everything but what was covered at it."""
+    """Return the part not known to be at this state of the source: everything except what was covered at it."""
     fresh = (c.scope for c in covered if (c.frontier, c.definition_hash) == (frontier, definition_hash))
     return Scope(without=tuple(dict.fromkeys(fresh)))
 
