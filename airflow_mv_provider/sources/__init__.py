@@ -1,1 +1,1 @@
-"""From where: what a source's newest state is, and its rows at a pinned state."""
+"""Sources: read a source's newest frontier, and its rows at a pinned frontier."""

@@ -1,4 +1,4 @@
-"""A definition's `schema`, as Spark understands it; asked without running a job or opening a file."""
+"""Parse a definition's `schema` with Spark, without running a job or opening a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from airflow_mv_provider.spark.errors import first_line
 
 
 def declared(spark: SparkSession, ddl: str) -> StructType:
-    """Return the columns that a schema names.
+    """Return the columns that a schema declares.
 
-    raises : DefinitionError
+    raises : DefinitionError, if Spark cannot parse it
     """
     try:
         found = spark.range(0).select(F.from_json(F.lit("{}"), ddl)).schema.fields[0].dataType
@@ -25,7 +25,10 @@ def declared(spark: SparkSession, ddl: str) -> StructType:
 
 
 def _why(spark: SparkSession, ddl: str, error: AnalysisException) -> str:
-    """Return what is wrong with columns; of what is neither a type nor columns `from_json` tells why it is no type."""
+    """Return the parser's message for `ddl` as a list of columns, which is clearer than `from_json`'s own.
+
+    If it parses as columns, return `from_json`'s message, which explains why `ddl` is not a type.
+    """
     try:
         spark.sql(f"SELECT CAST(NULL AS STRUCT<{ddl}>)").schema  # noqa: B018  # nosec B608  # the author's
     except AnalysisException as better:

@@ -1,4 +1,4 @@
-"""Confine a source to its roots where the file system is at hand: links that lead out are seen only there."""
+"""Confine a source to its roots on the host that reads it: only there can links that lead outside be detected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_mv_provider.exceptions import UnsafeLocationError
 def confined(path: str, warehouse: str, roots: Sequence[str]) -> str:
     """Return the absolute location of a source's path.
 
-    raises : UnsafeLocationError, when it or a link on its way leads out of the warehouse and `roots`
+    raises : UnsafeLocationError, if it or a link on its path leads out of the warehouse and `roots`
     """
     absolute = source_location(path, warehouse, roots)
     if "://" not in absolute:

@@ -1,8 +1,8 @@
-"""The definition's own projection, on top of whatever a source returns; and whether its rows are the same read again.
+"""Apply a definition's projection to a source's rows, and determine whether it is deterministic.
 
-Spark itself is asked, by analysis alone, which every way of reaching it has: each expression says whether it is
-deterministic, and an aggregate function takes none that is not. `core.query_plan` knows what Spark calls deterministic
-only within one query.
+Spark's analysis decides, so no job runs and Spark Connect works too: every expression is marked as deterministic or
+not, and an aggregate function refuses an argument that is not. `sources.query.plan` lists the functions that Spark
+calls deterministic only because their value is fixed within one query.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from airflow_mv_provider.spark.staging import ordering
 
 MORE_THAN_ROWS = "the projection does more than one row at a time"
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
-_MAX_FIELDS = "spark.sql.debug.maxToStringFields"  # of an operator with more columns a plan shows the first 25
+_MAX_FIELDS = "spark.sql.debug.maxToStringFields"  # by default a plan shows only an operator's first 25 columns
 
 
 def projected_with(rows: DataFrame, select: Sequence[str] | None, column: str) -> DataFrame:
-    """As `projected`, with one more column of `rows` kept."""
+    """As `projected`, but also keep `column` of `rows`."""
     found = projected(rows, select)
     return found if column in found.columns else projected(rows, (*(select or ()), column))
 
@@ -34,9 +34,9 @@ def projected_with(rows: DataFrame, select: Sequence[str] | None, column: str) -
 def projected(rows: DataFrame, select: Sequence[str] | None, beside: Sequence[str] = ()) -> DataFrame:
     """Return `rows` after the projection `select`, if there is one; lazy.
 
-    beside  : names of columns, after the projection or else before it, that rows are ordered by
-    returns : the columns of the projection, and those of `beside` that it lacks, under the names that `ordering` gives
-    raises  : DefinitionError, when Spark does not understand it; KeyColumnError, when one of `beside` is nowhere
+    beside  : names of the columns that rows are ordered by, looked up after the projection, then before it
+    returns : the columns of the projection, and those of `beside` that it lacks, renamed by `ordering`
+    raises  : DefinitionError, if Spark cannot analyse the projection; KeyColumnError, if one of `beside` does not exist
     """
     with understood("select"):
         found = rows.selectExpr(*select) if select else rows
@@ -51,9 +51,9 @@ def projected(rows: DataFrame, select: Sequence[str] | None, beside: Sequence[st
 
 
 def projected_determinism(spark: SparkSession, select: Sequence[str] | None, relation: str) -> Determinism:
-    """Say whether the projection of a `relation` (SQL) that is pinned is the same each time.
+    """Return whether the projection of a pinned `relation` (SQL) returns the same rows each time.
 
-    raises : DefinitionError, when Spark does not understand it
+    raises : DefinitionError, if Spark cannot analyse it
     """
     if not select:
         return Determinism()
@@ -62,14 +62,15 @@ def projected_determinism(spark: SparkSession, select: Sequence[str] | None, rel
 
 
 def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> Determinism:
-    """Say whether `sql`, a query over relations that are pinned, returns the same rows each time.
+    """Return whether `sql`, a query over pinned relations, returns the same rows each time.
 
-    author_sql : what of it the definition says
-    what       : "projection" or "query"; only a query may have queries in it, since its inputs are pinned
+    author_sql : the part of `sql` that comes from the definition
+    what       : "projection" or "query"; only a query may contain subqueries, because its inputs are pinned
+    raises     : DefinitionError, if Spark cannot analyse it
     """
     with understood("select" if what == "projection" else what), _whole_plans(spark):
         explained = spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
-        spark.sql(sql).schema  # noqa: B018  # EXPLAIN answers also where there is no plan
+        spark.sql(sql).schema  # noqa: B018  # EXPLAIN does not raise if there is no plan
         is_constant = _is_deterministic(spark, sql)
     changing = changing_literal(author_sql) or changing_value(explained)
     nondeterminism_reason: str | None = None
@@ -83,7 +84,7 @@ def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> De
 
 
 def _is_deterministic(spark: SparkSession, sql: str) -> bool:
-    """Return the word of all expressions in a query, also of those inside functions that are queries."""
+    """True if Spark marks all expressions of a query as deterministic, including those in SQL functions."""
     try:
         spark.sql(f"SELECT any_value(EXISTS(\n{sql}\n))").schema  # noqa: B018  # nosec B608  # the author's
     except AnalysisException as error:

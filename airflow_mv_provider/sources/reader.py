@@ -1,11 +1,11 @@
-"""What the runner asks of every source, and which reader answers for a definition's source.
+"""The interface of every source, and the choice of the reader for a definition's source.
 
-probe   → the frontier: what the source is now, cheap, reads no rows
-read    → its rows at a frontier, lazily, after the definition's projection
-verify  → after the rows were read: the source was at that frontier all the time
+probe   → the frontier, which identifies the source's present state; cheap, reads no rows
+read    → the rows at a frontier, after the definition's projection; lazy
+verify  → called after the rows were read: raises unless the source was at that frontier all the time
 
-A table that asks for an error table reads its source through `TableSource` all the same: rows that cannot be rows of
-main are left out of `read`, and are what `rejected` returns.
+Every table reads its source through `TableSource`. If the table has an error table, `read` leaves out the rows that
+cannot be rows of main, and `rejected` returns them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class SourceReader(Protocol):
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """Where what it reads lies, absolute; nothing where only its code knows."""
+        """The absolute locations that it reads; empty for a function, whose code decides."""
 
     def probe(self) -> Frontier:
-        """Return what the source is now.
+        """Return the source's present frontier.
 
         raises : SourceNotFoundError, UnsafeLocationError
         """
@@ -44,32 +44,35 @@ class SourceReader(Protocol):
         """Return the rows at `frontier`, projected; lazy.
 
         beside : columns that rows are ordered by, which need not be in the projection; see `projected`
-        raises : KeyColumnError, when one of these is nowhere; DefinitionError, when Spark does not understand the
+        raises : KeyColumnError, if one of these does not exist; DefinitionError, if Spark cannot analyse the
                  projection or query; SourceFunctionError
         """
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say what it tells of the time between two of its frontiers, without reading a row; None, if nothing."""
+        """Return what its log or listing shows of the changes between two frontiers, without reading a row.
+
+        returns : None if it shows nothing
+        """
 
     def determinism(self, frontier: Frontier) -> Determinism:
-        """Say whether reading it again at `frontier` gives the same rows; reads none.
+        """Return whether reading it again at `frontier` gives the same rows; reads none.
 
-        raises : DefinitionError, when Spark does not understand the projection or query
+        raises : DefinitionError, if Spark cannot analyse the projection or query
         """
 
     def num_bytes(self, frontier: Frontier) -> int | None:
-        """Return about how many bytes there are to read; None where nobody knows, or it is gone."""
+        """Return about how many bytes there are to read; None if that is unknown, or the source is gone."""
 
     def verify(self, frontier: Frontier) -> None:
-        """Confirm that what was read was `frontier`.
+        """Check that the rows that were read are those at `frontier`.
 
-        raises : SourceChangedError
+        raises : SourceChangedError, if they may not be
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """One table's source: its reader, and which of its rows are the table's."""
+    """One table's source: its reader, and the definition that selects the table's rows."""
 
     reader: SourceReader
     table: RefreshableTable
@@ -80,10 +83,11 @@ class TableSource:
         return self.reader.locations
 
     def probe(self, overrides: Collection[str] = ()) -> Frontier:
-        """As the reader says; see `SourceReader`.
+        """Return the reader's frontier; see `SourceReader`.
 
-        overrides : names of guards a person has set aside
-        raises    : also where there is no file or one without a byte, unless `allow_empty` is set
+        overrides : names of the guards that a person has overridden
+        raises    : also SourceNotFoundError if there is no file and SourceFileError if a file is empty, unless
+                    `allow_empty` is set
         """
         frontier = self.reader.probe()
         is_allowed = self.table.guards.allow_empty or "allow_empty" in overrides
@@ -93,11 +97,11 @@ class TableSource:
 
     @property
     def passed_over(self) -> Sequence[str]:
-        """The files that the last probe found beside those that are read."""
+        """The files that the last probe found and that Spark does not read; empty for other sources than files."""
         return self.reader.passed_over if isinstance(self.reader, FilesReader) else ()
 
     def knows_columns(self, frontier: Frontier) -> bool:
-        """True if the source says what its columns are: without a file and a schema nothing does."""
+        """True if the source's columns are known; False only for files if there is neither a file nor a schema."""
         return not isinstance(self.reader, FilesReader) or self.reader.knows_columns(frontier)
 
     def determinism(self, frontier: Frontier) -> Determinism:
@@ -113,30 +117,33 @@ class TableSource:
         self.reader.verify(frontier)
 
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
-        """Return the rows that can be main's; see `SourceReader`."""
+        """Return the rows that can be rows of main; see `SourceReader`."""
         if self.table.errors is None:
             return self.reader.read(frontier, beside)
         rows = rejected.decoded(self._marked(frontier, beside, is_numbered=False)).drop(rejected.ORIGIN)
         return rejected.keyed(self._projected(rows, beside), self.table.key)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """As the reader says, or as a watermark lets it; see `SourceReader`."""
+        """Return the reader's changes; a declared watermark removes every obstacle to a feed; see `SourceReader`."""
         found = self.reader.changes(since, until)
         if found is None or found.is_another or self.table.source.watermark is None:
             return found
-        return SourceChanges(found.at_most, None)  # its author says how changes are known
+        return SourceChanges(found.at_most, None)  # the definition's watermark identifies the changed rows
 
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
-        """Return the rows that it lost (-1) and got (+1) between two frontiers, in any order; lazy.
+        """Return the rows that the source lost (-1) and gained (+1) between two frontiers, in any order; lazy.
 
         returns : (columns after the projection, _mv_sign int)
-        raises  : SchemaMismatchError; EngineError, also while it is read: a feed can be vacuumed away
+        raises  : SchemaMismatchError; EngineError, also while the rows are read, because a feed can be vacuumed away
         """
         assert isinstance(self.reader, DeltaReader | FilesReader)
         return self.reader.feed(since, until)
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:
-        """Return the records that cannot be rows of main, as `rejected.bad` does; None if the table does not ask."""
+        """Return the records that cannot be rows of main, as `rejected.bad` does.
+
+        returns : None if the table has no error table, or the source's columns are unknown
+        """
         if self.table.errors is None or not self.knows_columns(frontier):
             return None
         marked = self._marked(frontier, is_numbered=True)
@@ -149,7 +156,7 @@ class TableSource:
         return self.reader.read(frontier, beside).select("*", rejected.origin())
 
     def _projected(self, marked: DataFrame, beside: Sequence[str], *more: str) -> DataFrame:
-        """Return marked rows after the projection: a file's records are marked before it."""
+        """Return marked rows after the projection: only a file's records are marked before it."""
         return self.reader.project(marked, beside, *more) if isinstance(self.reader, FilesReader) else marked
 
 

@@ -1,4 +1,4 @@
-"""Files of text as they are, before a reader of csv or JSON makes anything of them."""
+"""Read text files as raw lines or whole files, to be checked or parsed as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _UTF_8 = ("UTF-8", "UTF8")
 
 
 def texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
-    """Return (value), a row for what the reader parses at a time: a line, or with `multiLine` a whole file."""
+    """Return (value), one row per unit that the reader parses: a line, or with `multiLine` a whole file."""
     separated = {"lineSep": options["lineSep"]} if "lineSep" in options else {}
     how = {"wholetext": "true"} if is_multi_line(options) else separated
     return spark.read.format("text").options(**how).load(list(paths))
 
 
 def decoded(value: Column, options: Mapping[str, str]) -> Column:
-    """Return a value of `texts` as characters; of bytes that are none in the declared encoding Spark raises."""
+    """Return a value of `texts` decoded; Spark raises for bytes that are invalid in an encoding other than UTF-8."""
     return value if is_utf_8(options) else F.decode(value.cast("binary"), encoding(options))
 
 
@@ -30,18 +30,18 @@ def encoding(options: Mapping[str, str]) -> str:
 
 
 def is_utf_8(options: Mapping[str, str]) -> bool:
-    """True if texts are in Spark's own encoding, in which `is_valid_utf8` tells bytes that are none."""
+    """True if texts are in UTF-8, Spark's own encoding, in which `is_valid_utf8` detects invalid bytes."""
     return encoding(options).upper() in _UTF_8
 
 
 def is_multi_line(options: Mapping[str, str]) -> bool:
-    """True if a record may have several lines, so that a file is parsed as a whole."""
+    """True if a record may span several lines, so that a file is parsed as a whole."""
     return options.get("multiLine", "").lower() == "true"
 
 
 def refusal(what: str, file: Column, detail: Column | None = None) -> Column:
-    """Return an expression that fails when it is run, as `spark.errors` understands it.
+    """Return an expression that raises when it is evaluated, with a message that `spark.errors` translates.
 
-    what : one of its words, such as BAD_RECORD
+    what : one of that module's constants, such as BAD_RECORD
     """
     return F.raise_error(F.concat(F.lit(f"{what} "), file, F.lit(" "), F.lit("") if detail is None else detail))

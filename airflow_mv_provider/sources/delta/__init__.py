@@ -1,1 +1,1 @@
-"""A Delta table."""
+"""A Delta table as source."""

@@ -1,6 +1,6 @@
-"""What a Delta source's own log says of the time since the last publish, before a row is read.
+"""Derive the changes of a Delta source since the last publish from its log, without reading a row.
 
-Only what is known is believed: an operation that this file does not name may have changed anything.
+An operation that this module does not list may have changed any number of rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_mv_provider.core.strategy import SourceChanges
 
 FEED_PROPERTY = "delta.enableChangeDataFeed"
 
-# The metrics of an operation whose sum is at least the number of rows that it changed.
+# Per operation, the metrics that add up to at least the number of rows that it changed.
 _COUNTED: Mapping[str, tuple[str, ...]] = {
     "WRITE": ("numOutputRows",),
     "STREAMING UPDATE": ("numOutputRows",),
@@ -34,12 +34,12 @@ class Entry:
 
 
 def changes_in(entries: Iterable[Entry], since: int, until: int, *, has_feed: bool) -> SourceChanges:
-    """Say what happened to a source between two of its versions.
+    """Return what a source's log shows of the changes between two of its versions.
 
-    entries  : its log; more of it than asked for does no harm
+    entries  : its log; entries outside of the two versions are ignored
     since    : the version that main has, exclusive
-    until    : the version that main is to have, inclusive
-    has_feed : it keeps a change data feed now
+    until    : the version that main will have, inclusive
+    has_feed : True if the source keeps a change data feed now
     """
     found = {entry.version: entry for entry in entries if since < entry.version <= until}
     if len(found) < until - since:
@@ -51,14 +51,14 @@ def changes_in(entries: Iterable[Entry], since: int, until: int, *, has_feed: bo
     for entry in found.values():
         if FEED_PROPERTY in str(entry.parameters.get("properties")):
             return SourceChanges(at_most, "its change data feed does not reach back to the last publish")
-        # Also an overwrite or RESTORE, of which the feed holds every row twice: reading everything costs less.
+        # This includes an overwrite and a RESTORE: the feed holds each row of them twice, so a full read costs less.
         if _changed(entry) is None:
             return SourceChanges(at_most, f"its log holds {entry.operation} of unknown extent")
     return SourceChanges(at_most, None)
 
 
 def _changed(entry: Entry) -> int | None:
-    """Return the most rows that a commit may have changed; None where it does not say."""
+    """Return an upper bound of the rows that a commit changed; None if its metrics do not give one."""
     if entry.operation in KEEPS_DATA:
         return 0
     names = _COUNTED.get(entry.operation)

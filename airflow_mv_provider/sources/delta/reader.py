@@ -24,14 +24,14 @@ from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.compare import diff
 from airflow_mv_provider.spark.errors import translated
 
-_MAX_COMMITS = 10_000  # looked at one by one; of more the source is cheaper to read
-_MARGIN = 10  # commits that the probe looks at, and that may have come since
+_MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
+_MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
 _OTHER_COLUMNS = "its columns are not those of the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class DeltaReader:
-    """Reads a Delta table at a version; a version stays what it is as long as VACUUM leaves its files."""
+    """A reader of a Delta table at a version; a version stays readable as long as VACUUM keeps its files."""
 
     def __init__(self, spark: SparkSession, source: DeltaSource, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark
@@ -39,7 +39,7 @@ class DeltaReader:
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
         self._judged: tuple[Frontier, Determinism] | None = None
-        self._seen: tuple[Sequence[Row], bool] | None = None  # by the probe: newest commits, and whether it has a feed
+        self._seen: tuple[Sequence[Row], bool] | None = None  # the probe's newest commits, and whether there is a feed
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
@@ -57,7 +57,7 @@ class DeltaReader:
         return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say what the table's log tells of the commits after `since`; see `SourceReader`."""
+        """Return what the table's log shows of the commits after `since`; see `SourceReader`."""
         assert isinstance(until, DeltaFrontier)
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
             return SourceChanges(None, "the source is not the table that it was", is_another=True)
@@ -65,7 +65,7 @@ class DeltaReader:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
         commits, has_feed = self._seen or ((), False)
         asked = set(range(since.version + 1, until.version + 1))
-        if self._seen is None or not asked <= {row.version for row in commits}:  # a look at the log costs 0.1 s
+        if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
             commits = delta.history(self._spark, self._location, num_commits + _MARGIN)
             properties = delta.properties(self._spark, self._location)
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
@@ -75,13 +75,13 @@ class DeltaReader:
         ]
         found = changes_in(entries, since.version, until.version, has_feed=has_feed)
         if found.is_none and not self._is_known_to_have_same_columns(since, until):
-            return SourceChanges(None, _OTHER_COLUMNS)  # an append of no row can add a column
+            return SourceChanges(None, _OTHER_COLUMNS)  # an append without rows can add a column
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
-        """Return the rows that commits took away and brought; see `SourceReader`."""
+        """Return the rows that commits removed and added; see `TableSource.feed`."""
         assert isinstance(since, DeltaFrontier)
         assert isinstance(until, DeltaFrontier)
         if not self._has_same_columns(since, until):
@@ -99,7 +99,7 @@ class DeltaReader:
         return projected_with(signed, self._source.select, diff.SIGN)
 
     def determinism(self, frontier: Frontier) -> Determinism:
-        """Ask Spark of the projection; see `SourceReader`."""
+        """Return whether Spark finds the projection deterministic; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
         if self._judged is None or self._judged[0] != frontier:
             pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
@@ -107,7 +107,7 @@ class DeltaReader:
         return self._judged[1]
 
     def _is_known_to_have_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
-        """True if they are the same; False also where the log of the older version is gone."""
+        """True if both versions have the same columns; False also if the older version's log is gone."""
         try:
             return self._has_same_columns(since, until)
         except InterruptedRefreshError:
@@ -120,12 +120,12 @@ class DeltaReader:
         return before == after
 
     def num_bytes(self, frontier: Frontier) -> int | None:
-        """Return the size of its newest version, which is about that of any; see `SourceReader`."""
+        """Return the size of the newest version, as an estimate for every version; see `SourceReader`."""
         found = delta.detail(self._spark, self._location)
         return found.num_bytes if found else None
 
     def verify(self, frontier: Frontier) -> None:
-        """Confirm that the table was not replaced by another; see `SourceReader`."""
+        """Check that the table was not replaced by another; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
         found = delta.detail(self._spark, self._location)
         if found is None or found.delta_id != frontier.table_id:

@@ -1,1 +1,1 @@
-"""Files in a folder."""
+"""Files in a folder as source."""

@@ -1,11 +1,12 @@
-"""CSV records, read so that nothing of a line is guessed or passed over.
+"""CSV records, read without guessing or dropping any part of a line. What Spark's own reader does silently:
 
-    a quote that is never closed        Spark takes the value up to the line's end; with multiLine all up to the file's
-    text behind a closing quote         the quotes, too, become the value's
-    bytes that are not in the encoding  become a replacement character, which a file may also hold as such
+    a quote that is never closed        the value extends to the end of the line; with multiLine, of the file
+    text after a closing quote          the quotes become part of the value
+    bytes invalid in the encoding       become a replacement character, which a file may also contain itself
     a text that is no date or number    see `values`
 
-The first three are looked for in the text before it is read, the last as it is: columns of such types are read as text.
+The first three are checked in the raw text before the records are read (invalid bytes in UTF-8 only; in other encodings
+while they are read). The last is checked while they are read, because columns of such types are read as text.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_QUOTE, BAD_RECORD
 _STRICT = {
     "mode": "FAILFAST",
     "enforceSchema": "false",  # the header's names must be the schema's, in its order
-    "columnPruning": "false",  # a pruned reader does not see that a line is too short or too long
+    "columnPruning": "false",  # with pruning, Spark does not detect that a line is too short or too long
     "header": "true",
 }
 _CORRUPT = "_mv_corrupt"
 _LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 _REPLACEMENT = "\ufffd"
 _FILE = "_metadata.file_path"
-# Of those that Spark takes, all in which a byte below 128 is the character that it is in ASCII, wherever it stands.
+# Of the encodings that Spark supports, those in which every byte below 128 is always its ASCII character.
 _SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
 _SEPARATORS = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\\": "\\", r"\u0000": "\0"}
 _MAX_FILES = 1000
@@ -44,11 +45,12 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
 
 def check(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
-    """Refuse quotes that are not closed, and in UTF-8 bytes that are none.
+    """Check that all quotes are closed and, in UTF-8, that all bytes are valid.
 
-    cost   : a scan of the lines; those with quotes are looked into. With multiLine each file must fit into a task
-    raises : what `spark.errors` makes of BAD_ENCODING and BAD_QUOTE; SourceFileError, when nothing comes out of a file
-             that is compressed and should have a header
+    cost   : a scan of the lines, and a regular expression on those with quotes. With multiLine each file must fit into
+             a task's memory
+    raises : the errors for BAD_ENCODING and BAD_QUOTE in `spark.errors`; SourceFileError, if a compressed file that
+             should have a header has no content
     """
     verdict = _quotes_checked(options)
     if is_utf_8(options):
@@ -58,7 +60,10 @@ def check(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str])
 
 
 def check_quotes(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> list[str] | None:
-    """As `check`, but return the files with bytes that are not UTF-8, where they should be; None if there are many."""
+    """Check the quotes as `check` does, and return the files with invalid UTF-8.
+
+    returns : an empty list for other encodings; None if there are more than 1,000 such files
+    """
     _scan(spark, paths, options, _quotes_checked(options))
     if not is_utf_8(options):
         return []
@@ -74,16 +79,17 @@ def read(
     options: Mapping[str, str],
     beside: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return the records of the files at `paths`, which were checked; lazy.
+    """Return the records of the files at `paths`, which `check` has checked; lazy.
 
-    beside : columns of Spark's own to have with them
-    raises : when it is run: what `spark.errors` makes of BAD_ENCODING and BAD_RECORD, and Spark's own of other records
+    beside : additional columns, computed from Spark's own such as `_metadata`
+    raises : while it runs: the errors for BAD_ENCODING and BAD_RECORD in `spark.errors`, and Spark's own for other
+             malformed records
     """
     rows = spark.read.schema(_as_text(declared, options)).options(**{**_STRICT, **options}).csv(list(paths))
 
     def column(field: StructField) -> Column:
         value, misfit = _value(field, options)
-        if misfit is not None:  # a value is worked out once, which `misfit` would do again
+        if misfit is not None:  # not used as the condition: it would compute the value a second time
             refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(field.dataType)
             value = F.coalesce(value, F.when(_read(field).isNotNull(), refused))
         if not is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
@@ -104,16 +110,16 @@ def marked(
     *,
     is_numbered: bool,
 ) -> DataFrame:
-    """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
+    """Return the records of the files at `paths`, including and marking those that cannot be decoded; lazy.
 
-    undecoded   : as `check_quotes` returns them
-    is_numbered : say where each of them is
+    undecoded   : as returned by `check_quotes`
+    is_numbered : add each record's position in its file to its mark
     """
     schema = StructType([*_as_text(declared, options).fields, StructField(_CORRUPT, StringType())])
     rows = spark.read.schema(schema).options(**{**_STRICT, **options, **_LENIENT}).csv(list(paths))
     found = [(field, *_value(field, options)) for field in declared.fields]
     misfits = [(field, misfit) for field, _, misfit in found if misfit is not None]
-    # Spark answers no query for the corrupt record alone, so every column is asked for.
+    # Spark refuses a query for the corrupt record alone, so the query reads every column.
     text = F.concat_ws("", *(_read(field).cast("string") for field in declared.fields))
     is_garbled = text.contains(_REPLACEMENT)
     if is_utf_8(options) and undecoded is not None:
@@ -135,10 +141,10 @@ def marked(
 
 
 def well_quoted(options: Mapping[str, str]) -> str:
-    """Return the regular expression (Java's) of a text in which each quote that opens a value closes it.
+    """Return a Java regular expression for a text in which each quote that opens a value is closed at the value's end.
 
-    A text is a line; with multiLine it is a whole file. All repetitions are possessive: they neither recurse nor go
-    back, whatever the text is.
+    A text is a line; with multiLine it is a whole file. All repetitions are possessive, so they neither recurse nor
+    backtrack on any text.
     """
     quote, escape = _code(options.get("quote", '"')), _code(options.get("escape", "\\") or "\0")
     sep = re.sub(r"\\(?:u0000|.)", _unescaped, options.get("sep", options.get("delimiter", ",")))
@@ -155,13 +161,16 @@ def well_quoted(options: Mapping[str, str]) -> str:
 
 
 def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], verdict: Column) -> None:
-    """Run `verdict`, which is 1 or fails, over the text of all files."""
+    """Evaluate `verdict`, which is 1 or raises, over the text of all files.
+
+    raises : SourceFileError, if a compressed file that should have a header has no content
+    """
     lines, verdict = texts(spark, paths, options), verdict.alias("verdict")
     has_header = options.get("header", "true").lower() == "true"
     if not (has_header and any(path.lower().endswith(_COMPRESSED) for path in paths)):
         lines.select(verdict).agg(F.sum("verdict")).collect()
         return
-    # Some codecs take what they do not understand, zeros for instance, for the end of the file.
+    # Some codecs treat bytes that they cannot decode, zeros for instance, as the end of the file.
     has_text = (F.length(F.trim("value")) > 0).cast("int").alias("n")
     judged = lines.select(verdict, has_text, F.col(_FILE).alias("file"))
     found = judged.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
@@ -170,7 +179,7 @@ def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str],
 
 
 def _quotes_checked(options: Mapping[str, str]) -> Column:
-    """Return 1, and refuse a text with a quote that opens a value and does not close it."""
+    """Return a column that is 1, or raises for a text with a quote that opens a value and is not closed."""
     quote = options.get("quote", '"')
     if not quote:
         return F.lit(1)
@@ -183,7 +192,7 @@ def _quotes_checked(options: Mapping[str, str]) -> Column:
 
 
 def _as_text(declared: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema that has texts where Spark would guess."""
+    """Return the schema with STRING for binary columns and for the types whose values Spark would guess."""
 
     def read_as(field: StructField) -> StructField:
         is_text = isinstance(field.dataType, BinaryType) or values.is_guessed(field.dataType, options)
@@ -193,7 +202,7 @@ def _as_text(declared: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def _value(field: StructField, options: Mapping[str, str]) -> tuple[Column, Column | None]:
-    """Return a column's value from what was read, and the condition that the text is none; None if it always is one."""
+    """Return a column's value, and the condition that its text is invalid for its type; None if that needs no check."""
     read, kind = _read(field), field.dataType
     if isinstance(kind, BinaryType):
         return F.encode(read, "UTF-8"), None
@@ -216,10 +225,10 @@ def _misfit(field: StructField) -> Column:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return the character that Spark takes an escape in a separator for."""
+    """Return the character that an escape sequence in a separator stands for in Spark."""
     return _SEPARATORS.get(found.group(), found.group())
 
 
 def _code(text: str) -> str:
-    """Return a text as it stands in a regular expression, also inside brackets."""
+    """Return a text escaped for a regular expression, also inside brackets."""
     return "".join(rf"\x{{{ord(char):x}}}" for char in text)

@@ -1,9 +1,9 @@
-"""JSON records, one a line, parsed so that nothing of a line is passed over.
+"""JSON records, one per line, parsed without dropping any part of a line.
 
-Spark's own reader takes a line's first value and drops what follows it, takes the last of two fields with one name,
-leaves out fields that the schema does not know, makes a question mark of half a character (`\\ud800`) and guesses at
-dates and numbers (see `values`), all in silence. So a line is read as text and parsed twice: once for what fields it
-has, once by the schema; where fields have fields or elements, once more for the texts of those.
+Spark's own reader silently takes a line's first value and drops the rest, takes the last of two fields with the same
+name, leaves out fields that are not in the schema, turns an unpaired surrogate (`\\ud800`) into a question mark and
+guesses dates and numbers (see `values`). So a line is read as text and parsed twice: once for its field names, once
+with the schema. If fields have fields or elements, it is parsed once more for the texts of those.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_F
 
 _CORRUPT = "_mv_corrupt"
 _MARKED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-_WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # as texts, for DOUBLE
+_WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # valid DOUBLE texts
 _NUM_SHOWN = 80
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_HALF_A_CHARACTER = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"  # that backslash is none of a pair
+_HALF_A_CHARACTER = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"  # its backslash is not escaped
 
 
 def read(
@@ -39,8 +39,8 @@ def read(
 ) -> DataFrame:
     """Return the records of the files at `paths`; lazy.
 
-    beside : columns of Spark's own to have with them
-    raises : when it is run: what `spark.errors` makes of BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD
+    beside : additional columns, computed from Spark's own such as `_metadata`
+    raises : while it runs: the errors for BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD in `spark.errors`
     """
     broken, file = F.col("broken"), F.col("file")
     shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
@@ -66,9 +66,9 @@ def marked(
     *,
     is_numbered: bool,
 ) -> DataFrame:
-    """Return the records of the files at `paths`, those that cannot be decoded included and marked; lazy.
+    """Return the records of the files at `paths`, including and marking those that cannot be decoded; lazy.
 
-    is_numbered : say where each of them is
+    is_numbered : add each record's position in its file to its mark
     """
     broken = F.col("broken")
     reason = (
@@ -91,9 +91,14 @@ def _parsed(
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, record, broken, unknown, misfit, *beside): each line parsed, and the rule that it breaks."""
+    """Return (file, text, record, broken, unknown, misfit, *beside): each line parsed, and the rule that it breaks.
+
+    broken  : the rule; NULL for a valid record
+    unknown : the least field name that is not in the schema
+    misfit  : a message on a value that is invalid for its type; only for a corrupt record
+    """
     lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
-    if not is_numbered:  # a line without text counts, or the numbers of the lines behind it would be wrong
+    if not is_numbered:  # numbered lines keep those without text, or the numbers of later lines would be wrong
         lines = lines.where(has_text)
     parsed = lines.select("*", _alone(options), _record(schema, options), *_deeper(schema, options))
     names = F.map_keys(F.get("alone", F.lit(0)))
@@ -111,22 +116,22 @@ def _parsed(
     for _, found in wrong:
         broken = broken.when(found, rejected.CORRUPT_RECORD)
     judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
-    # Only of a line that is none: which of its values no record can be made of, and which one is no value of its type.
+    # For corrupt records only: the first value that Spark could not read, or that is invalid for its type.
     unread = [(field, F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()) for field in schema]
     told = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
-    # Spark writes no code for a lambda: with all of this the method for a row would be too long for HotSpot to compile.
+    # In a lambda, because Spark generates no code for it: otherwise the method per row is too long for HotSpot's JIT.
     aside = F.get(F.transform(F.array(F.lit(0)), lambda _: told), F.lit(0))
     return judged.select("*", F.when(F.col("broken") == rejected.CORRUPT_RECORD, aside).alias("misfit"))
 
 
 def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
-    """Refuse files that hold more than one value, of which `multiLine` would read the first alone.
+    """Check that each file holds one value only: with `multiLine` Spark reads the first and drops the others.
 
     cost   : a scan of the files; each must fit into a task's memory
-    raises : what `spark.errors` makes of BAD_ENCODING and BAD_RECORD
+    raises : the errors for BAD_ENCODING and BAD_RECORD in `spark.errors`
     """
     files = _texts(spark, paths, options)
-    # As the only field of an object: here, too, what follows the value is a mistake.
+    # As the only field of an object, so that any text after the value is a syntax error.
     only = F.from_json(
         F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
         StructType().add("value", StringType()).add(_CORRUPT, StringType()),
@@ -150,7 +155,7 @@ def _texts(
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, is_decoded, *beside), a row for each line; with (block, number) when they are asked for."""
+    """Return (file, text, is_decoded, *beside), a row per line; with (block, number) before `beside` if numbered."""
     at = (F.col(rejected.BLOCK).alias("block"), F.monotonically_increasing_id().alias("number")) if is_numbered else ()
     lines = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside)
     text = F.ltrim(decoded(F.col("value"), options), F.lit("\ufeff")).alias("text")
@@ -159,13 +164,13 @@ def _texts(
 
 
 def _kept(parsed: DataFrame) -> list[str]:
-    """Return the names of the columns that were asked for beside the lines."""
+    """Return the names of the additional columns (`beside`)."""
     return [name for name in parsed.columns if name.startswith(RESERVED_PREFIX)]
 
 
 def _alone(options: Mapping[str, str]) -> Column:
-    """Parse a line as the only element of an array: what follows a value is a mistake there."""
-    wrapped = F.concat(F.lit("["), F.col("text"), F.lit("\n]"))  # the break ends a comment, where comments are allowed
+    """Return a line parsed as the only element of an array, so that text after its value is a syntax error."""
+    wrapped = F.concat(F.lit("["), F.col("text"), F.lit("\n]"))  # the line break ends a comment, if they are allowed
     return F.from_json(wrapped, "array<map<string,string>>", _parsing(options) or None).alias("alone")
 
 
@@ -175,7 +180,7 @@ def _record(schema: StructType, options: Mapping[str, str]) -> Column:
 
 
 def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
-    """Parse a line for the texts of what lies in its fields, if that has to be judged."""
+    """Yield a column with the texts inside a line's nested fields, if any of them must be checked."""
     judged = [field for field in schema.fields if _is_nested(field) and _is_judged(field.dataType, options)]
     if judged:
         wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in judged])
@@ -187,16 +192,16 @@ def _has_half_a_character(text: Column) -> Column:
 
 
 def _wrong(field: StructField, options: Mapping[str, str]) -> Column | None:
-    """Return the condition that a field's value, of which a record could be made, is none; None if Spark sees it."""
+    """Return the condition that a value which Spark has read is invalid for its field; None if Spark detects that."""
     if not _is_nested(field):
         return _misfit(_text_of(field), field.dataType, options)
-    is_twice = _text_of(field).isNotNull() & F.try_parse_json(_text_of(field)).isNull()  # a field in it
+    is_twice = _text_of(field).isNotNull() & F.try_parse_json(_text_of(field)).isNull()  # two inner fields of one name
     found = _misfit(F.col(f"deeper.{quoted(field.name)}"), field.dataType, options)
     return is_twice if found is None else is_twice | found
 
 
 def _misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column | None:
-    """Return the condition that one of the texts in a value is none of its type; None if Spark sees that itself."""
+    """Return the condition that one of the texts in a value is invalid for its type; None if Spark detects that."""
     match kind:
         case StructType(fields=fields):
             found = (_misfit(texts[field.name], field.dataType, options) for field in fields)
@@ -227,7 +232,7 @@ def _is_nested(field: StructField) -> bool:
 
 
 def _text_of(field: StructField) -> Column:
-    """Return a field's value as a text; NULL where it has none."""
+    """Return a field's value as text; NULL if the line has no such field."""
     return F.try_element_at(F.get("alone", F.lit(0)), F.lit(field.name))
 
 
@@ -236,7 +241,7 @@ def _expectation(field: StructField) -> Column:
 
 
 def _as_texts(kind: DataType) -> DataType:
-    """Return a type of the same shape that has texts only."""
+    """Return the type with STRING in place of every scalar type."""
     match kind:
         case StructType(fields=fields):
             return StructType([StructField(field.name, _as_texts(field.dataType)) for field in fields])

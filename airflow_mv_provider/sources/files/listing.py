@@ -1,4 +1,4 @@
-"""What lies at a source's path now: files with sizes and times, and what Spark passes over beside them."""
+"""List a source's path: files with sizes and times, and the files beside them that Spark does not read."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from airflow_mv_provider.sources.files import passed_over as listing
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote
 
-_MAX_WHOLE_BYTES = 256 << 20  # of a file that is looked at as one value
-_MAX_FOLDERS = 100  # of partitions in which hidden names are looked for: in an object store each of them takes a while
-_NO_BYTES_MS = 0  # Spark tells no time of files without bytes; they are the same at any
+_MAX_WHOLE_BYTES = 256 << 20  # size limit of a file that is hashed as one value
+_MAX_FOLDERS = 100  # partition folders that are searched for hidden names: in an object store each listing is slow
+_NO_BYTES_MS = 0  # Spark gives no time for empty files, and their content does not depend on it
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What was found.
+    """The result of a listing.
 
-    passed_over : files that Spark does not read, though their names or places would let one expect it
+    passed_over : files that Spark does not read although their names or places suggest that it does
     """
 
     frontier: FilesFrontier
@@ -38,9 +38,10 @@ class Listed:
 def listed(spark: SparkSession, location: str) -> Listed:
     """List the files that a path or glob stands for.
 
-    raises : SourceNotFoundError, when there is no such folder; that it holds no file is no error here
-    cost   : a listing of all that lies below it; in a process with a JVM one more of the folders themselves, if there
-             are not too many
+    raises : SourceNotFoundError, if there is no such folder, or if the path names hidden files; a folder without files
+             is no error here
+    cost   : a recursive listing; in a process with a JVM also a listing of the folder itself and of up to 100 of its
+             partition folders
     """
     frontier, beside, folders = FilesFrontier(()), list[str](), list[str]()
     try:
@@ -48,7 +49,7 @@ def listed(spark: SparkSession, location: str) -> Listed:
     except SourceNotFoundError:
         if not listing.is_glob(location):
             raise
-        _files(spark, [listing.folder_of(location)], is_recursive=True)  # must be there
+        _files(spark, [listing.folder_of(location)], is_recursive=True)  # raises if the folder does not exist
     else:
         paths, beside = listing.divided(location, [file.path for file in found])
         meant, folders = set(paths), listing.partition_folders(location, paths)
@@ -74,7 +75,8 @@ def listed_again(spark: SparkSession, paths: Sequence[str]) -> FilesFrontier:
 def with_checksums(spark: SparkSession, files: FilesFrontier) -> FilesFrontier:
     """Return a listing with a checksum of each file's bytes.
 
-    Of a file that is too large for a task's memory the lines are summed up, in any order: Spark splits it.
+    For a file over 256 MiB, which may not fit into a task's memory, the checksum combines hashes of its lines
+    independently of their order, because Spark splits the file.
 
     cost : reads all bytes
     """
@@ -97,18 +99,21 @@ def with_checksums(spark: SparkSession, files: FilesFrontier) -> FilesFrontier:
 
 
 def literal_path(path: str) -> str:
-    """Escape what a path's own characters would mean in a glob."""
+    """Return a path with the characters escaped that have a meaning in a glob."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def without(paths: Sequence[str], uris: Iterable[str]) -> list[str]:
-    """Return those of the paths, as `literal_path` gave them, that are not among URIs of Spark's; without escapes."""
+    """Return the paths that are not among Spark's URIs, without the escapes of `literal_path` that `paths` have."""
     found = {_plain(unquote(uri)) for uri in uris}
     return [path for path in map(_shown, paths) if path not in found]
 
 
 def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> tuple[SourceFile, ...]:
-    """Return the files below `paths`. Without recursion Spark looks for partitions, and refuses what has odd ones."""
+    """Return the files below `paths`. Without `is_recursive` Spark infers partitions, and refuses inconsistent ones.
+
+    raises : SourceNotFoundError
+    """
     try:
         files = _reader(spark, "binaryFile", is_recursive=is_recursive).load(list(paths))
         names = files.inputFiles()
@@ -129,9 +134,9 @@ def _reader(spark: SparkSession, format_: str, *, is_recursive: bool = True) -> 
 
 
 def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[str]:
-    """Return the hidden files and folders that a path would stand for by their place; Connect clients cannot see them.
+    """Return the hidden files and folders at the places that a path stands for; a Connect client cannot list them.
 
-    folders : of its partitions
+    folders : its partition folders
     """
     if is_remote(spark):
         return []

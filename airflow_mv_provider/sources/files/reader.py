@@ -1,7 +1,7 @@
 """Files as source, pinned by a listing with sizes and times, and read strictly.
 
-Spark makes NULLs of a column that an ORC or Parquet file has under another name or type, in silence. Here that is an
-error, and where a file is to blame it is named. What text needs is in `csv_lines` and `json_lines`.
+If an ORC or Parquet file has a column under another name or type, Spark silently reads NULLs. Here that is an error,
+which names the file if one file causes it. `csv_lines` and `json_lines` do the same for text.
 """
 
 from __future__ import annotations
@@ -45,19 +45,22 @@ log = logging.getLogger(__name__)
 
 
 class FilesReader:
-    """Reads csv, json, orc or parquet files under one path or glob."""
+    """A reader of csv, json, orc or parquet files under one path or glob."""
 
     def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark
         self._source = source
         self._roots = (warehouse, roots)
         self._checked: Frontier | None = None
-        self.passed_over: tuple[str, ...] = ()  # when it was probed
+        self.passed_over: tuple[str, ...] = ()  # set by `probe`
         self._location = confined(source.path, warehouse, roots)
         self.locations = (self._location,)
 
     def probe(self) -> FilesFrontier:
-        """List the files with sizes and times; see `SourceReader`."""
+        """List the files with sizes and times; see `SourceReader`.
+
+        raises : also SourceFileError, for an empty file of a format whose files cannot be empty
+        """
         found = listed(self._spark, self._location)
         self.passed_over = found.passed_over
         if self.passed_over:
@@ -66,11 +69,11 @@ class FilesReader:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
             if not file.num_bytes and not self._source.may_have_no_bytes:
-                raise SourceFileError("source", f"{file.path} is empty.")  # Spark would pass over it
+                raise SourceFileError("source", f"{file.path} is empty.")  # Spark would silently skip it
         return self._fingerprinted(found.frontier)
 
     def check_not_empty(self, frontier: Frontier) -> None:
-        """Refuse a source without a file, or with a file without a byte: half an upload would look like lost rows.
+        """Refuse a source without files or with an empty file: an incomplete upload would look like deleted rows.
 
         raises : SourceNotFoundError, SourceFileError
         """
@@ -84,7 +87,7 @@ class FilesReader:
             raise SourceFileError("source", f"{empty} is empty.", hint=hint)
 
     def knows_columns(self, frontier: Frontier) -> bool:
-        """True if the schema or a file says what the columns are."""
+        """True if the columns are known, from a schema or from a file."""
         assert isinstance(frontier, FilesFrontier)
         return bool(self._source.schema_ or frontier.files)
 
@@ -92,13 +95,13 @@ class FilesReader:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         with _gone_if_missing(), translated("source"):
             rows = self._rows(self._pinned(frontier), beside)
-            _ = rows.schema  # over Spark Connect nothing is looked at before
+            _ = rows.schema  # over Spark Connect this is the first analysis
         return self.project(rows, beside)
 
     def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
-        """Return rows after the definition's projection; where a record comes from is in it only if it is named there.
+        """Return rows after the definition's projection; a `*` in it does not include the columns of `positions`.
 
-        more : columns that are kept as they are
+        more : additional columns that are kept unchanged
         """
         others = {*self._named(beside), *more}
         of_file = [quoted(name) for name in rows.columns if name not in others]
@@ -108,7 +111,7 @@ class FilesReader:
         return projected(rows, [*select, *(quoted(name) for name in more)], beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say whether files were only added; see `SourceReader`. What was in a changed file nobody knows any more."""
+        """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
         assert isinstance(until, FilesFrontier)
         if not isinstance(since, FilesFrontier):
             return SourceChanges(None, "the source is not the one that it was", is_another=True)
@@ -132,9 +135,9 @@ class FilesReader:
         return self.project(rows.withColumn(diff.SIGN, F.lit(1)), (), diff.SIGN)
 
     def determinism(self, frontier: Frontier) -> Determinism:
-        """Ask Spark of the projection; see `SourceReader`.
+        """Return whether Spark finds the projection deterministic; see `SourceReader`.
 
-        cost : opens one file, of parquet without a schema; all of them where the projection has columns of others
+        cost : opens one file of ORC or Parquet without a schema; all of them if the projection needs columns of others
         """
         assert isinstance(frontier, FilesFrontier)
         if self._source.select is None or not self.knows_columns(frontier):
@@ -146,22 +149,22 @@ class FilesReader:
             nothing = ", ".join(f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in fields)
             with suppress(DefinitionError):
                 return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
-        # What only files have (_metadata) is not there; and of what is nowhere reading tells.
+        # Not analysable here: the columns that only files have (_metadata), and missing ones, for which `read` raises.
         return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
 
     def marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
-        """Return the rows before the projection, those that cannot be decoded included; see `rejected`.
+        """Return the rows before the projection, including those that cannot be decoded; see `rejected`.
 
-        is_numbered : say where in its file each of them is
+        is_numbered : add each record's position in its file
         """
         with _gone_if_missing(), translated("source"):
             paths, place = self._pinned(frontier, is_marked=True), self._place(beside)
             return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), beside)
 
     def _pinned(self, frontier: Frontier, *, is_marked: bool = False) -> list[str]:
-        """Return the paths of the pinned files, looked at once.
+        """Return the paths of the pinned files, after checking their content once.
 
-        is_marked : records that cannot be decoded are told apart as they are read
+        is_marked : records that cannot be decoded are marked while they are read
         """
         assert isinstance(frontier, FilesFrontier)
         paths = [literal_path(file.path) for file in frontier.files]
@@ -185,11 +188,11 @@ class FilesReader:
             raise SourceChangedError("source", f"{changed[0]} was changed or removed while it was read.")
 
     def _fingerprinted(self, files: FilesFrontier) -> FilesFrontier:
-        """Return a listing with whatever the definition says that tells a file from another of its name."""
+        """Return a listing with checksums if the definition's `fingerprint` is "checksum", else as it is."""
         return with_checksums(self._spark, files) if self._source.fingerprint == "checksum" else files
 
     def _check(self, paths: list[str], *, is_marked: bool = False) -> None:
-        """Refuse what the reader of this format would pass over in silence; before the rows are read, once a pin."""
+        """Refuse what Spark's reader of this format would silently skip; called once per frontier, before reading."""
         if self._source.format in ("orc", "parquet"):
             self._check_columns(paths)
         if self._source.format == "csv" and not is_marked:
@@ -198,7 +201,7 @@ class FilesReader:
             json_lines.check_whole(self._spark, paths, self._source.options)
 
     def _named(self, beside: Sequence[str] = ()) -> set[str]:
-        """Return what the definition wants to know of a record's place, unless a column of the files has that name."""
+        """Return the names of `positions` that the definition uses, except those that the declared schema has."""
         own = self._declared.fieldNames() if self._source.schema_ else ()
         return positions.named_in((*(self._source.select or ()), *beside)) - set(own)
 
@@ -228,7 +231,7 @@ class FilesReader:
                 return json_lines.read(self._spark, paths, self._declared, options, place)
             case "orc" | "parquet":
                 if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
-                    reader = reader.schema(merged)  # of one file alone, a column that only another has would be lost
+                    reader = reader.schema(merged)  # Spark infers from one file and would lose the others' columns
                 rows = reader.format(self._source.format).load(paths)
             case _:
                 assert_never(self._source.format)
@@ -263,17 +266,17 @@ class FilesReader:
         return self._source.options.get("multiLine", "").lower() == "true"
 
     def _check_columns(self, paths: list[str]) -> None:
-        """Refuse files whose columns are not the schema's; what one of them lacks and another has is NULL."""
+        """Refuse files whose columns are not the schema's; a column that only some files lack is read as NULL."""
         if self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
             found, wanted = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
             schema.check_same("source", found, wanted, names=("a file", "the schema"))
 
     @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
     def _merged(self, paths: tuple[str, ...]) -> StructType | None:
-        """Return the columns that the files have together; None if one of them cannot be read.
+        """Return the union of the files' columns; None if one of them cannot be read.
 
-        cost   : the footer of every file
-        raises : SchemaMismatchError, when a column has two types
+        cost   : reads the footer of every file
+        raises : SchemaMismatchError, if a column has two types
         """
         try:
             with translated("source"):
@@ -282,7 +285,7 @@ class FilesReader:
         except (SchemaMismatchError, InterruptedRefreshError):
             raise
         except MvError:
-            return None  # reading names the file, merging does not
+            return None  # the error of reading names the file, the error of merging does not
 
     @cached_property
     def _declared(self) -> StructType:
@@ -291,7 +294,7 @@ class FilesReader:
 
 @contextmanager
 def _gone_if_missing() -> Iterator[None]:
-    """Say of a file that is not there what is true of a pinned one: it was there, and the next pin will know better."""
+    """Raise SourceChangedError instead of SourceNotFoundError: a pinned file existed, and a new listing omits it."""
     try:
         yield
     except SourceNotFoundError as error:

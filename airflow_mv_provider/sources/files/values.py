@@ -1,11 +1,12 @@
-"""What a text in a file has to look like to be a value of a type, and the value; Spark itself guesses.
+"""The format that a text in a file must have to be a value of a type, and the value. Spark's own parser guesses:
 
+    type       text                                Spark's value
     DATE       2024, 2024-01, 2024-01-05 or so     1 January, the 1st, the 5th
-    TIMESTAMP  12:30                               at 12:30 today, each day another
+    TIMESTAMP  12:30                               12:30 today, which differs from day to day
     DOUBLE     1d, 0x1p3, 1e999                    1, 8, infinity
     DECIMAL    1,2,34                              1234
 
-Other types hold what they say: Spark takes no text for an integer or a boolean that is none.
+Other types need no check: Spark rejects every text that is not, for example, an integer or a boolean.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WORDS = ("NaN", "Infinity", "+Infinity", "-Infinity")
 
 
 def is_guessed(kind: DataType, options: Mapping[str, str]) -> bool:
-    """True if Spark takes texts for values of this type that are none, and no format or locale says what they are."""
+    """True if Spark accepts invalid texts for this type, and no option for its format or locale is set."""
     match kind:
         case DateType():
             return "dateFormat" not in options
@@ -50,11 +51,11 @@ def is_guessed(kind: DataType, options: Mapping[str, str]) -> bool:
 
 
 def form_of(kind: DataType) -> str | None:
-    """Return the regular expression of texts that are values of a type; None where Spark takes no others."""
+    """Return the regular expression for the valid texts of a type; None if Spark accepts no others."""
     match kind:
         case DateType():
             return rf"\A\s*{_DATE}\s*\z"
-        case TimestampType():  # what follows hours and minutes Spark looks at itself
+        case TimestampType():  # Spark itself checks the text after hours and minutes
             return rf"\A\s*{_DATE}(?:{_TIME}.*)?\s*\z"
         case TimestampNTZType():
             return rf"\A\s*{_DATE}(?:{_TIME}(?::\d{{1,2}}(?:\.\d*)?)?)?\s*\z"
@@ -66,9 +67,9 @@ def form_of(kind: DataType) -> str | None:
 
 
 def value_of(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> Column:
-    """Return the value that a text stands for; NULL where it stands for none.
+    """Return the value of a text; NULL if the text is invalid for the type.
 
-    words : that stand for a DOUBLE or FLOAT
+    words : texts such as NaN that are also valid for DOUBLE and FLOAT
     """
     form = form_of(kind)
     assert form is not None
@@ -81,9 +82,9 @@ def value_of(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> Col
 
 
 def is_misspelt(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> Column:
-    """Return the condition that a text stands for no value, of those that Spark's JSON reader has made one of.
+    """Return the condition that a text is invalid for a type although Spark's JSON reader accepted it.
 
-    cost : less than `value_of`, since that reader takes none of what only casts do
+    cost : less than `value_of`, because that reader does not accept the texts that only casts do
     """
     if isinstance(kind, DoubleType | FloatType):
         value = text.try_cast(kind)
@@ -93,12 +94,12 @@ def is_misspelt(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> 
 
 
 def expectation(name: str, kind: DataType) -> Column:
-    """Return the beginning of a message on a text that is no value of a column's type."""
+    """Return the beginning of a message about a text that is invalid for a column's type."""
     return F.lit(f"{name} is to be {_spelled(kind)}, not ")
 
 
 def _spelled(kind: DataType) -> str:
-    """Return a type as a definition's schema has it."""
+    """Return a type as it is written in a definition's schema."""
     match kind:
         case StructType(fields=fields):
             return f"STRUCT<{', '.join(f'{field.name}: {_spelled(field.dataType)}' for field in fields)}>"

@@ -1,4 +1,4 @@
-"""A Python function as source: it returns a DataFrame, and nothing says whether two calls return the same."""
+"""A Python function as source: it returns a DataFrame, without a guarantee that two calls return the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_mv_provider.spark.session import apply_required_confs
 
 
 class FunctionReader:
-    """Calls a function once, with the refresh's own session, when its rows are first asked for."""
+    """A reader that calls a function once, at the first read, with the refresh's own session."""
 
     locations: tuple[str, ...] = ()
 
@@ -29,11 +29,11 @@ class FunctionReader:
         self._source = source
 
     def probe(self) -> NoFrontier:
-        """Return that nothing is known; see `SourceReader`."""
+        """Return the empty frontier; see `SourceReader`."""
         return NoFrontier()
 
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
-        """Return what the function returned; see `SourceReader`.
+        """Return the function's rows, projected; see `SourceReader`.
 
         raises : SourceFunctionError
         """
@@ -41,21 +41,21 @@ class FunctionReader:
         return projected(self._rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> None:
-        """Nothing is known; see `SourceReader`."""
+        """Return None: changes are unknown; see `SourceReader`."""
 
     def determinism(self, _frontier: Frontier) -> Determinism:
-        """Nothing was promised; see `SourceReader`."""
+        """Return that the rows may differ between reads; see `SourceReader`."""
         return Determinism("nothing says whether the function's rows are the same")
 
     def num_bytes(self, _frontier: Frontier) -> None:
-        """Only its code knows; see `SourceReader`."""
+        """Return None: the size is unknown; see `SourceReader`."""
 
     def verify(self, frontier: Frontier) -> None:
-        """Nothing was promised; see `SourceReader`."""
+        """Do nothing: an empty frontier cannot be checked; see `SourceReader`."""
 
     @cached_property
     def _rows(self) -> DataFrame:
-        """The one call of this attempt: its columns are looked at before its rows are, and both must be the same's."""
+        """The result of this attempt's only call: its columns and then its rows must come from the same call."""
         where, function = self._where, self._imported()
         with understood(where):
             try:
@@ -68,7 +68,7 @@ class FunctionReader:
                 apply_required_confs(self._spark)
             if not isinstance(rows, DataFrame):
                 raise SourceFunctionError(where, f"it returned {type(rows).__name__}, not a DataFrame of Spark.")
-            if rows.isStreaming:  # over Spark Connect the first look at the rows' plan
+            if rows.isStreaming:  # over Spark Connect this is the first analysis of the plan
                 raise SourceFunctionError(where, "it returned a stream; a table is refreshed from rows that end.")
         return rows
 
@@ -96,7 +96,7 @@ class FunctionReader:
 
 
 def _named(error: Exception) -> str:
-    """Name an error and its place. Not its text, which is its author's and may hold anything."""
+    """Return an error's type and place in the code, but not its message, which may contain anything."""
     kind = type(error).__name__
     if isinstance(error, ModuleNotFoundError):
         return f"{kind} ({error.name})"

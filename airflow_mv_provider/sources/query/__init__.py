@@ -1,1 +1,1 @@
-"""A query over Delta tables."""
+"""A query over Delta tables as source."""

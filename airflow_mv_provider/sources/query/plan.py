@@ -1,4 +1,4 @@
-"""A query over pinned inputs, as SQL; and what Spark's plan of it says that it reads.
+"""Build the SQL of a query over pinned inputs, and find in Spark's plan which relations it reads.
 
     WITH `_mv_pinned_orders` AS (SELECT * FROM delta.`/w/raw/orders` VERSION AS OF 7),
          `orders` AS (SELECT * FROM `_mv_pinned_orders`)
@@ -6,8 +6,8 @@
     <the author's query>
     )
 
-A common table expression comes before every other table of its name, leaves nothing behind in a session, and is plain
-SQL, so that Spark Connect understands it. Inside the parentheses only a query is SQL: no other statement, and not two.
+A common table expression shadows every other table of its name, leaves nothing in the session, and is plain SQL, so it
+works over Spark Connect. The parentheses accept exactly one query and no other statement.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quot
 
 _PINNED = f"{RESERVED_PREFIX}pinned_"
 _OF_ROWS = re.compile(r"(?:\s*\+- )?(?:Project \[.*\]|SubqueryAlias .*|Relation(?:V2)?\b.*|OneRowRelation)")
-# Spark calls these deterministic, since they have one value within a query: another query has another one. And
-# aes_encrypt draws an initialization vector where it is given none. tests/engine/test_determinism.py tries all others.
+# Spark calls these deterministic, because their value is fixed within one query, but it differs between queries. And
+# aes_encrypt draws an initialization vector if none is given. tests/engine/test_determinism.py tries all others.
 _CHANGING = re.compile(
     r"\b(aes_encrypt|current_catalog|current_database|current_date|current_path|current_schema|current_time"
     r"|current_timestamp|current_user|localtimestamp|now|session_user|user)\("
 )
 _SAMPLE = re.compile(r"^[ :]*(?:\+- |:- )?Sample\b", re.MULTILINE)  # its seed is drawn while it is parsed
-# A constant text that becomes a date; behind a column's name stands a #.
+# A constant text that is cast to a date; a column's name is followed by a # in the plan.
 _DAY = re.compile(
     r"\b(?:try_)?(?:cast|to_(?:date|timestamp\w*))\(\s*(now|today|tomorrow|yesterday)\b(?=[^()#]*(?: as |,|\)))",
     re.IGNORECASE,
 )
 _TIME_OF_DAY = re.compile(r"\b(?:try_)?cast\(\s*(T?\d{1,2}:[\d:.]*)[^()#]* as timestamp", re.IGNORECASE)
-# Of these functions a plan shows the arguments as they were written; what is cast in them is seen nowhere.
+# A plan shows the arguments of these functions as written, without the casts inside them.
 _DAY_IN_THEM = re.compile(
     r"\b(?:between|nvl2?|ifnull|nullif|equal_null|decode|extract|date_?part)\((?:[^\n]*?[(,])?"
     r"\s*(now|today|tomorrow|yesterday)\b(?=[^()#\n]*[,)])",
@@ -46,10 +46,10 @@ _ANALYZED = re.compile(
 )
 _NODE = re.compile(r"(?P<indent>[ :]*(?:\+- |:- )|(?=WithCTE$))(?P<text>\S.*)")
 _ROOT = "WithCTE"
-# Nodes without children that read nothing: rows spelled out in the query, and references inside it.
+# Nodes without children that read no relation: rows written in the query, and references inside it.
 _HARMLESS = frozenset({"OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"})
 _MAX_SHOWN = 80
-# Of a literal with its type in front the plan shows the value only. A day without a year is one that is not fixed.
+# For a literal with a type keyword the plan shows only its value. A literal without a year changes from day to day.
 _LITERAL = re.compile(
     r"\b(?:date|timestamp(?:_ltz|_ntz)?)(?>\s+|--[^\n]*\n|/\*.*?\*/)*+r?(['\"])(?!\s*(?:[-+]?\d{4}|epoch\b))(.*?)\1",
     re.IGNORECASE | re.DOTALL,
@@ -89,10 +89,10 @@ def pinned_sql(sql: str, inputs: Mapping[str, str]) -> str:
 
 
 def unpinned_relation(explained: str) -> str | None:
-    """Return what a query reads beside its inputs, as people know it, or None when it reads nothing else.
+    """Return the name of a relation that a query reads besides its inputs, None if there is none.
 
-    explained : the answer to EXPLAIN EXTENDED of what `pinned_sql` returned
-    returns   : also something when this is no plan that is understood: what is not seen to be pinned is not
+    explained : the output of EXPLAIN EXTENDED for the SQL that `pinned_sql` returned
+    returns   : also a text if the plan cannot be parsed: a relation counts as pinned only if the plan proves it
     """
     found = _ANALYZED.search(explained)
     nodes = list(_nodes(found.group(1))) if found else []
@@ -111,17 +111,17 @@ def unpinned_relation(explained: str) -> str | None:
 
 
 def is_row_by_row(explained: str) -> bool:
-    """True if a plan does nothing but take each row of one relation and compute columns from it.
+    """True if a plan only computes columns from each row of one relation.
 
-    explained : the answer to EXPLAIN EXTENDED of a projection; what is not understood is not
+    explained : the output of EXPLAIN EXTENDED for a projection; False if it cannot be parsed
     """
     found = _ANALYZED.search(explained)
-    lines = found.group(1).split("\n")[1:] if found else []  # the first tells the columns
+    lines = found.group(1).split("\n")[1:] if found else []  # the first line lists the columns
     return len(lines) > 1 and all(_OF_ROWS.fullmatch(line) for line in lines)
 
 
 def changing_value(explained: str) -> str | None:
-    """Return what in a plan has another value in another query though Spark calls it deterministic; None if nothing."""
+    """Return an expression of a plan that differs between queries although Spark calls it deterministic, else None."""
     found = _ANALYZED.search(explained)
     tree = found.group(1) if found else explained
     if matched := next((found for pattern in _CHANGING_TEXTS if (found := pattern.search(tree))), None):
@@ -130,19 +130,19 @@ def changing_value(explained: str) -> str | None:
 
 
 def changing_literal(sql: str) -> str | None:
-    """Return a literal that stands for another time each day, such as DATE 'today'; None if there is none."""
+    """Return a literal whose value changes from day to day, such as DATE 'today'; None if there is none."""
     found = _LITERAL.search(sql)
     return found.group(2).strip()[:_MAX_SHOWN] if found else None
 
 
 def reads_more(explained: str) -> bool:
-    """True if the plan of a projection has another one inside it, or is none that is understood."""
+    """True if the plan of a projection contains a subquery, or cannot be parsed."""
     found = _ANALYZED.search(explained)
     return found is None or any(line.lstrip().startswith(":") for line in found.group(1).split("\n"))
 
 
 def _nodes(tree: str) -> Iterator[_Node]:
-    """Return the tree's nodes in its order, without lines that only continue one: a text may have line breaks."""
+    """Yield the tree's nodes in order, without the continuation lines of a text that has line breaks."""
     for line in tree.split("\n"):
         if found := _NODE.fullmatch(line):
             yield _Node(len(found["indent"]), found["text"])
@@ -150,7 +150,7 @@ def _nodes(tree: str) -> Iterator[_Node]:
 
 def _shown(node: _Node, parent: _Node | None) -> str:
     if parent is not None and parent.alias and not parent.alias.startswith("__"):
-        # Of a long path the end tells most.
+        # The end of a long path identifies it best.
         return parent.alias if len(parent.alias) <= _MAX_SHOWN else f"...{parent.alias[3 - _MAX_SHOWN :]}"
     text = re.sub(r" *\[.*?\]", "", node.text)[:_MAX_SHOWN].strip()
     return f"something without a name ({text})"

@@ -1,4 +1,4 @@
-"""A SQL query as source: every table it reads is an input, pinned by its version."""
+"""A SQL query as source: every table that it reads is an input, pinned by its version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_mv_provider.spark.errors import understood
 
 
 class QueryReader:
-    """Runs a query over Delta tables at their versions."""
+    """A reader of a query over Delta tables at pinned versions."""
 
     def __init__(self, spark: SparkSession, source: Query, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark
@@ -34,20 +34,20 @@ class QueryReader:
         return QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
 
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
-        """Return the query's rows over its inputs at their pins; see `SourceReader`.
+        """Return the query's rows over its inputs at their pinned versions; see `SourceReader`.
 
-        raises : UnpinnedTableError, when the query reads something that is no input
+        raises : UnpinnedTableError, if the query reads a relation that is not an input
         """
         sql = self._sql(frontier)
         with understood("query"):
             rows = self._spark.sql(sql)
-            _ = rows.schema  # over Spark Connect nothing is looked at before
+            _ = rows.schema  # over Spark Connect this is the first analysis
             if sql != self._checked:
                 self._check(sql)
         return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Say whether any input may have changed; see `SourceReader`."""
+        """Return whether rows of any input may have changed; None if the inputs are others; see `SourceReader`."""
         if not isinstance(since, QueryFrontier):
             return None
         before, inputs = self._pins(since), self._pins(until)
@@ -58,7 +58,7 @@ class QueryReader:
         return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
 
     def determinism(self, frontier: Frontier) -> Determinism:
-        """Ask Spark of the query and its projection; see `SourceReader`."""
+        """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""
         sql = self._sql(frontier)
         found = determinism(self._spark, sql, self._source.sql, "query")
         if self._source.select and found.nondeterminism_reason is None:
@@ -66,10 +66,10 @@ class QueryReader:
         return found
 
     def num_bytes(self, _frontier: Frontier) -> None:
-        """Nobody knows what a query makes of its inputs; see `SourceReader`."""
+        """Return None: the size of a query's result is unknown; see `SourceReader`."""
 
     def verify(self, frontier: Frontier) -> None:
-        """Confirm that no input was replaced by another table; see `SourceReader`."""
+        """Check that no input was replaced by another table; see `SourceReader`."""
         for name, at in self._pins(frontier).items():
             self._inputs[name].verify(at)
 
@@ -87,7 +87,10 @@ class QueryReader:
         return f"SELECT * FROM {place} VERSION AS OF {at.version}"  # nosec B608  # quoted; a whole number
 
     def _check(self, sql: str) -> None:
-        """Ask Spark itself what the query reads: its plan knows views, functions that are queries, and paths."""
+        """Check in Spark's plan, which resolves views, SQL functions and paths, that the query reads only its inputs.
+
+        raises : UnpinnedTableError
+        """
         explained = self._spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
         if (other := unpinned_relation(explained)) is not None:
             raise UnpinnedTableError("query", f"it reads {other}, which is not among its inputs.")
