@@ -1,54 +1,54 @@
-"""Every error this package raises, in one small tree.
+"""Every error that this package raises, in one tree.
 
     MvError
     ├── TransientError                 a retry may succeed (exit code 75)
-    │   ├── RefreshInProgressError     somebody else's lease on the table is live
+    │   ├── RefreshInProgressError     another owner's lease on the table is live, or another caller's turn comes first
     │   ├── LeaseLostError             this process no longer owns the refresh
     │   │   └── FencedError            a newer epoch has written its fence into main's log
-    │   ├── MainMovedError             main kept changing under us, round after round
-    │   ├── OvertakenError             later refreshes, which the database does not know, have followed this one
-    │   ├── SourceChangedError         the source is no longer what was pinned
-    │   ├── SealBrokenError            what was sealed does not read back the same
-    │   ├── EngineError                Spark or Delta failed for a reason of its own
-    │   │   └── DiskFullError          a disk is full
-    │   ├── CommitUnknownError         a commit's answer was lost and the log could not be read
-    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C), or Spark what it ran
+    │   ├── MainMovedError             other writers kept changing main, round after round
+    │   ├── OvertakenError             main's log shows later refreshes that the metadata database does not have
+    │   ├── SourceChangedError         the source no longer matches its pin
+    │   ├── SealBrokenError            sealed or recorded data does not read back as it was recorded
+    │   ├── EngineError                Spark or Delta failed for another reason
+    │   │   └── DiskFullError          a disk that Spark writes to is full
+    │   ├── CommitUnknownError         a commit's response was lost and main's log could not be read
+    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C), or its Spark job was cancelled
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong
-        │   ├── InvalidIdentifierError a table or column name is not one
+        │   ├── InvalidIdentifierError a table or column name is not a valid identifier
         │   ├── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
         │   ├── UnpinnedTableError     a query reads a table that is not among its inputs
         │   └── SourceFunctionError    a source's function cannot be imported, fails, or returns no DataFrame
-        ├── TableNotFoundError         no such refreshable table
-        ├── TableConflictError         the location belongs to another refreshable table
-        ├── MainUnsupportedError       main is a view, not Delta, or forgets its transactions
-        ├── MainRefusedError           main itself refuses what is written: a constraint, a property, a right
-        ├── MainNotOursError           main exists, and the definition does not say `adopt`
-        ├── AdoptionError              main cannot be adopted as it is
-        ├── EpochRegressionError       main's log knows a later epoch than the database
-        ├── SourceNotFoundError        nothing lies where the source should be
-        ├── SourceFileError            a file cannot be read; names it
+        ├── TableNotFoundError         no refreshable table has this name
+        ├── TableConflictError         the location belongs to, or overlaps with, another refreshable table
+        ├── MainUnsupportedError       main is a view, not Delta, unreadable, or has a transaction retention
+        ├── MainRefusedError           main refuses the write: a constraint, a table property, a permission
+        ├── MainNotOursError           main exists, and the definition does not set `adopt`
+        ├── AdoptionError              main cannot be adopted: it has a duplicate or NULL key
+        ├── EpochRegressionError       main's log refuses the metadata database's epoch as outdated
+        ├── SourceNotFoundError        the source's path does not exist
+        ├── SourceFileError            a file cannot be read; the message names it
         │   ├── CorruptRecordError     a record does not fit the schema
         │   └── FileEncodingError      text is not in the declared encoding
-        ├── SchemaMismatchError        the source's columns are not main's
+        ├── SchemaMismatchError        the source's columns do not match main's or the schema
         │   └── NotComparableError     a column's type cannot be compared (map, variant)
         ├── KeyColumnError             the key names a missing or unusable column
         ├── DuplicateKeyError          two rows of the source share a key
         ├── NullKeyError               a key is NULL
-        ├── TooManyErrorsError         more records for the error table than the definition allows
-        ├── PartitionValueError        a partition value cannot be stored
-        ├── KeyMovedError              a row changed its partition where only whole partitions are brought into main
-        ├── FrozenPartitionError       a partition older than `frozen_before` was asked for
-        ├── GuardRefusedError          a guard refused the exact difference
-        ├── StrategyError              the strategy that a strict definition asks for cannot be taken
-        ├── RefreshCancelledError      somebody asked for it to stop
-        ├── RefreshFinishedError       the refresh this task belongs to has ended
-        ├── RefreshPausedError         a person has paused the table
+        ├── TooManyErrorsError         more rejected records than the definition's error table allows
+        ├── PartitionValueError        Delta cannot store a partition value unchanged
+        ├── KeyMovedError              a row changed its partition in a refresh that commits some partitions only
+        ├── FrozenPartitionError       a partition older than `frozen_before` was requested
+        ├── GuardRefusedError          a guard refused the exact counts of the changes
+        ├── StrategyError              the strategy that a strict definition requires is not possible
+        ├── RefreshCancelledError      the refresh was cancelled on request
+        ├── RefreshFinishedError       the refresh that this task belongs to has ended
+        ├── RefreshPausedError         the table is paused
         └── DatabaseVersionError       the metadata database is older or newer than this package
 
 Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next. Names
-and values in it may be anybody's: it is one line, of a length that fits a log, and commands no terminal.
+and values in it may come from outside, so it is one line of limited length without control characters.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MAX_WHERE, _MAX_PROBLEM = 300, 3000
 
 
 class MvError(Exception):
-    """The root. Facts given by keyword are kept in `facts` and survive pickling."""
+    """The root of the tree. Keyword arguments are kept in `facts` and survive pickling."""
 
     code: ClassVar[str] = "MV-ERROR"
     hint: ClassVar[str] = ""
@@ -81,12 +81,12 @@ class MvError(Exception):
 
     @property
     def message(self) -> str:
-        """Where and what, without the code and the hint."""
+        """Location and problem, without the code and the hint."""
         return f"{self.where}: {self.problem}"
 
 
 def one_line(text: str, most: int) -> str:
-    """Return a text without what a log or a terminal would act on, cut off where it is too long."""
+    """Return a text on one line, cut to `most` characters, with unprintable characters escaped."""
     text = text if len(text) <= most else text[: most - 3] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
