@@ -1,1 +1,1 @@
-"""Refresh tables from Airflow: one operator per phase, one for all of them, and a task group."""
+"""Airflow operators that refresh tables: one per phase, one for all phases, and a task group."""

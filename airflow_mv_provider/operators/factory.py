@@ -1,12 +1,12 @@
-"""Make a DAG for each table of a definition file.
+"""Create a DAG for each table of a definition file.
 
     from airflow_mv_provider.operators.factory import refresh_dags
 
     globals().update(refresh_dags("tables.yaml"))
 
-The file's `dags` say how (`core.dag_options`): schedule, interval, tasks. Each DAG has the form for people who start it
-by hand, the policy for retries, and its table's asset among its outlets. A run registers its definition first, as all
-operators do: nothing is read but the YAML file while this is parsed, and it is read at each parse.
+The file's `dags` section sets schedule, interval and tasks (`core.definition.dag_options`). Each DAG has the params of
+the trigger form, the retry policy, and its table's asset among its outlets. A run registers its definition first, as
+all operators do. Parsing reads only the YAML file, and reads it at each parse.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from airflow_mv_provider.operators.retry import retry_policy
 
 
 def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG]:
-    """Return the DAGs of a definition file, by their ids.
+    """Return the DAGs of a definition file, by DAG id.
 
-    definition_file : relative to the file that calls this
-    task_args       : for every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
+    definition_file : path relative to the calling file
+    task_args       : arguments of every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
     raises          : DefinitionError, which Airflow shows as an import error
     """
     found = definitions.load_file(Path(sys._getframe(1).f_code.co_filename).parent / definition_file)
@@ -51,12 +51,12 @@ def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG
 def refresh_dag(table: RefreshableTable, options: DagOptions | None = None, **task_args: Any) -> DAG:
     """Return the DAG of one table.
 
-    task_args : for its tasks
+    task_args : arguments of its tasks
     """
     options = options or DagOptions()
     more: dict[str, Any] = {} if options.max_active_runs is None else {"max_active_runs": options.max_active_runs}
     zone = _timezone(table.name, options.timezone)
-    with DAG(  # a group of tasks finds its DAG by this
+    with DAG(  # a task group finds its DAG by this context
         dag_id=options.dag_id or f"refresh_{table.name}",
         description=options.description or f"Refresh the table {table.name}",
         schedule=_schedule(table, options, zone),
@@ -99,7 +99,7 @@ def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
 
         return delta_asset(table.source.path)
     if options.interval is not None and options.schedule is not None:
-        # A plain "@daily" has runs without an interval: they stand for moments.
+        # Runs of a plain "@daily" schedule have no data interval.
         return CronDataIntervalTimetable(options.schedule, timezone=zone)
     return options.schedule
 
@@ -107,5 +107,5 @@ def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
 def _timezone(table: str, name: str) -> Any:
     try:
         return pendulum.timezone(name)
-    except Exception as error:  # pendulum has errors of its own
+    except Exception as error:  # pendulum raises its own exception classes
         raise DefinitionError(f"dags of {table!r}", f"{name[:60]!r} is no time zone.") from error

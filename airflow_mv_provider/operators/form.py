@@ -1,7 +1,8 @@
-"""The params of a DAG that people start by hand: what Airflow makes its trigger form of.
+"""The params of a DAG that people trigger manually; Airflow builds its trigger form from them.
 
-Airflow checks them against their schemas and lets unknown ones pass, and the REST API has no form; so the task checks
-everything again (`core.request`). Nothing here reads a database: a DAG's file is parsed every few seconds.
+Airflow validates params against their schemas but accepts unknown ones, and the REST API has no form. Therefore the
+task validates everything again (`core.scope.request`). Nothing here reads a database, because Airflow parses a DAG's
+file every few seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WHAT, _HOW = "Which partitions", "How"
 def table_param(default: str | None = None, tables: tuple[str, ...] = ()) -> Param:
     """Return the param that names a table.
 
-    tables : names that the form offers; any registered one may be typed
+    tables : names that the form offers; users may type any other registered name
     """
     return Param(
         default,
@@ -40,7 +41,7 @@ def table_param(default: str | None = None, tables: tuple[str, ...] = ()) -> Par
 
 
 def refresh_params() -> dict[str, Any]:
-    """Return the params of a refresh: which partitions, how, and which guards are set aside and why."""
+    """Return the params of a refresh: its partitions, its mode, and which guards are set aside and why."""
     return {
         "scope": Param(
             "as usual",

@@ -1,4 +1,4 @@
-"""The four phases of a table's refresh as one task group."""
+"""A task group with the four phases of a table's refresh."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def refresh_table_group(
     warehouse: str | None = None,
     **task_args: Any,
 ) -> TaskGroup:
-    """Return begin → stage → merge → cleanup for one table, inside the DAG that is being built.
+    """Return the task group begin → stage → merge → cleanup for one table, in the current DAG context.
 
-    group_id  : `refresh_<table>` without it
-    task_args : for each of the four tasks: retries, pool, queue, ...
+    group_id  : defaults to `refresh_<table>`
+    task_args : arguments of each of the four tasks: retries, pool, queue, ...
     the rest  : see `operators.refresh`
 
     `merge` has the table's asset among its outlets.
 
-    When there is nothing to do the group's tasks after `begin` are skipped, and so are tasks that follow the group by
-    the default trigger rule; give those `trigger_rule="none_failed"` if they are to run anyway.
+    If there is nothing to do, the group's tasks after `begin` are skipped. Downstream tasks with the default trigger
+    rule are then skipped too; set `trigger_rule="none_failed"` on tasks that should run in any case.
     """
     name = table.name if isinstance(table, RefreshableTable) else table
     shared = task_args | {

@@ -1,11 +1,12 @@
-"""What people do to a table, as tasks: cancel, pause, resume; and end what dead owners left.
+"""Operators for maintenance: cancel a refresh, pause and resume a table, and recover refreshes of dead owners.
 
-    CancelRefreshOperator   ask the refresh under way to stop; main stays as it was
-    PauseTableOperator      let no new refresh begin
-    ResumeTableOperator     let them begin again
-    RecoverTablesOperator   end every refresh whose owner died, remove what ended ones left; needs Spark
+    CancelRefreshOperator   request the running refresh to stop
+    PauseTableOperator      prevent new refreshes of a table
+    ResumeTableOperator     allow new refreshes of a table again
+    RecoverTablesOperator   end every refresh whose owner died, remove files of ended ones; needs Spark
 
-They push what was found as a small JSON object. Asking for what is so already succeeds, and says so.
+Each operator pushes its result to XCom as a small JSON object. The operators are idempotent: a request that changes
+nothing succeeds and reports that.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class _Control(MvOperator):
-    """A request that is one write to the metadata database; Spark is not needed.
+    """Base of operators whose work is one write to the metadata database; needs no Spark.
 
-    table : the name of a registered table
+    table : name of a registered table
     """
 
     template_fields: Sequence[str] = ("table",)
@@ -39,7 +40,7 @@ class _Control(MvOperator):
         self.table = table
 
     def open_and_work(self, hook: MvHook, context: Context) -> Any:
-        """Ask."""
+        """Write the request, and return its result."""
         store = hook.store()
         record = store.table(self.table)
         self.linked_table = record.name
@@ -54,56 +55,69 @@ class _Control(MvOperator):
         }
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
-        """Write the request; False when there was nothing to ask for."""
+        """Write the request; return False if it changed nothing."""
         raise NotImplementedError
 
     def said(self, *, is_changed: bool) -> str:
-        """Say what came of it."""
+        """Return the result as text for the log."""
         raise NotImplementedError
 
 
 class CancelRefreshOperator(_Control):
-    """Ask the refresh of a table to stop. It does so within one chunk; from its commit on it runs to its end."""
+    """Request the running refresh of a table to stop.
+
+    The refresh stops within one chunk and leaves main unchanged; with `publish: progressive`, parts that are committed
+    already stay in main. After its last commit, a refresh runs to its end.
+
+    table : name of a registered table
+    """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
-        """Write the request for the owner to see."""
+        """Write the cancel request for the owner to read."""
         return store.request_cancel(table.id, who.user)
 
     def said(self, *, is_changed: bool) -> str:
-        """Say what came of it."""
+        """Return the result as text for the log."""
         return "asked to stop" if is_changed else "nothing that could be cancelled is under way"
 
 
 class PauseTableOperator(_Control):
-    """Let no new refresh of a table begin. One under way goes on."""
+    """Pause a table: no new refresh of it begins. A running refresh continues.
+
+    table : name of a registered table
+    """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
-        """Pause it."""
+        """Pause the table."""
         return store.pause(table.id, who.user)
 
     def said(self, *, is_changed: bool) -> str:
-        """Say what came of it."""
+        """Return the result as text for the log."""
         return "paused" if is_changed else "it was paused already"
 
 
 class ResumeTableOperator(_Control):
-    """Let refreshes of a paused table begin again."""
+    """Resume a paused table: refreshes of it can begin again.
+
+    table : name of a registered table
+    """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
-        """Resume it."""
+        """Resume the table."""
         return store.resume(table.id)
 
     def said(self, *, is_changed: bool) -> str:
-        """Say what came of it."""
+        """Return the result as text for the log."""
         return "resumed" if is_changed else "it was not paused"
 
 
 class RecoverTablesOperator(MvOperator):
-    """End every refresh whose owner died, and remove the files that ended refreshes left.
+    """Recover all tables: end every refresh whose owner died, and remove the files that ended refreshes left.
 
-    abandon : a table whose unfinished refresh is given up instead of resumed; nothing else is done then
+    abandon : name of a table whose unfinished refresh is abandoned instead of resumed; no other table is recovered then
 
-    The next refresh of a table recovers it too. A sweep that runs now and then is for tables that are refreshed seldom.
+    The next refresh of a table recovers it too, so a periodic run of this operator is useful for tables that are
+    refreshed rarely.
     """
 
     template_fields: Sequence[str] = ("abandon",)
@@ -113,9 +127,9 @@ class RecoverTablesOperator(MvOperator):
         self.abandon = abandon
 
     def work(self, refresher: Refresher, context: Context) -> Any:
-        """Recover all tables, or give one refresh up.
+        """Recover all tables, or abandon one refresh.
 
-        raises : EngineError, when one could not be brought to its end now
+        raises : EngineError, when a refresh could not be ended now
         """
         who = self.caller(context)
         if self.abandon:

@@ -1,14 +1,14 @@
-"""Metrics of refreshes, sent where Airflow's own `[metrics]` section sends all others: to StatsD or OpenTelemetry.
+"""Metrics of refreshes, sent to StatsD or OpenTelemetry as Airflow's own `[metrics]` section configures.
 
     mv.refresh.ended        counter   table, outcome, trigger
-    mv.refresh.duration     timer     table, outcome         from its beginning to its end, waits between tasks included
-    mv.refresh.phase        timer     table, phase           time worked in it
-    mv.refresh.rows         counter   table, change          inserted, updated, deleted
+    mv.refresh.duration     timer     table, outcome         from begin to end, including waits between tasks
+    mv.refresh.phase        timer     table, phase           time worked in the phase
+    mv.refresh.rows         counter   table, change          inserted, updated, deleted, rejected
     mv.refresh.bytes        counter   table, place           written to main, to staging
     mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
 
-A refresh is counted by the task that ended it; one that was ended for a dead owner, by the task that did so; one that
-others have joined, by them too. Where Airflow has no metrics switched on, nothing is done.
+The task that ends a refresh counts it, also if it ends it for a dead owner. Callers that joined the refresh count it
+too. Without metrics enabled in Airflow, nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_mv_provider.exceptions import MvError
 
 
 def count_ended(report: RefreshReport) -> None:
-    """Send a refresh's figures, if it has ended."""
+    """Send a refresh's metrics, if it has ended."""
     if report.finished_at is None or report.started_at is None:
         return
     table, outcome = report.table, str(report.outcome)
@@ -42,5 +42,5 @@ def count_ended(report: RefreshReport) -> None:
 
 
 def count_error(error: MvError) -> None:
-    """Send that a task met an error."""
+    """Count an error that a task met."""
     incr("mv.refresh.error", tags={"code": error.code})

@@ -1,20 +1,18 @@
-"""Refresh a table from a DAG: one task per phase, or one task for all of them.
+"""Operators that refresh a table: one task per phase, or one task for all of them.
 
     BeginRefreshOperator    mint, acquire              NORMAL     → REFRESHING   pushes the refresh id
     StageRefreshOperator    fence, stage, seal         REFRESHING → MERGING
     MergeRefreshOperator    compare, judge, publish    MERGING    → CLEANUP
-    CleanupRefreshOperator  remove what is outdated    CLEANUP    → NORMAL
-    RefreshTableOperator    all of it                  NORMAL     → NORMAL       pushes the refresh id
+    CleanupRefreshOperator  remove the workspace       CLEANUP    → NORMAL
+    RefreshTableOperator    all phases                 NORMAL     → NORMAL       pushes the refresh id
 
-XCom carries the refresh id and nothing else: everything a task has to know is in the metadata database, written by the
-task before it, and each task begins with a hand-over there. So a retried, cleared or doubled task works under an epoch
-of its own, and the older one can no longer write.
+XCom carries only the refresh id. All other state is in the metadata database, written by the preceding task, and each
+task begins with a hand-over there. Therefore a retried, cleared or duplicate task works under an epoch of its own, and
+the older task can no longer write. If there is nothing to do, begin succeeds and the phases after it are skipped.
 
-    there was nothing to do                   begin succeeds, the phases after it are skipped
-
-What it does not do: stop a refresh when its task is killed. A killed task leaves its lease behind, and whoever comes
-next takes over when that has expired; cancel a refresh with `CancelRefreshOperator` or `amv cancel`. What errors,
-waiting and a kill mean to Airflow is the same for all and told in `operators.task`.
+What the operators do not do: killing a task does not cancel its refresh. A killed task leaves its lease behind, and the
+next caller takes over when the lease has expired. To cancel a refresh, use `CancelRefreshOperator` or `amv cancel`.
+`operators.task` describes how all operators map errors, waiting and kills to Airflow's task states.
 """
 
 from __future__ import annotations
@@ -45,25 +43,25 @@ _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 
 
 class FirstTask(MvOperator):
-    """A task that begins a refresh.
+    """Base of the operators that begin a refresh.
 
-    table           : the name of a registered table, or a definition, which is registered each time the task runs
-    definition_file : YAML with the definition, relative to the DAG's file; `table` names one if it holds several
+    table           : name of a registered table, or a definition, which is registered each time the task runs
+    definition_file : YAML file with the definition, relative to the DAG's file; `table` selects one of several tables
     read_only       : compute and report the differences, write nothing to main
-    overrides       : guards set aside
-    force           : compare even if the source says that nothing is new
+    overrides       : names of guards to set aside
+    force           : compare even if the source reports no change
     partitions      : refresh only these: each a value, or the list of all partition columns' values
     partition_from, partition_until : refresh only this half-open range of the first partition column
-    interval        : how long one value of the first partition column lasts: refresh only the partitions of the run's
-                      own interval, as scheduled runs and backfills have it (see `core.interval`). A run without one
+    interval        : duration of one value of the first partition column: refresh only the partitions of the run's own
+                      interval, which scheduled runs and backfills have (see `core.scope.interval`). A run without one
                       refreshes everything that is new
-    interval_format : `strftime` format of that column's values; ISO dates without it
-    stale_only      : leave out what refreshes of some partitions have brought to the source's state already
-    strategy        : how main is brought up to date, instead of as the definition says
+    interval_format : `strftime` format of that column's values; default ISO dates
+    stale_only      : leave out partitions that partial refreshes have already brought to the source's present state
+    strategy        : how main is brought up to date; default as in the definition
 
-    A run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`, `stale`
-    and `strategy` are added to the arguments; a scope that was written cannot be changed by a run, an interval can. A
-    param that is none of these, and that the DAG does not declare, is refused.
+    The run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`,
+    `stale` and `strategy` are added to these arguments. A run cannot change partitions or a range given as arguments;
+    it can replace the interval. Other params are refused unless the DAG or the task declares them.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")
@@ -87,14 +85,14 @@ class FirstTask(MvOperator):
         **kwargs: Any,
     ) -> None:
         name = table.name if isinstance(table, RefreshableTable) else table
-        # A mapped task's copies are made when it runs: what Airflow does not know by then cannot be an outlet.
+        # Airflow creates a mapped task's instances at run time, when it is too late to declare an outlet.
         if self.publishes and not kwargs.get("_airflow_from_mapped"):
             kwargs["outlets"] = with_asset(kwargs.get("outlets"), name)
         super().__init__(**kwargs)
         self.table = name
         self.definition = table if isinstance(table, RefreshableTable) else None
         self.definition_file = definition_file
-        # A mistake shows when the DAG is parsed.
+        # Validates the arguments while the DAG is parsed.
         Request(read_only, tuple(overrides), force, is_stale_only=stale_only, strategy=strategy)
         self.strategy = strategy
         self.read_only, self.overrides, self.force, self.stale_only = read_only, overrides, force, stale_only
@@ -104,10 +102,10 @@ class FirstTask(MvOperator):
         self.partition_until = partition_until
 
     def begin(self, apply: Callable[[RefreshableTable], object], context: Context) -> tuple[str, Request]:
-        """Register the definition if this task has one; return the table's name and what is asked for.
+        """Register the definition if this task has one; return the table's name and the request.
 
         apply  : registers a definition
-        raises : DefinitionError and what `apply` raises
+        raises : DefinitionError, and the errors of `apply`
         """
         request = self._request(context)
         definition = self.definition or self._from_file()
@@ -146,16 +144,18 @@ class FirstTask(MvOperator):
 
 
 class BeginRefreshOperator(FirstTask):
-    """Take the table for a refresh, ending what a dead owner left; push the refresh id.
+    """Begin a refresh of a table: acquire the table, end the refresh of a dead owner, and push the refresh id.
 
-    Retried or cleared, it adopts its run's unfinished refresh. When there is nothing to do, or in read-only mode, the
-    id is that of the history row that says so, and the phases after it are skipped.
+    A retried or cleared task continues its run's unfinished refresh. If there is nothing to do, or in read-only mode,
+    the id is that of the history entry with this outcome, and the phases after this task are skipped.
+
+    Arguments: see `FirstTask`.
     """
 
     publishes = False
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
-        """Mint and acquire, then keep the table for the next task of this run."""
+        """Mint and acquire, then hold the table for the next task of this run."""
         name, request = self.begin(refresher.apply, context)
         who = self.caller(context)
         if request.read_only:
@@ -174,7 +174,10 @@ class BeginRefreshOperator(FirstTask):
 
 
 class RefreshTableOperator(FirstTask):
-    """Refresh a table in one task, all phases in its process; push the refresh id. For small tables."""
+    """Refresh a table in one task, with all phases in its process, and push the refresh id; for small tables.
+
+    Arguments: see `FirstTask`.
+    """
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
@@ -188,15 +191,15 @@ class RefreshTableOperator(FirstTask):
         return report.refresh_id
 
     def caller(self, context: Context) -> Caller:
-        """Return who asks: this task alone."""
+        """Return the caller, whose key is this task's own."""
         return self.caller_in(context, self.task_id)
 
 
 class _PhaseTask(MvOperator):
-    """A task that goes on with a refresh that another task of its run has begun.
+    """Base of the operators that continue a refresh that another task of the same run has begun.
 
     refresh_id : `BeginRefreshOperator(...).output`
-    table      : the table that it publishes, for Airflow to know while the DAG is parsed
+    table      : name of the table that the task publishes; makes the table's asset an outlet while the DAG is parsed
     """
 
     template_fields: Sequence[str] = ("refresh_id",)
@@ -208,7 +211,7 @@ class _PhaseTask(MvOperator):
         self.refresh_id = refresh_id
 
     def work(self, refresher: Refresher, context: Context) -> None:
-        """Go on with the refresh up to the phase that this task ends in."""
+        """Continue the refresh up to the phase in which this task ends."""
         refresh = refresher.store.refresh(self.refresh_id)
         if refresh is not None and refresh.is_ended:
             ended = refresher.store.report(refresh.id)
@@ -216,7 +219,7 @@ class _PhaseTask(MvOperator):
             if ended.outcome in _NOTHING_TO_PUBLISH:
                 raise AirflowSkipException(summary(ended))
             if ended.outcome is Outcome.PUBLISHED and not was_cleared(context, self.retries):
-                # This task died after its last write, or somebody took its refresh over: it is done either way.
+                # This task died after its last write, or another owner took over its refresh: it is done either way.
                 self.log.info("Done already: %s", summary(ended))
                 self.announce(ended, context)
                 return
@@ -226,18 +229,30 @@ class _PhaseTask(MvOperator):
 
 
 class StageRefreshOperator(_PhaseTask):
-    """Read the source once, beside the table, and seal what was read."""
+    """Stage a refresh: read the source once into staging, beside main, and seal the staged rows.
+
+    refresh_id : `BeginRefreshOperator(...).output`
+    """
 
     until = Phase.MERGING
 
 
 class MergeRefreshOperator(_PhaseTask):
-    """Work out what differs, let the guards judge it, and publish it in one commit."""
+    """Merge a refresh: compute the differences, check the guards, and publish the differences.
+
+    The publish is one commit, or several with `publish: progressive`.
+
+    refresh_id : `BeginRefreshOperator(...).output`
+    table      : name of the table that the task publishes
+    """
 
     until = Phase.CLEANUP
 
 
 class CleanupRefreshOperator(_PhaseTask):
-    """Remove staging, corrections and progress of the refresh, and give the table back."""
+    """Clean up after a refresh: remove its staging, corrections and progress, and release the table.
+
+    refresh_id : `BeginRefreshOperator(...).output`
+    """
 
     until = Phase.NORMAL

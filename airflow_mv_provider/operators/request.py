@@ -1,4 +1,4 @@
-"""Who asks, read from a task's run."""
+"""The caller and the partition interval of a task, derived from its DAG run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TRIGGERS = {"manual": "manual", "backfill": "backfill"}
 
 
 def caller(context: Context, *, scope: str | None, away_ms: int = 0) -> Caller:
-    """Return who asks: the same key for every task, try and twin that works on one refresh of one run.
+    """Return the caller; its key is the same for every task, try and duplicate that works on one refresh of one run.
 
-    scope   : what tells two refreshes of one run apart: the group of phase tasks, the id of a task that does it all
-    away_ms : how long a task that waits may be gone before it loses its place in the queue
+    scope   : distinguishes refreshes within one run: the id of the phase tasks' group, or of a task with all phases
+    away_ms : how long a waiting task may be rescheduled before it loses its place in the queue
     """
     ti, run = context["ti"], context["dag_run"]
     return Caller(
@@ -33,9 +33,9 @@ def caller(context: Context, *, scope: str | None, away_ms: int = 0) -> Caller:
 
 
 def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, str] | None:
-    """Return the bounds of the partitions that a run stands for; None if it stands for none of its own.
+    """Return the partition bounds of a run's interval; None for a run without an interval.
 
-    raises : DefinitionError, in a backfill whose runs have no interval: each of them would refresh everything
+    raises : DefinitionError, in a backfill whose runs have no interval, because each would refresh everything
     """
     run = context["dag_run"]
     bounds = window(
@@ -61,13 +61,13 @@ def _trigger(run: object) -> str:
 
 
 def group_of(operator: BaseOperator) -> str | None:
-    """Return the id of the task group that an operator is in, if any."""
+    """Return the id of an operator's task group; None without one."""
     group = operator.task_group
     return group.group_id if group is not None else None
 
 
 def was_cleared(context: Context, retries: int | None) -> bool:
-    """True if this try is the first after somebody cleared the task: what it has to do was done once already."""
+    """True if this try is the first after a user cleared the task, which has completed its work before."""
     ti = context["ti"]
     is_first_try = ti.try_number <= ti.max_tries - (retries or 0) + 1  # clearing adds the tries made to max_tries
     return is_first_try and bool(getattr(context["dag_run"], "clear_number", 0))

@@ -1,7 +1,7 @@
-"""Which of this package's errors a task tries again, and how soon.
+"""The retry policy: which of this package's errors a task retries, and after which delay.
 
-Our own operators never retry what a person must mend. This is for their delays, and for tasks that call this package
-themselves: `default_args={"retries": 3, "retry_policy": retry_policy()}`.
+This package's operators never retry terminal errors. The policy sets their retry delays, and serves tasks that call
+this package themselves: `default_args={"retries": 3, "retry_policy": retry_policy()}`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _A_WHILE = timedelta(minutes=1)
 
 
 def retry_policy() -> ExceptionRetryPolicy:
-    """Return the policy: transient errors are tried again, as far as `retries` go, and terminal ones are not.
+    """Return the policy: transient errors are retried up to the task's `retries`, terminal errors are not.
 
-    Other exceptions are retried as the task says. The first rule that fits holds.
+    Other exceptions follow the task's own settings. The first matching rule applies.
     """
     rules = [
         RetryRule(TerminalError, RetryAction.FAIL, reason="A person must act."),
-        # Nothing has to recover first.
+        # A short delay suffices: no server has to recover first.
         RetryRule(
             [CommitUnknownError, InterruptedRefreshError],
             RetryAction.RETRY,

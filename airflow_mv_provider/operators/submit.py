@@ -1,23 +1,25 @@
-"""Refresh a table on a cluster: one task, whose Spark driver is submitted through the apache-spark provider.
+"""Refresh a table on a cluster: one task that submits its Spark driver through the apache-spark provider.
 
     worker                                     driver (spark_apps/refresh_table.py)
     registers the definition
-    submits, with its own key  ────────────▶   takes the table under that key, renews its lease
-    dies                                       goes on
-    comes back: the lease is live  ◀───────    in the metadata database
-    watches until it has ended                 ends; its report is in the database
+    submits, with its own key  ────────────▶   acquires the table under that key, renews its lease
+    dies                                       continues
+    retries: the lease is live     ◀───────    in the metadata database
+    watches until the driver ends              ends; its report is in the database
     pushes the refresh id
 
-So no try submits a second driver beside one that works (`core.submission` decides). Where the first has not come so far
-as to take the table, and a second one is submitted, both have one key: the later one takes the refresh over under a new
-epoch, and the fence stops the other. In YARN's and Kubernetes' cluster mode the provider reconnects by itself, too.
+Therefore no try submits a second driver while one works (`core.submission` decides). If a second driver is submitted
+before the first has acquired the table, both have the same key: the later one takes over the refresh under a new epoch,
+and the fence stops the other. In YARN's and Kubernetes' cluster mode the provider also reconnects by itself.
 
-The driver finds the database in its environment: this task's own where the driver is its child (client mode), otherwise
-the cluster's, or the file that `database_url_file` names there. It never is an argument or a Spark conf.
+The driver reads the database's address from its environment. In client mode, where the driver is a child of this task,
+that is the task's environment. Otherwise it is the cluster's, or the file there that `database_url_file` names. The
+address is never an argument or a Spark conf.
 
-What it does not do: free the worker's slot while the driver works, or show the driver's log after a reconnect. Spark
-runs no Python driver in cluster mode on a standalone cluster: use client mode there. A driver that lives on, in client
-mode, lives on its worker's machine; killing the task that watches it does not end it: `CancelRefreshOperator` does.
+What it does not do: the operator does not free the worker's slot while the driver works, and does not show the driver's
+log after a reconnect. Spark runs no Python driver in cluster mode on a standalone cluster; use client mode there. In
+client mode, a driver that outlives its task keeps running on its worker's machine. Killing the task that watches it
+does not end it; `CancelRefreshOperator` does.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ _LOOKS_TO_BELIEVE = (
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Whose driver it is, and what for."""
+    """The table, caller and request that a driver works for."""
 
     store: Store
     table: TableRecord
@@ -79,14 +81,14 @@ class _Job:
 
 
 class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
-    """Refresh a table with spark-submit, all phases in its driver; push the refresh id.
+    """Refresh a table with spark-submit, with all phases in the driver, and push the refresh id.
 
-    Takes what `RefreshTableOperator` takes, and what `SparkSubmitOperator` takes: conn_id, conf, deploy_mode, ...
+    Accepts the arguments of `RefreshTableOperator` and of `SparkSubmitOperator`: conn_id, conf, deploy_mode, ...
 
-    application       : the program to submit; this package's own without it
-    packages          : Delta's jars, unless the cluster has them: then ""
-    database_url_file : a file on the driver's machine with the database's address, for cluster mode
-    poll_interval     : seconds between two looks at a driver that an earlier try has submitted
+    application       : program to submit; default this package's own
+    packages          : Maven coordinates of Delta's jars; "" if the cluster has them
+    database_url_file : file on the driver's machine with the database's address, for cluster mode
+    poll_interval     : seconds between two checks of a driver that an earlier try has submitted
     """
 
     template_fields: Sequence[str] = (*FirstTask.template_fields, *SparkSubmitOperator.template_fields)
@@ -107,13 +109,13 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         self._is_killed = False
 
     def execute(self, context: Context) -> Any:
-        """Do what `MvOperator.execute` does: `SparkSubmitOperator.execute` is only how a driver is submitted."""
+        """Run `MvOperator.execute`; `SparkSubmitOperator.execute` is used only to submit a driver."""
         return FirstTask.execute(self, context)
 
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
-        """Submit a driver, or find the one that works already; then say how it has ended.
+        """Submit a driver, or watch the one that works already; then report how the refresh has ended.
 
-        raises : RefreshInProgressError, RefreshPausedError; the driver's own error, as its class says; EngineError
+        raises : RefreshInProgressError, RefreshPausedError; the driver's own error, with its class; EngineError
         """
         from airflow_mv_provider.runner.registration import register
 
@@ -144,13 +146,13 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                     return self._submit(job, mine, hook.environment(), context)
 
     def on_kill(self) -> None:
-        """End the driver, as far as seconds allow; lease and fence do the rest."""
+        """Stop the driver within the few seconds before SIGKILL; lease and fence protect main if it survives."""
         self._is_killed = True
         if self._hook is not None:
             within_seconds(self._hook.on_kill)
 
     def caller(self, context: Context) -> Caller:
-        """Return who asks: this task alone, and its driver for it."""
+        """Return the caller, whose key is this task's own and is used by its driver too."""
         return self.caller_in(context, self.task_id)
 
     def _submit(
@@ -164,7 +166,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         asked = {name: value for name, value in to_params(job.request).items() if value}
         self.application_args = [job.table.name, "--wait", "0", "--request", json.dumps(asked)]
         self.application_args += ["--caller", json.dumps(caller)]
-        if self.database_url_file is not None:  # its name is no secret: where the driver is elsewhere, confs bring it
+        if self.database_url_file is not None:  # its path is no secret: Spark confs pass it to a remote driver
             public = {name: value for name, value in variables.items() if name not in (_DATABASE, "AMV_SPARK_REMOTE")}
             self.env_vars = public | {_DATABASE_FILE: self.database_url_file} | (self.env_vars or {})
             variables = public
@@ -172,7 +174,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         try:
             with _environment(variables):
                 SparkSubmitOperator.execute(self, context)
-        except (AirflowException, RuntimeError) as error:  # the exit code of the program, or what the cluster says
+        except (AirflowException, RuntimeError) as error:  # the program's exit code, or the cluster's error
             failure = error
         after = job.newest()
         if after is not None and is_answer(before, after):
@@ -191,7 +193,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     def _watch(self, job: _Job) -> None:
         """Wait while the driver of an earlier try works.
 
-        raises : InterruptedRefreshError, when this task is killed meanwhile
+        raises : InterruptedRefreshError, when this task is killed while it waits
         """
         told, num_absent = "", 0
         while num_absent < _LOOKS_TO_BELIEVE:
@@ -210,11 +212,11 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             time.sleep(self.poll_interval)
 
     def _end(self, report: RefreshReport, context: Context) -> str | None:
-        """Say how the refresh has ended; raise what its driver has raised."""
+        """Report how the refresh has ended, and raise its driver's error."""
         self.tell(report)
         memory: Any = context.get("task_state_store")
         if memory is not None:
-            # Otherwise a person who clears this task would be told that it is done already.
+            # Otherwise this task, when a user clears it, would report that it is done already.
             for key in (_SUBMITTED_AFTER, self.external_id_key, getattr(self, "_K8S_DRIVER_STATUS_KEY", None)):
                 if key is not None:
                     memory.delete(key)
@@ -225,14 +227,14 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
 
 def program() -> str:
-    """Return the path of the program that is submitted: in the installed package, or beside it in a checkout."""
+    """Return the path of the program to submit: in the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "spark_apps" / "refresh_table.py"
     return str(installed if installed.exists() else package.parent / "spark_apps" / "refresh_table.py")
 
 
 def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressError:
-    """Stand in the table's queue, if it has one; return the error that says who is at work or comes first.
+    """Take a ticket in the table's queue, if it has one; return the error that names the owner or the first waiter.
 
     lease_ms : None to leave the queue as it is
     """
@@ -248,8 +250,8 @@ def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressErr
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let what this process starts find the database; what it starts is the driver, or what submits it."""
-    # The interpreter that has this package; executors run no Python.
+    """Set environment variables inside the block, so that a child process (driver or submitter) finds the database."""
+    # The driver needs the interpreter that has this package; executors run no Python.
     added = {"PYSPARK_DRIVER_PYTHON": sys.executable} | dict(variables)
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(
@@ -266,7 +268,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _first_line(error: Exception | None) -> str:
-    """Return the beginning of an error, without the command that the provider quotes in it."""
+    """Return the first line of an error, without the command that the provider quotes in it."""
     if error is None:
         return "it ended without a word."
     _, found, rest = str(error).partition("Error code is: ")

@@ -1,11 +1,11 @@
-"""What all operators share: where state lives, how long to wait, and which error means what to Airflow.
+"""The base of all operators: metadata database, waiting, and the mapping of outcomes to Airflow's task states.
 
-the table is refreshed by somebody else   the task is rescheduled: no slot and no retry is used, up to queue_timeout
-                                          (its place is kept if the table's policy is to queue or to join)
-a retry may succeed (TransientError)      the error, as it is: the task's retries decide
+another owner refreshes the table         the task is rescheduled: no slot and no retry is used, up to queue_timeout
+                                          (it keeps its ticket if the table's policy is to queue or to join)
+a retry may succeed (TransientError)      the error is raised unchanged: the task's retries decide
 a person must act (TerminalError)         AirflowFailException with the same message: no retry
 the refresh published                     an event of the table's asset, with the refresh's facts
-it had nothing to publish                 no event: whatever waits for the table has nothing to do either
+it had nothing to publish                 no asset event: DAGs scheduled on the table have nothing to do either
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 _DEFAULT_QUEUE_TIMEOUT_S = 3600.0
-_LOOKS_MISSED = 2  # a scheduler may bring a task back late; its place in the queue is kept for so many intervals
+_LOOKS_MISSED = 2  # a scheduler may restart a task late: a ticket stays valid for this many intervals
 _KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 
 
 class MvOperator(BaseOperator):
-    """The part of an operator that every one of ours has.
+    """Base class of this provider's operators.
 
-    mv_conn_id, database_url, warehouse : see `hooks.mv` for what is used without them
-    queue_timeout  : seconds to wait for another owner of the table. Without it `[mv] queue_timeout_s` or an hour; in a
-                     run of a backfill as long as it takes, since its other runs are what it waits for
-    queue_interval : seconds between two looks; never less than twice Airflow's `[workers] min_heartbeat_interval`
+    mv_conn_id, database_url, warehouse : see `hooks.mv` for their defaults
+    queue_timeout  : seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour; no
+                     limit in a backfill run, which waits for the backfill's other runs
+    queue_interval : seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`
 
-    The table's asset (`core.asset`) is added to the outlets of tasks that publish, so that Airflow knows which DAGs do.
+    The table's asset (see `asset`) is added to the outlets of tasks that publish, so that Airflow knows these DAGs.
     """
 
     operator_extra_links = (TableLink(), HistoryLink())
 
-    # What the links point at; the first is known to every task that has come so far as to name its table.
+    # Targets of the extra links; the first is set as soon as a task knows its table.
     linked_table: str | None = None
     linked_refresh: str | None = None
     _refresher: Refresher | None = None
@@ -74,7 +74,7 @@ class MvOperator(BaseOperator):
         self.queue_interval = queue_interval
 
     def execute(self, context: Context) -> str | None:
-        """Do this task's part; return the refresh id if it is the first task."""
+        """Run this task's work; return the refresh id if it is the first task."""
         try:
             return self.open_and_work(self.hook(), context)
         except RefreshInProgressError as error:
@@ -86,57 +86,57 @@ class MvOperator(BaseOperator):
             raise
 
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
-        """Open a runner in this process, and work with it."""
+        """Open a runner in this process, and run this task's work with it."""
         self._refresher = hook.refresher()
         self._store = self._refresher.store
         return self.work(self._refresher, context)
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
-        """Do this task's part with a runner that is open."""
+        """Run this task's work with an open runner."""
         raise NotImplementedError
 
     def hook(self) -> MvHook:
-        """Return what opens the database and a runner, as this task's arguments say."""
+        """Return the hook that opens the database and a runner, with this task's arguments."""
         return MvHook(self.mv_conn_id, database_url=self.database_url, warehouse=self.warehouse)
 
     def tell(self, report: RefreshReport, why: str = "") -> None:
-        """Log how a refresh stands, and count it if it has ended."""
+        """Log a refresh's state, and send its metrics if it has ended."""
         self.log.info("%s%s", why, summary(report))
         count_ended(report)
         if not why:
             self.linked_table, self.linked_refresh = report.table, report.refresh_id
 
     def announce(self, report: RefreshReport, context: Context) -> None:
-        """Give the event of the table's asset the refresh's facts; no event where nothing was published."""
+        """Add the refresh's facts to the table's asset event; suppress the event if nothing was published."""
         outlets = self.outlets or []
         ours = [each for each in outlets if isinstance(each, Asset) and table_of_asset(each.uri) == report.table]
-        if report.outcome in (Outcome.PUBLISHED, Outcome.RUNNING):  # RUNNING: in main, its cleaning is another task's
+        if report.outcome in (Outcome.PUBLISHED, Outcome.RUNNING):  # RUNNING: published, another task cleans up
             for asset in ours:
                 context["outlet_events"][asset].extra = asset_facts(report)
         else:
-            # Airflow makes an event for each outlet that is left when the task ends well.
+            # Airflow creates an event for each outlet that is left when the task succeeds.
             self.outlets = [each for each in outlets if each not in ours]
 
     def caller(self, context: Context) -> Caller:
-        """Return who asks: the same for all tasks of a group, which work on one refresh."""
+        """Return the caller; it is the same for all tasks of a group, which work on one refresh."""
         return self.caller_in(context, group_of(self))
 
     def caller_in(self, context: Context, scope: str | None) -> Caller:
-        """Return who asks, where `scope` tells this refresh from the others of its run."""
+        """Return the caller, where `scope` distinguishes this refresh from others of the same run."""
         away = _LOOKS_MISSED * max(_duration(self.queue_interval), _shortest_interval())
         return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
 
     def on_kill(self) -> None:
-        """Interrupt the Spark work under way; lease and fence do the rest.
+        """Interrupt the running Spark jobs; lease and fence protect main from work that survives.
 
-        It does not cancel the refresh: SIGTERM may be a worker that is shut down, and the retry goes on where this
-        task was. The interrupt gets a thread of its own, because this one may be waiting on its connection to the JVM.
+        The refresh is not cancelled: SIGTERM may come from a worker's shutdown, and the retry continues where this task
+        stopped. The interrupt runs in a thread of its own, because this thread may be blocked on its JVM connection.
         """
         if self._refresher is not None:
             within_seconds(self._refresher.interrupt)
 
     def wait(self, error: RefreshInProgressError, context: Context) -> NoReturn:
-        """Give the slot back and come again, unless this try has waited long enough.
+        """Reschedule the task, or fail it if this try has waited for `queue_timeout`.
 
         raises : AirflowRescheduleException; AirflowFailException
         """
@@ -153,7 +153,7 @@ class MvOperator(BaseOperator):
 
     def _leave_the_queue(self, context: Context) -> None:
         if self._store is not None:
-            with suppress(MvError):  # a database that is away: the ticket expires
+            with suppress(MvError):  # without the database, the ticket expires by itself
                 self._store.queue.leave(self.caller(context).key)
 
     def _queue_timeout(self, context: Context) -> timedelta | None:
@@ -165,23 +165,23 @@ class MvOperator(BaseOperator):
 
 
 def _shortest_interval() -> timedelta:
-    """Return how soon a task may look again, 10 s where Airflow is as it is shipped.
+    """Return the shortest reschedule interval; 10 s with Airflow's defaults.
 
-    A task's supervisor may notice its end one heartbeat late. A task that is queued again by then looks to the
-    scheduler as if it had been killed, and loses a try.
+    A task's supervisor may notice its end one heartbeat late. If the task is queued again by then, the scheduler treats
+    it as killed, and the task loses a try.
     """
     return timedelta(seconds=2 * conf.getint("workers", "min_heartbeat_interval"))
 
 
 def within_seconds(action: Callable[[], None]) -> None:
-    """Start an action and wait for it only as long as a killed task may: SIGKILL follows soon."""
+    """Start an action in a thread, and wait at most three seconds for it, because SIGKILL follows SIGTERM soon."""
     thread = threading.Thread(target=action, name="mv-on-kill", daemon=True)
     thread.start()
     thread.join(_KILL_S)
 
 
 def with_asset(outlets: object, table: str | None) -> list[Any]:
-    """Return a task's outlets with the asset of the table that it publishes, if the name is known while parsing."""
+    """Return a task's outlets, with the asset of the table it publishes if the name is known at parse time."""
     given = list(outlets) if isinstance(outlets, Collection) and not isinstance(outlets, str) else []
     if not table or "{" in table:
         return given
@@ -190,14 +190,14 @@ def with_asset(outlets: object, table: str | None) -> list[Any]:
 
 
 def asset_facts(report: RefreshReport) -> dict[str, Any]:
-    """Return what an event of a table's asset says: which refresh it was, main's version, and what has changed."""
+    """Return the facts of a table's asset event: the refresh, main's version, and the numbers of changed rows."""
     names = ("table", "refresh_id", "main_version", "strategy", "scope", "upper", "trigger", "user")
     rows = ("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged", "rows_rejected")
     return {name: getattr(report, name) for name in (*names, *rows)}
 
 
 def summary(report: RefreshReport) -> str:
-    """Return a refresh's figures in one line for the task's log."""
+    """Return a refresh's counts in one line, for the task's log."""
     return (
         f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
         f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,} "
