@@ -1,7 +1,7 @@
-"""What Airflow reads to know this provider: its modules, the connection type `mv` and the `[mv]` configuration.
+"""The provider's metadata for Airflow: its modules, the connection type `mv` and the `[mv]` configuration.
 
-Discovery calls this while Airflow's own configuration is still starting, so it imports nothing. One fact that breaks
-the schema takes down every `airflow` command: `tests/provider/test_provider_info.py` holds it to Airflow's schemas.
+Provider discovery calls this while Airflow's own configuration is still loading, so it imports nothing. An entry that
+violates Airflow's schema breaks every `airflow` command; `tests/provider/test_provider_info.py` validates against it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _field(label: str, description: str, **schema: Any) -> dict[str, Any]:
 
 
 def _option(description: str, *, type: str = "string", example: str, **more: Any) -> dict[str, Any]:
-    # No defaults here: an option that always has a value would hide the AMV_* variables, which come after it.
+    # No defaults here: an option that always has a value would hide the AMV_* variables, which are read after it.
     return {
         "description": description,
         "version_added": "0.1.0",

@@ -1,4 +1,4 @@
-"""Links from a task to its table's page and to its refresh, and the one place that knows how these pages are called."""
+"""Links from a task to its table's page and to its refresh; the only module that knows the addresses of these pages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ URL_PREFIX = "/mv"  # where `plugins.mv` mounts the page
 
 
 def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
-    """Return the address of the page, of a table's page, or of one refresh on it; without host, as Airflow's own are.
+    """Return the address of the list, of a table's page, or of a refresh on it; without a host, like Airflow's links.
 
-    table : its registered name; None for the list of all
+    table : registered name; None for the list of all tables
     """
-    # Airflow's own links know the path it is served under, those of others do not.
+    # Airflow prepends the path it is served under to its own links only.
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
     if not table:
         return f"{base}/"
@@ -27,20 +27,20 @@ def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
 
 
 class TableLink(BaseOperatorLink):
-    """The page of the table that a task works on."""
+    """Link to the page of the table that a task works on."""
 
     name = "Table"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the table's page; the list of all tables for a task that ended before it named one."""
+        """Return the address of the table's page; the list of all tables if the task ended before it set its table."""
         return page_url(getattr(operator, "linked_table", None))
 
 
 class HistoryLink(BaseOperatorLink):
-    """The refresh that a task worked on, in its table's history."""
+    """Link to the refresh that a task worked on, in its table's history."""
 
     name = "Refresh"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the refresh on its table's page, or as much of it as is known."""
+        """Return the address of the refresh on its table's page; of the table's page or the list if less is known."""
         return page_url(getattr(operator, "linked_table", None), getattr(operator, "linked_refresh", None))

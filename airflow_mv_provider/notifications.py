@@ -1,8 +1,8 @@
-"""Tell people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
+"""Notify people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
 
-The message is one text: table, outcome, the error with its code and hint, rows, and where to look. Without a connection
-it goes to the log; with one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and most
-others take as it is.
+The message is one text: table, outcome, the error with its code and hint or the numbers of rows, and a link. Without a
+connection it is logged. With one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and
+most other services accept unchanged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _TIMEOUT_S = 10
 
 
 class RefreshNotifier(BaseNotifier):
-    """Say how the refresh of the task that calls back ended.
+    """Notify how the refresh of the calling task ended.
 
-    http_conn_id : a connection whose host (and password, the secret part of a webhook's path) make the address
-    prefix       : stands before the text, such as a name to be called
+    http_conn_id : connection whose host, and password as the secret part of the path, form the webhook's address;
+                   without it the message is logged
+    prefix       : text before the message, such as a name to mention
     """
 
     template_fields = ("prefix",)
@@ -39,7 +40,7 @@ class RefreshNotifier(BaseNotifier):
         self.prefix = prefix
 
     def notify(self, context: Context) -> None:
-        """Send the message."""
+        """Post the message, or log it without a connection."""
         report = _report(context)
         text = f"{self.prefix} {message(report, context)}".strip()
         if self.http_conn_id is None:
@@ -50,7 +51,7 @@ class RefreshNotifier(BaseNotifier):
 
 
 def message(report: RefreshReport | None, context: Context) -> str:
-    """Return the text about a refresh; about the task alone, if that began none."""
+    """Return the text about a refresh; about the task only, if it began none."""
     run = context["dag_run"]
     where = f"DAG {run.dag_id}, run {run.run_id}"
     if report is None:
@@ -64,7 +65,7 @@ def message(report: RefreshReport | None, context: Context) -> str:
 
 
 def _report(context: Context) -> RefreshReport | None:
-    """Return the refresh that the task worked on last, if the callback is about it and the database answers."""
+    """Return the refresh that the task worked on last; None if the callback is not about it or the database is away."""
     task = context.get("task")
     if not isinstance(task, MvOperator):
         return None

@@ -1,1 +1,1 @@
-"""Find the metadata database from Airflow."""
+"""The Airflow hook that opens the metadata database."""

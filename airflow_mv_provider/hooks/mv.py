@@ -1,12 +1,12 @@
-"""Where state and tables live, as Airflow knows it.
+"""The hook that finds the metadata database and the warehouse from Airflow's configuration.
 
-Each setting is taken from the first of these that has it; `tests/provider/test_hook.py` holds the order:
+Each setting is taken from the first of these sources that has it; `tests/provider/test_hook.py` checks the order:
 
     1  the operator's arguments            database_url, warehouse, mv_conn_id
     2  the [mv] section                    AIRFLOW__MV__SQL_ALCHEMY_CONN, AIRFLOW__MV__WAREHOUSE, ...
     3  AMV_* variables                     AMV_DATABASE_URL, AMV_WAREHOUSE, ... as the command line reads them
-    4  the connection mv_state_default     host, schema, login, password and extra make the address
-    5  the embedded default                SQLite under AIRFLOW_HOME; a warehouse has no default
+    4  the connection mv_state_default     host, schema, login, password and extra give the address
+    5  the embedded default                SQLite under AIRFLOW_HOME; the warehouse has no default
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ _VARIABLE_OF_OPTION = {
 
 
 class MvHook(BaseHook):
-    """Opens the metadata database and a runner.
+    """Open the metadata database and a refresh runner.
 
-    mv_conn_id   : a connection of type `mv`; without it `mv_state_default` is used where nothing else says more
-    database_url : SQLAlchemy's form; prefer a connection or `[mv] sql_alchemy_conn` for one with a password
+    mv_conn_id   : a connection of type `mv`; without it, `mv_state_default` supplies settings that no other source has
+    database_url : SQLAlchemy URL; use a connection or `[mv] sql_alchemy_conn` instead for a URL with a password
+    warehouse    : root of the tables and of the workspaces
     """
 
     conn_name_attr = "mv_conn_id"
@@ -66,9 +67,9 @@ class MvHook(BaseHook):
         self._arguments = _present({_DATABASE: database_url, _WAREHOUSE: warehouse})
 
     def settings(self) -> Settings:
-        """Return the settings that hold for this hook.
+        """Return the settings of this hook.
 
-        raises : DefinitionError; AirflowNotFoundException, when a connection that was named does not exist
+        raises : DefinitionError; AirflowNotFoundException, when the connection `mv_conn_id` does not exist
         """
         from airflow_mv_provider.runner.settings import from_environment, secrets_of
 
@@ -83,11 +84,11 @@ class MvHook(BaseHook):
             hint = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
             raise DefinitionError("metadata database", problem, hint=hint)
         for secret in secrets_of(settings):
-            mask_secret(secret)  # in the logs of Airflow's tasks, whoever writes to them
+            mask_secret(secret)  # in all logs of Airflow's tasks
         return settings
 
     async def asettings(self) -> Settings:
-        """Return what `settings` does, from a trigger: connections are asked for without blocking its loop."""
+        """Return the same as `settings`, for a trigger: connections are read without blocking the event loop."""
         from airflow_mv_provider.runner.settings import from_environment
 
         named = _of_connection(await self.aget_connection(self.mv_conn_id)) if self.mv_conn_id else {}
@@ -101,7 +102,7 @@ class MvHook(BaseHook):
         return from_environment(environ=known)
 
     def environment(self) -> dict[str, str]:
-        """Return the AMV_* variables that tell another program what this hook's settings say; one may be secret."""
+        """Return this hook's settings as AMV_* variables for another program; one may be secret."""
         from airflow_mv_provider.runner.settings import DAY_MS
 
         settings = self.settings()
@@ -120,14 +121,14 @@ class MvHook(BaseHook):
         )
 
     def store(self) -> Store:
-        """Return the store, its database at this package's version; raises what `runner.local.open_store` does."""
+        """Return the store, its database at this package's version; raises the errors of `runner.local.open_store`."""
         from airflow_mv_provider.runner.local import open_store
 
         return open_store(self.settings())
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Give the reading half of the database for a moment: one connection, no Spark, nothing is migrated."""
+        """Provide a read-only reader of the database inside the block: one connection, no Spark, no migration."""
         from airflow_mv_provider.runner.local import open_database
 
         engine = open_database(self.settings(), reads_only=True)
@@ -137,14 +138,14 @@ class MvHook(BaseHook):
             engine.dispose()
 
     def refresher(self, watch: Watcher = lambda progress: None) -> Refresher:
-        """Return a runner for this process; it starts Spark when its first step needs it."""
+        """Return a runner for this process; it starts Spark when a step first needs it."""
         from airflow_mv_provider.runner.refresh import Refresher
 
         settings = self.settings()
         return Refresher(self.store(), settings, watch=watch)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Say whether the database answers, for the button in Airflow's connection form."""
+        """Return whether the database answers, with a message; for the test button in Airflow's connection form."""
         try:
             with self.reading() as reader:
                 return True, f"{len(reader.tables())} refreshable tables"
@@ -170,7 +171,7 @@ def _options() -> dict[str, str]:
 
 
 def _of_connection(connection: Connection) -> dict[str, str]:
-    """Spell a connection as the AMV_* variables that say the same."""
+    """Return a connection's settings as AMV_* variables."""
     extra = connection.extra_dejson
     return _present(
         {
@@ -198,7 +199,7 @@ def _address(connection: Connection, extra: Mapping[str, Any]) -> str | None:
 
 
 def _without_a_database_twice(known: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the database of `more` where `known` names one in either way: by address or by file."""
+    """Return `more` without its database if `known` has one, by address or by file."""
     is_named = _DATABASE in known or _DATABASE_FILE in known
     return {name: value for name, value in more.items() if not (is_named and name == _DATABASE)}
 

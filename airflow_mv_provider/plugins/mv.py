@@ -1,4 +1,4 @@
-"""Put the page into Airflow: an application under /mv, an entry in the navigation, and a tab on each DAG."""
+"""Add the page to Airflow: an application under /mv, an entry in the navigation, and a tab on each DAG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ URL_PREFIX = "/mv"
 
 def views() -> list[dict[str, Any]]:
     """Return the entry in the navigation and the tab on each DAG."""
-    # Airflow's own links know the path it is served under, those of plugins do not.
+    # Airflow prepends the path it is served under to its own links, not to those of plugins.
     root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
     return [
         {
@@ -35,14 +35,14 @@ def views() -> list[dict[str, Any]]:
 
 @cache
 def _application() -> Any:
-    """Make the page's application once: Airflow asks for it whenever it lists its plugins."""
+    """Create the page's application once: Airflow requests it whenever it lists its plugins."""
     from airflow_mv_provider.api.app import create_app
 
     return create_app()
 
 
 class MvPlugin(AirflowPlugin):
-    """Every process of Airflow loads this; only the API server asks for `fastapi_apps`, and so imports the page."""
+    """The plugin. Every Airflow process loads it; only the API server reads `fastapi_apps`, which imports the page."""
 
     name = "refreshable_tables"
     external_views: list[Any] = views()

@@ -1,1 +1,1 @@
-"""Wait for what a table does."""
+"""Sensors that wait for a table's freshness or phase."""

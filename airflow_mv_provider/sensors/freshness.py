@@ -1,4 +1,4 @@
-"""Wait until a table is fresh enough."""
+"""A sensor that waits until a table is fresh enough."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from airflow_mv_provider.links import TableLink
 
 
 class TableFreshnessSensor(BaseSensorOperator):
-    """Succeed as soon as a refresh of everything has looked at the source late enough, and succeeded.
+    """Wait until a table is fresh: a successful refresh of the whole table has checked the source recently enough.
 
-    Refreshes of some partitions do not count; one that found nothing new does. Reads the metadata database only.
+    Refreshes of some partitions do not count. A refresh that found nothing new counts. The sensor reads the metadata
+    database only, never Spark. Exactly one of `max_age` and `since` must be given.
 
-    max_age : how long ago that may be at most, by the database's clock
-    since   : or the moment that it must not be before, such as "{{ data_interval_end }}"; ISO 8601, UTC without a zone
-    mv_conn_id, database_url : see `hooks.mv` for what is used without them
+    table   : name of a registered table
+    max_age : longest time since that check of the source, by the database's clock
+    since   : earliest time of that check, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has no zone
+    mv_conn_id, database_url : see `hooks.mv` for their defaults
     """
 
     template_fields: Sequence[str] = ("table", "since")
@@ -45,7 +47,7 @@ class TableFreshnessSensor(BaseSensorOperator):
         self.linked_table: str | None = None
 
     def poke(self, context: Context) -> bool:
-        """Look once."""
+        """Return True if the table is fresh enough now."""
         try:
             with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
                 age_s = reader.age_s(reader.table(self.table).id)

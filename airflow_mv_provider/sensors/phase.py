@@ -1,4 +1,4 @@
-"""Wait until a table's refresh stands in a phase."""
+"""A sensor that waits until a table is in a phase of its refresh."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from airflow_mv_provider.hooks.mv import MvHook
 
 
 class TablePhaseSensor(BaseSensorOperator):
-    """Succeed as soon as the table is in one of `phases`; reads the metadata database only, never Spark.
+    """Wait until a table is in one of `phases`; reads the metadata database only, never Spark.
 
-    NORMAL says that nobody refreshes the table, not that a refresh has succeeded: a table that was never refreshed is
-    in NORMAL too.
+    NORMAL means that no refresh is running, not that a refresh has succeeded: a table that was never refreshed is in
+    NORMAL too.
 
-    phases     : names of phases
-    mv_conn_id, database_url : see `hooks.mv` for what is used without them
+    table      : name of a registered table
+    phases     : NORMAL, REFRESHING, MERGING or CLEANUP; default NORMAL
+    mv_conn_id, database_url : see `hooks.mv` for their defaults
     """
 
     template_fields: Sequence[str] = ("table",)
@@ -41,7 +42,7 @@ class TablePhaseSensor(BaseSensorOperator):
         self.database_url = database_url
 
     def poke(self, context: Context) -> bool:
-        """Look once."""
+        """Return True if the table is in one of the phases now."""
         try:
             with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
                 phase = reader.state(reader.table(self.table).id).phase

@@ -1,1 +1,1 @@
-"""What the triggerer waits for: it has no Spark, and reads a table's log by itself."""
+"""Triggers for the triggerer, which has no Spark and reads a table's Delta log itself."""

@@ -1,13 +1,13 @@
-"""Fire when a Delta table gets a commit that changed its data: an asset watcher's trigger.
+"""An asset watcher's trigger that fires when a Delta table gets a commit that changed its data.
 
-    asset_state_store["delta_version"]    the newest commit that was looked at
+    asset_state_store["delta_version"]    the newest commit that was examined; the watermark
 
-The event comes first, the watermark after it: a triggerer that dies in between fires once more, and the run that this
-starts finds that nothing is new. At the first look the table's present state becomes the watermark, without an event.
-The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need the
-fsspec file system of Airflow's own providers), in a thread, since such reads block.
+The trigger sends the event before it stores the watermark. A triggerer that dies in between sends the event again, and
+the resulting run finds nothing new. The first check stores the table's present version as the watermark, without an
+event. The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need
+the fsspec file system of Airflow's own providers), in a thread, because such reads block.
 
-`deltalake` would do the same, and is not needed for it: what an event depends on are a few lines of JSON.
+The `deltalake` package is not needed for this: the event depends on a few lines of JSON.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _NO_TABLE = -1
 
 
 class DeltaCommitTrigger(BaseEventTrigger):
-    """Fire once when a Delta table has commits with data since the last look; Airflow starts it again.
+    """Fire once when a Delta table has new commits that changed its data; Airflow then starts the trigger again.
 
     path          : as in a definition: relative to the warehouse, or absolute under it or another allowed root
-    poke_interval : seconds between two looks, at least ten
-    conn_id       : Airflow's connection to the storage
-    mv_conn_id    : see `hooks.mv`; it says where the warehouse is
+    poke_interval : seconds between two checks, at least ten
+    conn_id       : Airflow connection to the storage
+    mv_conn_id    : connection that supplies the warehouse; see `hooks.mv`
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class DeltaCommitTrigger(BaseEventTrigger):
         self.conn_id, self.mv_conn_id = conn_id, mv_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class and its arguments."""
+        """Return the class path and the arguments."""
         values = {"path": self.path, "poke_interval": self.poke_interval}
         values |= {"conn_id": self.conn_id, "mv_conn_id": self.mv_conn_id}
         return f"{type(self).__module__}.{type(self).__qualname__}", values
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something new."""
+        """Poll the table's log, and yield one event when a commit has changed data."""
         location: str | None = None
         since = await self._watermark()
         while True:
             try:
                 location = location or await self._location()
                 found = await asyncio.to_thread(news_since, location, since, self.conn_id)
-            except (MvError, OSError) as error:  # a storage or database that is away comes back
+            except (MvError, OSError) as error:  # an unreachable storage or database may recover
                 self.log.warning("%s: cannot be looked at now: %s", self.path, error)
                 await asyncio.sleep(self.poke_interval)
                 continue
@@ -99,9 +99,9 @@ class DeltaCommitTrigger(BaseEventTrigger):
 
 
 def news_since(location: str, since: int | None, conn_id: str | None = None) -> News | None:
-    """Return what is new in the log of the table at `location`; None while there is no table. Blocks.
+    """Return the news in the log of the table at `location`; None if there is no table. Blocks.
 
-    since : the newest commit at the last look
+    since : the newest commit at the last check
     """
     log = ObjectStoragePath(f"{location.rstrip('/')}/{LOG}", conn_id=conn_id)
     if not log.exists():
@@ -118,10 +118,11 @@ def delta_asset(
     conn_id: str | None = None,
     mv_conn_id: str | None = None,
 ) -> Asset:
-    """Return an asset for a Delta table that others write: `DAG(schedule=delta_asset("raw/orders"))`.
+    """Return an asset for a Delta table that other programs write: `DAG(schedule=delta_asset("raw/orders"))`.
 
     path : as in the source of a definition
-    name : of the asset; the path without it
+    name : name of the asset; default `delta:<path>`
+    poke_interval, conn_id, mv_conn_id : see `DeltaCommitTrigger`
     """
     trigger = DeltaCommitTrigger(path, poke_interval, conn_id, mv_conn_id)
     watcher = AssetWatcher(name="delta-commits", trigger=trigger)
