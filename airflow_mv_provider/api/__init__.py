@@ -1,1 +1,1 @@
-"""The page "Refreshable tables", mounted by Airflow's API server. It reads our database and Airflow's, no table."""
+"""The page "Refreshable tables", mounted by Airflow's API server. It reads databases (Airflow's and ours), no table."""

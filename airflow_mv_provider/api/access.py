@@ -1,11 +1,11 @@
-"""Who may see and do what, by Airflow's own auth manager. Airflow itself authenticates nothing in a mounted app.
+"""Authorisation by Airflow's auth manager. Airflow itself authenticates no request to a mounted application.
 
-    every route       the user may see Airflow's pages at all (401 without a session, 403 otherwise)
-    a table           seen by whoever may read one of the DAGs that declare it; one without a DAG by everybody signed in
-    an action         by whoever may start runs of every DAG that declares the table; without one, of DAGs in general
-    a write by cookie only from Airflow's own origin
+    every route       requires access to Airflow's pages (401 without a session, 403 otherwise)
+    a table           is visible to users who may read a DAG that declares it; without a DAG, to every signed-in user
+    an action         requires the right to start runs of every DAG that declares it; without one, of DAGs in general
+    a write by cookie is accepted only from Airflow's own origin
 
-An `Authorization: Bearer` header is not sent by a browser on its own, so such a request has no origin to check.
+A browser never sends an `Authorization: Bearer` header by itself, so the origin of such a request is not checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVERY_ROUTE = Depends(requires_access_view(AccessView.WEBSITE))
 
 
 def readable(user: BaseUser, found: Declared) -> Declared:
-    """Leave out the tables of which a user may read no DAG, and the DAGs that it may not read."""
+    """Return the declared tables with only the DAGs that a user may read; a table without one has an empty tuple."""
     by_team: dict[str | None, set[str]] = defaultdict(set)
     for dags in found.values():
         for dag in dags:
@@ -43,13 +43,13 @@ def readable(user: BaseUser, found: Declared) -> Declared:
 def may_see(table: str, everything: Declared, seen: Declared) -> bool:
     """True if a table may be shown.
 
-    seen : what `readable` left of `everything`
+    seen : the result of `readable` for `everything`
     """
     return bool(seen.get(table)) or not everything.get(table)
 
 
 def may_act(user: BaseUser, dags: Iterable[DeclaringDag]) -> bool:
-    """True if a user may start runs of all DAGs that declare a table; where none does, of DAGs in general."""
+    """True if a user may start runs of all given DAGs; without any, of DAGs in general."""
     asked: list[IsAuthorizedDagRequest] = [
         {
             "method": "POST",
@@ -63,13 +63,13 @@ def may_act(user: BaseUser, dags: Iterable[DeclaringDag]) -> bool:
 
 
 def from_our_own_page(request: Request) -> None:
-    """Refuse a write that another site's page made a browser send.
+    """Refuse a write that a browser sends for a page of another site.
 
     raises : HTTPException 403
     """
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
-    # Browsers send the first on HTTPS and localhost only, the second with every POST.
+    # Browsers send Sec-Fetch-Site on HTTPS and localhost only, Origin with every POST.
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_ours = site == "same-origin" if site else origin is not None and _place(origin) in _own_places(request)
     if not is_ours:
@@ -77,7 +77,7 @@ def from_our_own_page(request: Request) -> None:
 
 
 def _own_places(request: Request) -> set[str]:
-    # A proxy may have put another name into Host; the one that people use is configured.
+    # A proxy may have changed the Host header; the public address is in the configuration.
     return {request.headers.get("host", "").lower(), _place(conf.get("api", "base_url", fallback="") or "")} - {""}
 
 

@@ -1,18 +1,18 @@
-"""The page's application, which Airflow's API server mounts under /mv. Each route is a few lines: look, then render.
+"""The page's application, which Airflow's API server mounts under /mv. Each route reads its data, then renders it.
 
     GET  /                        the list of tables
-    GET  /dags/{dag_id}           the same for one DAG; its table's page where it declares one
+    GET  /dags/{dag_id}           the same for one DAG; redirects to the table's page if the DAG declares one table
     GET  /tables/{name}           a table
-    GET  /tables/{name}/now       the part of it that changes while a refresh is under way
-    POST /tables/{name}/cancel    and /pause, /resume: for whoever may start runs of all DAGs that declare it
+    GET  /tables/{name}/now       the part of a table's page that changes during a refresh
+    POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     GET  /static/{file}           style sheet and script
 
-A refresh is started, and a dead owner's taken over, by a run of a DAG: the script asks Airflow's public API for it,
-with the user's own session. This process has no Spark, so it does neither itself. Without script everything can be
-read, and cancelled, paused and resumed.
+This process has no Spark, so it neither starts a refresh nor takes one over from a dead owner. A DAG run does both; the
+script starts it through Airflow's public API, with the user's session. Without JavaScript, users can still read all
+pages and cancel, pause and resume.
 
-Every route is behind `access.EVERY_ROUTE`, static files too; `tests/api/test_access.py` walks them. Airflow's
-dependencies for lists of DAGs answer 500 in a mounted app, hence `access.readable`.
+Every route requires `access.EVERY_ROUTE`, static files included; `tests/api/test_access.py` checks each. Airflow's
+dependencies for lists of DAGs return status 500 in a mounted application, hence `access.readable`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
-# What the page says after an action, by the code that its address then has; True if there was something to do.
+# The message after an action, by the `done` code in the page's address; `-not` codes mean that nothing changed.
 _SAID = {
     "cancel": "The refresh under way was asked to stop; its owner sees that within seconds.",
     "cancel-not": "There is nothing to cancel: no refresh is under way, or main has it already.",
@@ -51,10 +51,10 @@ _SAID = {
 
 
 def create_app() -> FastAPI:
-    """Return the application; nothing is looked up before the first request."""
+    """Return the application; reads nothing before the first request."""
     app = FastAPI(
         title="Refreshable tables",
-        docs_url=None,  # these, and the schema, would be there for everybody
+        docs_url=None,  # the docs and the schema would be accessible without authentication
         redoc_url=None,
         openapi_url=None,
         dependencies=[access.EVERY_ROUTE],
@@ -82,7 +82,7 @@ def list_tables(
     show: str = "all",
     page: int = 1,
 ) -> Response:
-    """Show the tables that the user may see; three queries, however many there are."""
+    """Show the tables that the user may see; three queries for any number of tables."""
     everything = declared(session)
     seen = access.readable(user, everything)
 
@@ -96,7 +96,7 @@ def list_tables(
 def list_tables_of_dag(
     request: Request, dag_id: str, user: GetUserDep, session: SessionDep, state: StateDep
 ) -> Response:
-    """Show the tables that a DAG declares; where it is one, that table's page."""
+    """Show the tables that a DAG declares; redirect to the table's page if it is only one."""
     everything = declared(session)
     of_dag = {table: dags for table, dags in everything.items() if any(dag.dag_id == dag_id for dag in dags)}
     seen = access.readable(user, of_dag)
@@ -109,7 +109,7 @@ def list_tables_of_dag(
 def show_table(
     request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep, done: str = ""
 ) -> Response:
-    """Show one table, with what the user may do."""
+    """Show one table, with the actions that the user may take."""
     reader = state.reader()
     everything, seen, table = _visible_table(name, user, session, reader)
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
@@ -130,7 +130,7 @@ def show_table(
 
 
 def show_table_now(request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
-    """Show where a table stands: a part of its page."""
+    """Show a table's present state, which is one part of its page."""
     reader = state.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
@@ -138,34 +138,34 @@ def show_table_now(request: Request, name: str, user: GetUserDep, session: Sessi
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
-    """Ask the refresh under way to stop."""
+    """Request the running refresh to stop."""
     control, table = _to_act_on("cancel", name, user, session, state.control())
     return _back(table, "cancel", control.request_cancel(table.id, user.get_name()))
 
 
 def pause(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
-    """Let no new refresh begin."""
+    """Pause the table: no new refresh begins."""
     control, table = _to_act_on("pause", name, user, session, state.control())
     return _back(table, "pause", control.pause(table.id, user.get_name()))
 
 
 def resume(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
-    """Let refreshes begin again."""
+    """Resume the table: refreshes can begin again."""
     control, table = _to_act_on("resume", name, user, session, state.control())
     return _back(table, "resume", control.resume(table.id))
 
 
 def static_file(file: str) -> Response:
-    """Give one of the page's own files; the names are looked up, never joined to a path."""
+    """Return one of the page's own files; the name is looked up, never joined to a path."""
     found = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".css", ".js")}.get(file)
     if found is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "No such file.")
-    # Checked each time by its ETag: a new version of the package must not meet an old script.
+    # Browsers revalidate by ETag each time: a new version of the package must not run with an old script.
     return FileResponse(found, headers=HEADERS | {"Cache-Control": "private, no-cache"})
 
 
 def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[Declared, Declared, TableRecord]:
-    """Return all that is declared, what of it the user may read, and the table.
+    """Return all declared tables, those with the DAGs that the user may read, and the table's record.
 
     raises : TableNotFoundError, also for a table that the user may not see
     """
@@ -177,7 +177,7 @@ def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[
 
 
 def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:
-    """Return what acts, and on which table, after the right to do so was checked and the action was noted.
+    """Check the user's right to act, write the audit log, and return the control and the table's record.
 
     raises : HTTPException 403
     """
@@ -200,7 +200,7 @@ def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list
 
 def _say_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MvError)
-    # What is not a table's is the database's: away, not migrated, or its address is wrong.
+    # Every other error concerns the database: unreachable, not migrated, or at a wrong address.
     code = 404 if isinstance(error, TableNotFoundError) else 503
     return _said(request, code, error.code, error.message, error.advice)
 

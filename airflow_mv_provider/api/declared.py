@@ -1,7 +1,7 @@
-"""Which DAGs declare a table, when they run next, and Airflow's audit log: what the page knows of Airflow's database.
+"""The page's access to Airflow's database: the DAGs that declare a table, their next runs, and the audit log.
 
-A DAG declares a table when one of its tasks has the table's asset (`core.asset`) among its outlets. Neither task
-instances nor XComs are read here: their tables change from one version of Airflow to the next.
+A DAG declares a table if one of its tasks has the table's asset (see `asset`) among its outlets. Task instances and
+XComs are not read, because their database tables change between Airflow versions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from airflow_mv_provider.asset import ASSET_PREFIX, table_of_asset
 
 @dataclass(frozen=True, slots=True)
 class DeclaringDag:
-    """A DAG one of whose tasks publishes a table.
+    """A DAG with a task that publishes a table.
 
-    schedule : in words, as the DAG's timetable says it
-    next_run : when the scheduler creates the next run, unless the DAG is paused; None if nothing is planned
-    can_run  : a person may start a run
+    schedule : the timetable's description
+    next_run : when the scheduler creates the next run; None if none is planned or the DAG is paused
+    can_run  : users can start runs: the DAG allows manual runs and has no import error
     """
 
     dag_id: str
@@ -47,9 +47,9 @@ Declared = Mapping[str, tuple[DeclaringDag, ...]]
 
 
 def declared(session: Session) -> Declared:
-    """Return every table that a DAG declares, with the DAGs; one query.
+    """Return every table that a DAG declares, with the DAGs.
 
-    cost : a row for each pair of a DAG and a table
+    cost : one query, one row per pair of a DAG and a table
     """
     query = (
         select(
@@ -89,9 +89,9 @@ def declared(session: Session) -> Declared:
 
 
 def note_action(session: Session, event: str, table: str, user: str, dags: Iterable[DeclaringDag]) -> None:
-    """Write an action into Airflow's audit log, for each DAG that declares the table; committed before the action.
+    """Write an action to Airflow's audit log, for each DAG that declares the table; committed before the action.
 
-    Whoever may read none of these DAGs does not see it, as Airflow does with entries of other DAGs.
+    As with Airflow's other entries, users who may read none of these DAGs do not see it.
     """
     dag_ids: list[str | None] = [dag.dag_id for dag in dags]
     for dag_id in dag_ids or [None]:

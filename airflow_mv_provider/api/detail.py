@@ -1,4 +1,4 @@
-"""One table: everything its page shows, gathered in a few short transactions."""
+"""The data of one table's page, read in a few short transactions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_PARTITIONS = 500
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Where a table stands in this moment; what the page looks at again and again while a refresh is under way.
+    """A table's present state; the page polls it during a refresh.
 
-    running    : the report of the refresh under way
-    partitions : of the refresh under way; at most MAX_PARTITIONS, those that are not compared first
-    revision   : changes when more than this part of the page is outdated
+    running    : the report of the running refresh
+    partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
+    revision   : changes when other parts of the page are outdated too
     """
 
     now_ms: int
@@ -39,21 +39,21 @@ class Now:
 
     @property
     def is_live(self) -> bool:
-        """True if this changes by itself."""
+        """True if a refresh is running, so that the state changes."""
         return self.line.is_under_way
 
     @property
     def can_cancel(self) -> bool:
-        """True if somebody works on a refresh that can still be stopped."""
+        """True if the running refresh can still be stopped and no cancel is requested."""
         return self.line.phase in (Phase.REFRESHING, Phase.MERGING) and not self.line.is_cancel_requested
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A table's page.
+    """The data of a table's page.
 
-    dags    : those that declare it and may be seen
-    last    : the last refresh that has ended and was no look at the differences
+    dags    : those that declare the table and that the user may see
+    last    : the last refresh that has ended, read-only ones excepted
     may_act : the user may start runs of all DAGs that declare the table
     """
 
@@ -70,9 +70,9 @@ class Detail:
 
 
 def now_of(reader: Reader, table: TableRecord) -> Now:
-    """Return where a table stands.
+    """Return a table's present state.
 
-    raises : TableNotFoundError, when it was dropped meanwhile
+    raises : TableNotFoundError, when the table was dropped meanwhile
     """
     found = reader.overview(table.name)
     if not found.lines:
@@ -99,9 +99,9 @@ def now_of(reader: Reader, table: TableRecord) -> Now:
 
 
 def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], *, may_act: bool) -> Detail:
-    """Return everything that a table's page shows.
+    """Return the data of a table's page.
 
-    raises : TableNotFoundError, when it was dropped meanwhile
+    raises : TableNotFoundError, when the table was dropped meanwhile
     """
     now = now_of(reader, table)
     history = reader.history(table.id, HISTORY)
@@ -121,6 +121,6 @@ def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]
 
 
 def took_ms(report: RefreshReport) -> int | None:
-    """Return how long a refresh took; None of one that has not ended."""
+    """Return how long a refresh took, in milliseconds; None if it has not ended."""
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     return None if began is None or ended is None else ended - began

@@ -1,4 +1,4 @@
-"""The list of tables: what a line says, and which lines a page of it shows."""
+"""The list of tables: its rows, filters and pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the filters, with how many tables it shows."""
+    """A filter of the list, with the number of tables that match it."""
 
     name: str
     count: int
@@ -45,7 +45,7 @@ class Row:
 class Listing:
     """One page of the list.
 
-    matching : tables that the search and the filter leave, of which this page shows `rows`
+    matching : number of tables that match the search and the filter, on all pages
     """
 
     now_ms: int
@@ -59,18 +59,18 @@ class Listing:
 
     @property
     def is_live(self) -> bool:
-        """True if a line on this page changes by itself."""
+        """True if a table on this page has a running refresh."""
         return any(row.line.is_under_way for row in self.rows)
 
 
 def selected(
     found: Overview, visible: Callable[[str], bool], dags: Declared, *, search: str, chosen: str, page: int
 ) -> Listing:
-    """Return a page of the tables that may be seen and are asked for.
+    """Return a page of the tables that are visible and match the search and the filter.
 
-    dags   : those that may be seen, by table
-    chosen : one of FILTERS; any other word is "all"
-    page   : from 1; one that is not there is the nearest
+    dags   : the DAGs that the user may see, by table
+    chosen : one of FILTERS; any other value means "all"
+    page   : counted from 1; a number out of range gives the nearest page
     """
     wanted = search.strip().lower()
     chosen = chosen if chosen in FILTERS else "all"
@@ -89,6 +89,6 @@ def _row(line: TableLine, dags: tuple[DeclaringDag, ...]) -> Row:
 
 
 def next_run_ms(dags: tuple[DeclaringDag, ...]) -> int | None:
-    """Return when the first of a table's DAGs runs next; None if none is planned."""
+    """Return the time of the next run among a table's DAGs; None if none is planned."""
     planned = [words.ms_of(dag.next_run) for dag in dags]
     return min((ms for ms in planned if ms is not None), default=None)

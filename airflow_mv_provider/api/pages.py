@@ -1,4 +1,4 @@
-"""Templates and headers of the page. Everything that a template prints is escaped; nothing from outside is loaded."""
+"""Templates and headers of the page. Templates escape all values, and pages load nothing from other sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
 from airflow_mv_provider.report_text import number, partition_text, shown, size
 
-# No inline script or style either: what slips through the escaping could do nothing.
+# Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
@@ -25,8 +25,8 @@ HEADERS = {
 
 
 def render(template: str, request: Request, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Return a rendered template. Addresses in it are relative: a proxy may have put Airflow under any path."""
-    # By the route's own path, "/tables/{name}": what stands before it is the mount's and the proxy's.
+    """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path."""
+    # Counted in the route's own path, "/tables/{name}": the prefix before it belongs to the mount and the proxy.
     depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1
     base = "../" * depth or "./"
     text = _environment().get_template(template).render(base=base, airflow="../" * (depth + 1), **values)
@@ -34,17 +34,17 @@ def render(template: str, request: Request, status_code: int = 200, **values: An
 
 
 def quoted(name: str) -> str:
-    """Return a name as one part of a relative address."""
+    """Return a name quoted as one segment of a relative address."""
     return quote(name, safe="")
 
 
 def _plain(value: object) -> object:
-    """Spell out what a screen reader or a terminal, pasted to, would stumble over; the environment then escapes it."""
-    return shown(value) if type(value) is str else value  # a Markup is the environment's own
+    """Return a text with unprintable characters spelled out, for screen readers and terminals; Jinja escapes it."""
+    return shown(value) if type(value) is str else value  # Markup objects come from Jinja itself
 
 
 def _given(query: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what an address need not say."""
+    """Return the query parameters that differ from the defaults."""
     return {name: value for name, value in query.items() if value not in ("", "all", 1)}
 
 

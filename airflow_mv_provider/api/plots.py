@@ -1,6 +1,6 @@
-"""Where the bars of the page's drawings stand. Numbers only: the templates make SVG of them, so nothing is unescaped.
+"""Coordinates of the bars in the page's charts. The templates render them as SVG, so all text is escaped there.
 
-All drawings share one width; a browser scales them to the room there is.
+All charts have one width; a browser scales them to the available space.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text import number, size
 
 WIDTH = 320
-_HEIGHT, _TOP, _MARKS = 96, 14, 8  # of the bars; of the label above them; of the outcomes' marks below
+_HEIGHT, _TOP, _MARKS = 96, 14, 8  # heights: bars; the label above them; the outcomes' marks below
 _LANE = 22
 _MIN_SLOT, _MAX_SLOT = 3.0, 16.0
 _WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
@@ -22,7 +22,7 @@ _WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One rectangle; `kind` is its class in the style sheet."""
+    """One rectangle; `kind` is its CSS class."""
 
     x: float
     y: float
@@ -34,9 +34,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One figure of the last refreshes, oldest first, from the left.
+    """A bar chart of one measure of the last refreshes, oldest at the left.
 
-    zero : where nothing is; bars above it grow, those below it are losses
+    zero : y of the zero line; bars above it are gains, bars below it losses
     """
 
     title: str
@@ -51,7 +51,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one epoch of a refresh did, along the time since the refresh began."""
+    """The phases of one epoch of a refresh, along the time since the refresh began."""
 
     label: str
     y: float
@@ -60,7 +60,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A refresh from its beginning to its end, or to now; a lane for each process that worked on it."""
+    """A refresh from its begin to its end, or to now; one lane for each epoch."""
 
     lanes: tuple[Lane, ...]
     length: str
@@ -74,7 +74,7 @@ _Parts = Callable[[RefreshReport], Sequence[tuple[str, float]]]
 
 
 def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
-    """Return rows, duration and bytes of refreshes that have ended.
+    """Return charts of rows, duration and bytes of the refreshes that have ended.
 
     reports : newest first
     """
@@ -110,7 +110,7 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
 
 
 def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
-    """Return when each process that worked on a refresh was in which phase; None of one that did nothing."""
+    """Return the phases of each epoch of a refresh over time; None for a refresh without attempts."""
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     if began is None or not report.attempts:
         return None
@@ -139,7 +139,7 @@ def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
 
 
 def _spent(attempt: AttemptReport, start: int, end: int, report: RefreshReport) -> list[tuple[Phase, float]]:
-    """Return one epoch's phases with their milliseconds; the one it is in, or died in, has the time that is left."""
+    """Return one epoch's phases with their milliseconds; the phase it is or died in gets the remaining time."""
     known = [(phase, attempt.phase_seconds[phase] * 1000) for phase in _WORKING if phase in attempt.phase_seconds]
     is_last = attempt is report.attempts[-1]
     rest = end - start - sum(ms for _, ms in known)
@@ -150,7 +150,7 @@ def _spent(attempt: AttemptReport, start: int, end: int, report: RefreshReport) 
 
 
 def _next(known: Sequence[tuple[Phase, float]], first: Phase) -> Phase:
-    """Return the phase that an epoch was in when it ended without saying so."""
+    """Return the phase that an epoch was in when it ended without recording it."""
     if not known:
         return first
     after = _WORKING.index(known[-1][0]) + 1

@@ -1,4 +1,4 @@
-"""The metadata database as the API server uses it: found as a task finds it, opened once, found again each minute."""
+"""The API server's connection to the metadata database: located as a task does, opened once, relocated each minute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
-_FOUND_FOR_S = 60  # finding it may cost a query to Airflow's database, for the connection
+_FOUND_FOR_S = 60  # locating it may cost a query to Airflow's database, for the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class _Opened:
 
 
 class State:
-    """Gives the reading half of the database, and what people may ask of a table; never the store's writes.
+    """Provide the database's reader and the user actions on a table; never the store's other writes.
 
-    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, whenever it is asked
+    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, from each method
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class State:
         self._until = 0.0
 
     def reader(self) -> Reader:
-        """Return the reading half."""
+        """Return the reader."""
         return Reader(self._found().reading)
 
     def control(self) -> Control:
-        """Return the reading half with cancel, pause and resume."""
+        """Return the reader with cancel, pause and resume."""
         return Control(self._found().writing)
 
     def _found(self) -> _Opened:
@@ -67,7 +67,7 @@ class State:
 
 @cache
 def state() -> State:
-    """Return the state that all requests of this process share."""
+    """Return the `State` that all requests of this process share."""
     return State()
 
 

@@ -1,4 +1,4 @@
-"""Times, counts and outcomes as the page says them. Every word is escaped by the templates, not here."""
+"""Text for times, counts and outcomes on the page. The templates escape it, not this module."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def outcome_word(outcome: Outcome) -> str:
 
 
 def phase_word(phase: Phase) -> str:
-    """Return a phase as it stands in the middle of a sentence's line: Merging, not MERGING."""
+    """Return a phase with a capital first letter only: Merging, not MERGING."""
     return phase.capitalize()
 
 
 def short(seconds: float) -> str:
-    """Return a length of time in its largest unit, or its two largest where that tells more."""
+    """Return a duration in its largest unit; in its two largest if the count is below ten."""
     if seconds < 10:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
@@ -47,7 +47,7 @@ def short(seconds: float) -> str:
 
 
 def ago(then_ms: int, now_ms: int) -> str:
-    """Say how long ago, or in how long, something was or will be."""
+    """Return a time relative to now, such as "5 min ago" or "in 2 h"."""
     seconds = (now_ms - then_ms) / 1000
     if abs(seconds) < 5:
         return "just now" if seconds >= 0 else "now"
@@ -57,17 +57,17 @@ def ago(then_ms: int, now_ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """Return a time to the second, for people; UTC."""
+    """Return a time as readable text, to the second, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(ms: int) -> str:
-    """Return a time as an attribute `datetime` takes it."""
+    """Return a time in the form of HTML's `datetime` attribute."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def ms_of(text: str | datetime | None) -> int | None:
-    """Return a report's or Airflow's time as milliseconds."""
+    """Return a report's or Airflow's time as milliseconds since 1970; None for None."""
     if text is None:
         return None
     found = datetime.fromisoformat(text) if isinstance(text, str) else text
@@ -75,7 +75,7 @@ def ms_of(text: str | datetime | None) -> int | None:
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:
-    """Return names with commas; of many the first ones and how many more."""
+    """Return names separated by commas; beyond `limit`, the number of further ones."""
     found = list(names)
     rest = len(found) - limit
     return ", ".join(found[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
