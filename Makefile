@@ -15,7 +15,7 @@ in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo up down test test-all crash-matrix soak check fast model bench clean
+.PHONY: help setup demo up shell down test test-all crash-matrix soak check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ demo: $(stamp) ## refresh real tables on this machine and show what happened
 
 up: $(server) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
 	@$(bin)/python scripts/topology.py up
+
+shell: $(server) ## open a shell in which `amv` and `airflow` work on what `make up` has started
+	@$(bin)/python scripts/topology.py shell
 
 down: ## end it; VOLUMES=1 removes tables and databases, too
 	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)

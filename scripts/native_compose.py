@@ -66,6 +66,11 @@ class Place:
             return self.home / "postgres"
         return Path(owner.pw_dir) / f"airflow-mv-{sha256(str(self.home).encode()).hexdigest()[:12]}"
 
+    @property
+    def environment(self) -> Path:
+        """A file to source: the environment of a command that is to work on this installation."""
+        return self.home / "environment"
+
     def log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
 

@@ -1,6 +1,7 @@
 """`make up` and `make down`: what docker-compose.yaml describes, run natively on this machine's loopback.
 
     python scripts/topology.py up              starts what is not there, waits until all of it is healthy
+    python scripts/topology.py shell           opens a shell in which `amv` and `airflow` work on it
     python scripts/topology.py down            ends it by pid; tables and databases stay
     python scripts/topology.py down --volumes  removes those, too
 
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess  # nosec B404  # to run the services, without a shell but the one that the compose file asks for
@@ -86,8 +89,22 @@ class Topology:
         except BaseException:
             self._down()
             raise
+        self._write_environment()
         self._remember(is_ready=True)
         return self.url
+
+    def _write_environment(self) -> None:
+        """Write what a shell needs for `amv` and `airflow` to find this installation; it holds secrets."""
+        scheduler = self._compose.environment("airflow-scheduler")
+        known = {name: value for name, value in scheduler.items() if name.startswith(("AIRFLOW", "PATH"))}
+        known["AMV_DATABASE_URL"] = known["AIRFLOW__MV__SQL_ALCHEMY_CONN"]
+        known["AMV_WAREHOUSE"] = known["AIRFLOW__MV__WAREHOUSE"]
+        if remote := known.get("AIRFLOW__MV__SPARK_REMOTE"):
+            known["AMV_SPARK_REMOTE"] = remote
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(known.items()))
+        file = self.place.environment
+        file.touch(mode=0o600)
+        file.write_text("".join(lines), encoding="utf-8")
 
     @property
     def url(self) -> str:
@@ -229,6 +246,7 @@ class Topology:
                 child.wait(GRACE_S)
         self._children.clear()
         self.place.state.unlink(missing_ok=True)
+        self.place.environment.unlink(missing_ok=True)
         return num_running
 
     # -- what is remembered --------------------------------------------------------------------------------------------
@@ -270,10 +288,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start everything")
+    commands.add_parser("shell", help="open a shell in which `amv` and `airflow` work on it")
     ends = commands.add_parser("down", help="end everything")
     ends.add_argument("--volumes", action="store_true", help="remove tables and databases, too")
     arguments = parser.parse_args()
     topology = Topology(Place())
+    if arguments.command == "shell":
+        file = topology.place.environment
+        if not file.exists():
+            raise SystemExit("✗ Nothing is up: `make up` first.")
+        os.execvp("bash", ["bash", "--rcfile", str(file), "-i"])  # nosec B606 B607  # the user's own shell
     if arguments.command == "down":
         try:
             ended = topology.down(volumes=arguments.volumes)
@@ -289,6 +313,7 @@ def main() -> None:
         shutil.rmtree(partial := files.with_name("flights.partial"), ignore_errors=True)
         write_months(shipped_flights(), partial)
         partial.rename(files)
+    print("Starting PostgreSQL, Airflow and Spark; the first time it takes about a minute.")
     try:
         url = topology.up()
     except (TopologyError, PostgresMissingError) as error:
@@ -302,7 +327,8 @@ Airflow is up:  {url}
 
 A year of flights lies in .up/warehouse/raw/flights. Trigger the DAG `flights` (it is paused at first: leave "unpause"
 ticked), and watch its table on the page. Change a file and trigger it again; kill what you like.
-Logs are in .up/logs. `make down` ends it all.""")
+A new file in dags/ is there after some 15 s. `make shell` opens a shell in which `amv` and `airflow` work on this
+installation; logs are in .up/logs. `make down` ends it all.""")
 
 
 if __name__ == "__main__":

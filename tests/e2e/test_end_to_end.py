@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,6 +34,21 @@ def test_every_server_listens_on_loopback_and_a_second_up_starts_none(stack):
     assert addresses
     assert Topology(topology.place).up() == topology.url
     assert [process.is_running() for process in processes] == [True] * 7
+
+
+def test_a_shell_that_sources_its_environment_works_on_it(stack, filled):
+    file = stack.topology.place.environment
+    command = f"source {shlex.quote(str(file))} && amv status --json && airflow config get-value mv warehouse"
+
+    done = subprocess.run(
+        ["bash", "-c", command], env={"HOME": "/nowhere"}, capture_output=True, text=True, check=False
+    )
+
+    answer, warehouse = done.stdout.strip().splitlines()[0], done.stdout.strip().splitlines()[-1]
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "sales" in [table["name"] for table in json.loads(answer)["tables"]]
+    assert warehouse == str(stack.topology.place.warehouse)
+    assert file.stat().st_mode & 0o777 == 0o600, "it holds passwords"
 
 
 def test_a_run_started_by_rest_fills_the_table(stack, filled):
@@ -171,3 +189,35 @@ def _commit_and_look(stack, source):
         return True
     write_deltalake(source, pa.table({"id": [3]}), mode="append")
     return False
+
+
+def test_the_tutorial_does_what_it_says(stack, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
+    place = stack.topology.place
+    (tmp_path / ".up").symlink_to(place.home)
+    (tmp_path / "dags").symlink_to(place.dags)
+    printed = []
+
+    for block in re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL):
+        if "airflow" in block:
+            wait_until(lambda: "refresh_shop" in {dag["dag_id"] for dag in stack.ask("GET", "dags")["dags"]}, "its DAG")
+        command = ["bash", "-euc", f"source {shlex.quote(str(place.environment))}; {block}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        printed.append(done.stdout)
+        if "backfill create" in block:
+            wait_until(lambda: _num_successes(stack) >= 3, "the three days are refreshed")
+
+    _, defined, first, change, refusal, _, afterwards = printed
+    assert f"shop   {place.warehouse}/shop" in defined
+    assert "3 inserted, 0 updated, 0 deleted" in first
+    assert "1 updated" in change.split("published in")[0], "read-only shows it"
+    assert "0 inserted, 1 updated, 0 deleted, 2 unchanged" in change.split("published in")[1]
+    assert "refused" in refusal
+    assert afterwards.count("done") >= 3
+    assert stack.status("shop").phase is Phase.NORMAL
+
+
+def _num_successes(stack) -> int:
+    runs = stack.runs("refresh_shop")
+    return sum(run["state"] == "success" and run["run_type"] == "backfill" for run in runs)
