@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from airflow_mv_provider.core.location import is_table_uuid, main_location
@@ -11,7 +12,9 @@ from airflow_mv_provider.exceptions import MainNotOursError, TableConflictError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, detail
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, at_path, detail
+
+log = logging.getLogger(__name__)
 
 NOBODY = ""
 
@@ -37,6 +40,12 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
     elif not is_table_uuid(carried):
         raise MainNotOursError(table.name, f"its property {UUID_PROPERTY} is no identity of ours.", hint="Unset it.")
     elif carried != table.uuid:
+        # The database was lost, or the warehouse was copied: from here both look the same.
+        log.warning(
+            "%s: %s has the identity %s from another metadata database and keeps it. If it is a copy whose original is "
+            "in use, give it its own: ALTER TABLE %s UNSET TBLPROPERTIES ('%s'), then apply it with `adopt: true`.",
+            *(table.name, table.location, carried, at_path(table.location), UUID_PROPERTY),
+        )
         context.store.adopt_uuid(table, carried)
         table = replace(table, uuid=carried)
     return table, True

@@ -179,7 +179,7 @@ def test_select_that_spark_does_not_understand_is_a_definition_error(lake):
     assert lake.phase() == "NORMAL"
 
 
-def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path):
+def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path, caplog):
     table.refresh()
     old = table.store.table("orders")
     epoch = table.store.state(old.id).epoch
@@ -193,6 +193,9 @@ def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path
 
     assert table.store.table("orders").uuid == old.uuid
     assert (report.epoch, report.rows_deleted) == (epoch + 1, 1)
+    # Nobody can tell a lost database from a copied warehouse, so a person is asked to look.
+    (warning,) = (each.getMessage() for each in caplog.records if each.name == "airflow_mv_provider.runner.identity")
+    assert f"has the identity {old.uuid} from another metadata database" in warning
     assert table.rows("orders") == table.rows("raw/orders")
 
 
