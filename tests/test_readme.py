@@ -118,5 +118,5 @@ def test_commands_of_the_readme_exist() -> None:
 def test_figures_of_the_reliability_page_are_those_of_the_records() -> None:
     page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 
-    for name in ("crash-matrix", "soak"):
+    for name in ("crash-matrix", "soak", "soak-faults"):
         assert last_run(ROOT / f"tests/records/{name}.json") in page.replace("\n", " ")
