@@ -1,1 +1,1 @@
-"""Who may: the metadata database. One transaction per method, each state change one compare-and-set."""
+"""The metadata database, which decides who may refresh. One transaction per method, one compare-and-set per change."""

@@ -1,4 +1,4 @@
-"""The chunks of a refresh under way: as they were planned, and what is recorded of them."""
+"""The chunks of a running refresh: as planned, and as recorded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def chunks(
 ) -> tuple[tuple[Chunk, ...], tuple[RecordedChunk, ...]]:
     """Return a refresh's chunks as planned, and those whose corrections are recorded, with all their partitions.
 
-    numbers : of the chunks that are asked for; all of them without it
-    cost    : grows with the partitions; what is done of them is told by `done`
+    numbers : the numbers of the requested chunks; None returns all
+    cost    : grows with the partitions; `done` is cheaper if only the state of the chunks is needed
     """
     planned = select(RefreshChunkRow.__table__).where(RefreshChunkRow.refresh_id == refresh_id)
     partitions = select(RefreshProgressRow.__table__).where(RefreshProgressRow.refresh_id == refresh_id)
@@ -35,7 +35,7 @@ def chunks(
 
 
 def done(db: Connection, refresh_id: str) -> DoneChunks:
-    """Return which chunks of a refresh are recorded, and which of them main has."""
+    """Return which chunks of a refresh are recorded, and which of them main contains."""
     columns = (RefreshChunkRow.number, RefreshChunkRow.path, RefreshChunkRow.committed_version)
     of_refresh = (RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.base_version.is_not(None))
     rows = db.execute(select(*columns).where(*of_refresh)).all()

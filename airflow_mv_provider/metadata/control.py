@@ -1,4 +1,4 @@
-"""What people ask of a table: cancel, pause, resume, move, drop. Control comes first: the owner's next look sees it."""
+"""User requests to a table: cancel, pause, resume, move, drop. The owner finds a request when it next reads the row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Control(Reader):
     """Requests; each is one transaction and one compare-and-set."""
 
     def request_cancel(self, table_id: int, user: str | None) -> bool:
-        """Ask the refresh under way to stop; False when none is, or when main already has it."""
+        """Ask the running refresh to stop; False when none is running, or when main already contains it."""
         believed = is_believed(claim.cancel(), table_id, self._now())
         values = {
             "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
@@ -43,9 +43,9 @@ class Control(Reader):
         return asked.rowcount == 1
 
     def bury(self, seen: RefreshState, caller: Caller, note: str) -> bool:
-        """Believe a person that a table's owner is dead; False when the row is not as it was seen any more.
+        """Treat a table's owner as dead on a person's word; False when the row is no longer as it was read.
 
-        note : why, for the history: it stands with the attempt of the one who is said to be dead
+        note : the reason; the history shows it with the attempt of the owner that was declared dead
         """
         buried = claim.bury(seen, caller.key)
         believed = is_believed(buried, seen.table_id, self._now())
@@ -58,21 +58,21 @@ class Control(Reader):
         return True
 
     def pause(self, table_id: int, user: str | None) -> bool:
-        """Let no new refresh begin once this has returned; one under way goes on. False when it is paused already."""
+        """Prevent new refreshes from the return on; a running one continues. False when it is paused already."""
         is_open = (State.table_id == table_id, State.paused_ms.is_(None))
         with transaction(self.engine) as db:
             paused = db.execute(update(State).where(*is_open).values(paused_ms=self._now(), paused_by=user))
         return paused.rowcount == 1
 
     def resume(self, table_id: int) -> bool:
-        """Let refreshes begin again; False when it is not paused."""
+        """Allow new refreshes again; False when it is not paused."""
         is_paused = (State.table_id == table_id, State.paused_ms.is_not(None))
         with transaction(self.engine) as db:
             resumed = db.execute(update(State).where(*is_paused).values(paused_ms=None, paused_by=None))
         return resumed.rowcount == 1
 
     def begin_drop(self, seen: RefreshState) -> bool:
-        """Bar a table that nobody refreshes; only `forget` follows. False when it is not as it was seen."""
+        """Bar new refreshes of a table at rest; only `forget` can follow. False when the row is not as it was read."""
         is_at_rest = (State.table_id == seen.table_id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
         since = func.coalesce(State.dropping_ms, self._now())
         with transaction(self.engine) as db:
@@ -80,12 +80,12 @@ class Control(Reader):
         return barred.rowcount == 1
 
     def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
-        """Register a table that nobody refreshes at another place; False when it is not as it was seen.
+        """Register a table at rest at another place; False when the row is not as it was read.
 
-        Its epoch grows, so that whoever has read the old place and not begun yet begins by looking again.
+        Its epoch grows, so a caller that has read the old place and not acquired the table yet has to read again.
 
         digests : those of the last publish, at their new place
-        raises  : TableConflictError, when another table has the place, or one around or inside it
+        raises  : TableConflictError, when another table is at this place, or around or inside it
         """
         is_at_rest = (State.table_id == new.id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
         kept = None if digests is None else asdict(digests)
@@ -104,7 +104,7 @@ class Control(Reader):
         return True
 
     def forget(self, table_id: int) -> bool:
-        """Remove every row of a table that is being dropped; False, and nothing removed, when it is not."""
+        """Remove every row of a table that is being dropped; if it is not, remove nothing and return False."""
         refreshes = select(RefreshRow.id).where(RefreshRow.table_id == table_id)
         is_barred = (State.table_id == table_id, State.phase == Phase.NORMAL, State.dropping_ms.is_not(None))
         try:
@@ -117,5 +117,5 @@ class Control(Reader):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(Table).where(Table.id == table_id))
         except exc.IntegrityError:
-            return False  # a read-only refresh or a waiter has written a row in this moment
+            return False  # a read-only refresh or a waiter has written a row concurrently
         return True

@@ -1,4 +1,4 @@
-"""What a table's refreshes have covered, and when: what its ledger and its freshness are derived from."""
+"""The scopes and times of a table's refreshes, from which its ledger and its freshness are derived."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from airflow_mv_provider.metadata.models import RefreshRow
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso
 
-_MAX_COVERINGS = 10_000  # an hour's interval for more than a year
+_MAX_COVERINGS = 10_000  # more than a year of hourly intervals
 
 
 def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
-    """Return the refreshes of a table that its ledger follows from, newest first; read-only ones say nothing.
+    """Return the refreshes of a table that determine its ledger, newest first; read-only ones are left out.
 
-    Of each scope the newest, and the newest that succeeded: what is older than both decides nothing. All that saw
-    everything, or all that was stale, have one scope here: each of them covers whatever there is.
+    For each scope these are the newest refresh and the newest successful one: older ones have no effect. Refreshes of
+    everything, or of everything stale, count as one scope here: each of them covers the whole table.
 
-    cost : grows with the refreshes of parts; of those of everything two are read
+    cost : grows with the refreshes of parts; of the refreshes of everything, two are read
     """
     is_no_look = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
     whole = [
@@ -46,6 +46,6 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 
 
 def last_look_ms(db: Connection, table_id: int) -> int | None:
-    """Return when the newest successful refresh of everything began: what it read is not older than that."""
+    """Return when the newest successful refresh of everything began: it read the source at that time or later."""
     last = newest(table_id, DONE, kinds=(True,))
     return db.scalar(select(RefreshRow.started_ms).where(RefreshRow.id == last.scalar_subquery()))

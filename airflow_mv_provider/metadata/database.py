@@ -1,7 +1,7 @@
 """Engines, one clock, and one translation of database errors.
 
-The database's own clock judges leases: workers' clocks may differ. Addresses may hold a password, so nothing here puts
-an address or a driver's message into an error.
+The database's own clock judges leases, because workers' clocks may differ. Addresses may contain a password, so errors
+never show an address with its secrets, or a driver's message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Now = Callable[[str], ColumnElement[int]]
 """Given a dialect's name, the SQL for the current time in milliseconds."""
 
 _ANSWER_S = 30.0
-# What SQLite says of a file that no other try will find mended.
+# SQLite's errors for a file that no retry can fix.
 _UNUSABLE = {
     "SQLITE_NOTADB": ("this file is no SQLite database.", "Name another file."),
     "SQLITE_CORRUPT": (
@@ -56,19 +56,19 @@ def database_now(dialect: str) -> ColumnElement[int]:
 def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER_S) -> Engine:
     """Return an engine for SQLite or PostgreSQL.
 
-    url        : SQLAlchemy's form; `postgresql://` is taken for psycopg 3
-    reads_only : nothing is going to be written, so that on SQLite nobody has to wait for these transactions
-    answer_s   : how long the database may be silent, or locked by another, before it counts as away
-    raises     : DefinitionError, for an address that is none or another database's
+    url        : SQLAlchemy's form; `postgresql://` means psycopg 3
+    reads_only : its transactions write nothing, so that on SQLite no other process has to wait for them
+    answer_s   : how long the database may be silent, or locked by another process, before it counts as unavailable
+    raises     : DefinitionError, for an invalid address or an unsupported database
     """
     try:
         parsed = make_url(url)
-    except (exc.ArgumentError, ValueError):  # ValueError: a port that is no number
+    except (exc.ArgumentError, ValueError):  # ValueError: a port that is not a number
         raise DefinitionError(
             "metadata database",
             "the address cannot be parsed.",
             hint="Use sqlite:///FILE or postgresql://...",
-        ) from None  # the cause quotes what stands at the port: after an @ in a password, the rest of that
+        ) from None  # the cause quotes the port: after an @ in a password, that is the rest of the password
     if _is_ambiguous(url, parsed):
         problem = "it has more than one @, so nobody can tell where a password ends."
         raise DefinitionError("metadata database", problem, hint="Write %40 for an @ in a user's name or a password.")
@@ -88,9 +88,9 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
 
 
 def _is_ambiguous(url: str, parsed: URL) -> bool:
-    """True if what is taken for a host or an option may be the end of a password, which would be shown then."""
+    """True if the parsed host or an option may be the end of a password, which would then be shown."""
     if parsed.get_backend_name() == "sqlite":
-        return False  # it has none, and a file's name may have an @
+        return False  # it has no password, and a file's name may contain an @
     return "@" in (parsed.host or "") or ("@" in url.partition("?")[0] and url.count("@") > 1)
 
 
@@ -136,7 +136,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
-    """Return the error that says what kept the database from answering; None where nothing did."""
+    """Return the error that names why the database did not answer; None if it did."""
     where = f"metadata database {_shown(url)}"
     if _lacks_tables(error):
         return MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.")
@@ -159,7 +159,7 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
 
 
 def _is_closed(file: Path) -> bool:
-    """True if no other try will open a file; its directory may be a mount that comes back."""
+    """True if no retry can open a file; False if its directory is missing, since that may be a mount that returns."""
     if file.is_dir() or (file.exists() and not os.access(file, os.R_OK)):
         return True
     try:
@@ -184,11 +184,11 @@ def _is_locked(error: exc.DBAPIError) -> bool:
 
 
 def _was_left_idle(error: exc.DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) == "25P03"  # in PostgreSQL, of a process that stood still
+    return getattr(error.orig, "sqlstate", None) == "25P03"  # PostgreSQL's, after this process stalled in a transaction
 
 
 def _shown(url: URL) -> str:
-    """Return an address without what may be secret: a password stands before the host or among the options."""
+    """Return an address without its secrets: a password may be before the host or among the options."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
@@ -199,7 +199,8 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A reader that becomes a writer can fail at once with "database is locked"; one that begins as a writer waits.
+    # A transaction that turns from reading to writing can fail at once with "database is locked"; one that begins as a
+    # writer waits.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

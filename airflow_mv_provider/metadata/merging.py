@@ -1,4 +1,4 @@
-"""What the owner of a refresh writes from the seal to the publish: its chunks, their progress, and what main has."""
+"""The owner's writes from the seal to the publish: the chunks, their progress, and the published state of main."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from airflow_mv_provider.metadata.rows import (
 )
 from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
-_MAX_COVERED = 500  # scopes remembered; what is forgotten is refreshed once more than needed
+_MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is refreshed once more than needed
 
 
 class MergingStore(Reader):
-    """The part of the store that only an owner uses. Each method asks for `Ownership`, and raises LeaseLostError."""
+    """The part of the store that only an owner uses. Each method takes `Ownership` and raises LeaseLostError."""
 
     def seal(
         self,
@@ -59,13 +59,13 @@ class MergingStore(Reader):
         """Write the seal and its chunks, and go from REFRESHING to MERGING.
 
         frozen         : partitions that differ and will be left as they are
-        schema_changes : what becomes of columns that are not main's
-        reason         : why the seal's strategy is not the one that was chosen first; None where it is
-        partition_type : of the first partition column; None where there is none
+        schema_changes : how columns that differ from main's are handled
+        reason         : why the seal's strategy differs from the one that was chosen first; None if it does not
+        partition_type : type of the first partition column; None if there is none
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
-        # A partition that is cut into slices is counted with the first of them.
+        # A partition that is cut into slices is assigned to the first slice's chunk.
         chunk_of = {p: chunk.number for chunk in reversed(chunks) for p in chunk.partitions or ()}
         rows = [
             NOT_COMPARED
@@ -105,7 +105,7 @@ class MergingStore(Reader):
     def record_chunk(self, own: Ownership, chunk: RecordedChunk, *, is_progressive: bool = False) -> None:
         """Record that a chunk's corrections are written, and what they change in each partition.
 
-        is_progressive : its partitions are completed when main has it, and not now
+        is_progressive : its partitions are completed when main contains the chunk, and not now
         """
         written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
         with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
@@ -138,7 +138,7 @@ class MergingStore(Reader):
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
 
     def _slices_left(self, db: Connection, own: Ownership, number: int) -> tuple[bool, int]:
-        """Return whether a chunk is a slice of a partition, and how many slices of that are not recorded yet."""
+        """Return whether a chunk is a slice of a partition, and how many of its slices are not recorded yet."""
         of_mine = ChunkRow.refresh_id == own.refresh_id
         index, count = db.execute(
             select(ChunkRow.slice_index, ChunkRow.slice_count).where(of_mine, ChunkRow.number == number)
@@ -152,7 +152,7 @@ class MergingStore(Reader):
     def record_committed(
         self, own: Ownership, numbers: Sequence[int], version: int, counts: Counts, bytes_main: int
     ) -> None:
-        """Record that main has these chunks since `version`, and count what they changed, once."""
+        """Record that main contains these chunks since `version`, and count their changes exactly once."""
         mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
         done = {"is_completed": True, "checkpoint_version": version}
         with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
@@ -164,10 +164,10 @@ class MergingStore(Reader):
                 db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**figures))
 
     def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
-        """Forget all recorded corrections, because main moved; the next round compares again.
+        """Delete all recorded corrections, because another writer changed main; the next round compares again.
 
-        published : what this round put into main before main was seen to have moved, None if nothing; added to the
-                    refresh's counts, and from then on it can only run forward
+        published : the changes of this round that main already contains, None if there are none; they are added to the
+                    refresh's counts, and from then on the refresh can only be completed
         """
         blank = dict.fromkeys(
             (
@@ -204,13 +204,13 @@ class MergingStore(Reader):
         is_continued: bool = True,
         reason: str | None = None,
     ) -> None:
-        """Write that main has it, and go from MERGING to CLEANUP; from here on a cancel comes too late.
+        """Record that main contains the refresh, and go from MERGING to CLEANUP; a later cancel has no effect.
 
-        commit     : the mark of our newest commit up to `main_version`
-        is_counted : its changes are in the refresh's figures already, commit by commit
+        commit     : the mark of this package's newest commit up to `main_version`
+        is_counted : the refresh's counts already include its changes, commit by commit
         is_main_known : main is as this refresh left it; else the next one compares everything
-        is_continued : outside of its scope main is as the last publish left it, so what was covered since still is
-        reason     : what the history says instead of why its strategy was chosen; None leaves that
+        is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
+        reason     : replaces the reason for the strategy in the history; None keeps it
         """
         with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
             facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint)
@@ -251,10 +251,10 @@ class MergingStore(Reader):
 
     @contextmanager
     def _claimed(self, own: Ownership, held: Claim) -> Iterator[Connection]:
-        """Open a transaction in which `held` holds, and that makes of the row what it says; locked until the end."""
+        """Open a transaction that requires `held`, locks the row, and applies the claim's change at its end."""
         believed = is_believed(held, own.table_id, self._now())
         with transaction(self.engine) as db:
-            # Locked first and changed last: what is written inside still finds the row as it was.
+            # The row is locked first and changed last: writes in between still match the unchanged row.
             if db.execute(update(State).where(*believed).values(epoch=State.epoch)).rowcount != 1:
                 raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
             yield db

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-# SQLite makes a rowid alias of INTEGER only; PostgreSQL wants room.
+# SQLite makes only INTEGER an alias of the rowid; PostgreSQL needs the larger range.
 _Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -16,7 +16,7 @@ class Base(DeclarativeBase):
 
 
 class RefreshableTableRow(Base):
-    """A registered definition. `uuid` also lives in main itself."""
+    """A registered definition. `uuid` is also stored in main itself."""
 
     __tablename__ = "refreshable_table"
 
@@ -32,7 +32,7 @@ class RefreshableTableRow(Base):
 
 
 class RefreshStateRow(Base):
-    """One row per table: who is at work, how far, and what main was when it was last published."""
+    """One row per table: the owner at work, the phase, and the state of main at its last publish."""
 
     __tablename__ = "refresh_state"
 
@@ -44,7 +44,7 @@ class RefreshStateRow(Base):
     owner_process: Mapped[str | None]
     owned_since_ms: Mapped[int | None]
     lease_expires_ms: Mapped[int]
-    lease_ms: Mapped[int]  # its length: it runs from that long before it expires
+    lease_ms: Mapped[int]  # its length: it began this long before it expires
     cancel_requested_ms: Mapped[int | None]
     cancel_requested_by: Mapped[str | None]
     published_upper: Mapped[int]
@@ -55,7 +55,7 @@ class RefreshStateRow(Base):
     covered: Mapped[list[Any]]
     partition_type: Mapped[str | None] = mapped_column(String(32))  # of the first partition column
     is_main_trusted: Mapped[bool]
-    paused_ms: Mapped[int | None]  # here and not with the definition: the row that is compared decides alone
+    paused_ms: Mapped[int | None]  # here and not with the definition: one compare-and-set on this row decides
     paused_by: Mapped[str | None]
     dropping_ms: Mapped[int | None]
     tickets_given: Mapped[int]
@@ -72,14 +72,14 @@ class RefreshTicketRow(Base):
     process: Mapped[str]
     trigger: Mapped[str] = mapped_column(String(32))
     user_name: Mapped[str | None]
-    joined_refresh: Mapped[str | None] = mapped_column(String(32))  # whose report, if it publishes, is the answer
+    joined_refresh: Mapped[str | None] = mapped_column(String(32))  # if it publishes, its report is the answer
     since_ms: Mapped[int]
     expires_ms: Mapped[int]
-    patience_ms: Mapped[int]  # for which it was given or renewed
+    patience_ms: Mapped[int]  # the time for which it was issued or renewed
 
 
 class SourceFrontierRow(Base):
-    """What a source says of its state, stored once: a listing of files is large. Gone when no binding names it."""
+    """A source's frontier, stored once: a listing of files is large. Removed when no binding references it."""
 
     __tablename__ = "source_frontier"
 
@@ -89,7 +89,7 @@ class SourceFrontierRow(Base):
 
 
 class SourceBindingRow(Base):
-    """Our version `upper` of a table's source stands for a frontier. Of the last publish and the newest; no others."""
+    """The frontier of version `upper` of a table's source. Kept for the last publish and the newest version only."""
 
     __tablename__ = "source_binding"
 
@@ -100,7 +100,7 @@ class SourceBindingRow(Base):
 
 
 class RefreshDefinitionRow(Base):
-    """A definition that refreshes of a table began with, stored once. Gone when the history names it no more."""
+    """A definition that refreshes of a table began with, stored once. Removed when no refresh references it."""
 
     __tablename__ = "refresh_definition"
 
@@ -110,11 +110,11 @@ class RefreshDefinitionRow(Base):
 
 
 class RefreshRow(Base):
-    """One refresh: what it set out to do, and how it ended."""
+    """One refresh: its plan and its outcome."""
 
     __tablename__ = "refresh"
     __table_args__ = (
-        # With what newest ones are looked for by, so that no row is read that is not shown; see `newest`.
+        # They contain all conditions of the queries for the newest ones, so no other row is read; see `newest`.
         Index("refresh_by_table", "table_id", "number", "outcome"),
         Index("refresh_by_outcome", "table_id", "outcome", "is_whole", "number"),
         Index("refresh_by_time", "table_id", "started_ms"),
@@ -123,22 +123,22 @@ class RefreshRow(Base):
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
-    number: Mapped[int]  # of the table's refreshes in the order in which they began: a clock may be set back
+    number: Mapped[int]  # order in which the table's refreshes began; not a time, because a clock may be set back
     outcome: Mapped[str] = mapped_column(String(16))
     phase: Mapped[str] = mapped_column(String(16))
     epoch: Mapped[int]
     owner_key: Mapped[str]
     trigger: Mapped[str] = mapped_column(String(32))
     user_name: Mapped[str | None]
-    note: Mapped[str | None]  # why it was asked for, in the asker's words
+    note: Mapped[str | None]  # why it was requested, in the requester's words
     definition_fingerprint: Mapped[str] = mapped_column(String(16))
     overrides: Mapped[list[Any]]
     scope: Mapped[dict[str, Any] | None]
-    is_whole: Mapped[bool]  # its scope is the whole table, or all of it that was stale
+    is_whole: Mapped[bool]  # its scope is the whole table, or everything stale in it
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]
-    lease_expires_ms: Mapped[int]  # of a read-only one, which owns no table
+    lease_expires_ms: Mapped[int]  # only for a read-only refresh, which owns no table
     lease_ms: Mapped[int]
     lower: Mapped[int | None]
     upper: Mapped[int | None]
@@ -149,9 +149,9 @@ class RefreshRow(Base):
     estimates: Mapped[list[Any]]
     wanted_strategy: Mapped[str] = mapped_column(String(16))
     seal: Mapped[dict[str, Any] | None]
-    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # to be removed, now that this is published
+    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # its digests were replaced by this publish
     merge_round: Mapped[int]
-    has_committed: Mapped[bool]  # main holds a commit of it: from then on it only runs forward
+    has_committed: Mapped[bool]  # main holds a commit of it: from then on it can only be completed
     rows_inserted: Mapped[int]
     rows_updated: Mapped[int]
     rows_deleted: Mapped[int]
@@ -179,19 +179,19 @@ class RefreshAttemptRow(Base):
     owner_key: Mapped[str]
     owner_process: Mapped[str]
     started_ms: Mapped[int]
-    chunks: Mapped[int]  # that it recorded
+    chunks: Mapped[int]  # number of chunks that it recorded
     phase_seconds: Mapped[dict[str, Any]]
-    note: Mapped[str | None]  # who said that this process was dead, and why
+    note: Mapped[str | None]  # the person who declared this process dead, and why
 
 
 class RefreshProgressRow(Base):
-    """One partition of a refresh that is under way: sealed, then compared. Gone when the refresh ends."""
+    """One partition of a running refresh: sealed, then compared. Removed when the refresh ends."""
 
     __tablename__ = "refresh_progress"
     __table_args__ = (
         UniqueConstraint("refresh_id", "partition"),
         Index("refresh_progress_chunk", "refresh_id", "chunk"),
-        Index("refresh_progress_completed", "refresh_id", "is_completed"),  # for the list of all tables, by itself
+        Index("refresh_progress_completed", "refresh_id", "is_completed"),  # covering index for the list of all tables
     )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
@@ -210,14 +210,14 @@ class RefreshProgressRow(Base):
 
 
 class RefreshChunkRow(Base):
-    """One chunk of a refresh that is under way; `base_version` is set once its corrections are recorded."""
+    """One chunk of a running refresh; `base_version` is set once its corrections are recorded."""
 
     __tablename__ = "refresh_chunk"
 
     refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     is_whole_table: Mapped[bool]
-    slice_index: Mapped[int | None] = mapped_column(Integer)  # of a partition that is larger than a chunk
+    slice_index: Mapped[int | None] = mapped_column(Integer)  # for a slice of a partition that is larger than a chunk
     slice_count: Mapped[int | None] = mapped_column(Integer)
     epoch: Mapped[int | None]
     merge_round: Mapped[int | None]

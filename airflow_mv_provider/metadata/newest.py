@@ -1,7 +1,7 @@
-"""The newest refreshes of a table that ended in some way, found in a few steps however long its history is.
+"""The newest refreshes of a table with given outcomes, found in a few index steps however long its history is.
 
-An index gives the newest of one outcome, of everything or of a part. So each of these is asked for by itself, and the
-newest of what was found is taken: nothing is read that lies in between, and there may be thousands with nothing to do.
+An index gives the newest refresh of one outcome, of everything or of a part. So each combination is queried separately,
+and the newest result is taken: the rows in between, perhaps thousands with nothing to do, are not read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def newest(
 ) -> Select[tuple[str]]:
     """Return the query for the ids of a table's newest refreshes, newest first.
 
-    conditions : further ones, that hold for nearly all of them
-    kinds      : True for refreshes of everything, or of all that was stale; False for those of a part
+    conditions : further ones, which nearly all refreshes meet
+    kinds      : True for refreshes of everything, or of everything stale; False for those of a part
     """
     of_one_kind = [
         select(Refresh.id, Refresh.number)

@@ -1,7 +1,7 @@
-"""All tables at once, for lists of thousands: a few figures a table, in one query however many there are.
+"""All tables at once, for lists of thousands: a few figures per table, in one query however many there are.
 
-Definitions, seals and partitions are large and are not read here: `Reader.status` and `Reader.history` tell of one
-table.
+Definitions, seals and partitions are large and are not read here; `Reader.status` and `Reader.history` return them for
+one table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_mv_provider.metadata.rows import is_owner_live
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many partitions of a refresh under way are compared."""
+    """How many partitions of a running refresh are compared."""
 
     completed: int
     total: int
@@ -44,10 +44,10 @@ class LastRefresh:
 
 @dataclass(frozen=True, slots=True)
 class TableLine:
-    """Where one table stands.
+    """The state of one table.
 
-    fresh_ms : main is known to equal what the source was then: the last good refresh of everything began at that time
-    compared : of the refresh under way, once it is sealed
+    fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time
+    compared : progress of the running refresh, once it is sealed
     """
 
     table: str
@@ -63,18 +63,18 @@ class TableLine:
 
     @property
     def is_under_way(self) -> bool:
-        """True if a refresh has begun and not ended, whether or not anybody still works on it."""
+        """True if a refresh has begun and not ended, whether or not its owner is alive."""
         return self.phase is not Phase.NORMAL
 
     @property
     def is_left(self) -> bool:
-        """True if a refresh is under way and its owner does not renew its lease: somebody has to take it over."""
+        """True if a refresh has not ended and its owner's lease has expired: another process has to take it over."""
         return self.is_under_way and not self.is_lease_live
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All tables by name, and the database's time at which they were looked at."""
+    """All tables by name, and the database's time at which they were read."""
 
     now_ms: int
     lines: tuple[TableLine, ...]
@@ -83,8 +83,8 @@ class Overview:
 def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
     """Return a line for every table, or for the one of this name; one query.
 
-    cost : four steps down an index of `refresh` a table; and an index with an entry for each partition that is under
-           way
+    cost : four index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
+           refreshes
     """
     newest = _newest_that_ended()
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
@@ -155,7 +155,7 @@ def _newest_that_ended() -> ScalarSelect[str]:
 
 
 def _last_look_ms() -> ScalarSelect[int]:
-    """Return when a table's newest good refresh of everything began; each outcome is a step down an index by itself."""
+    """Return when a table's newest good refresh of everything began; each outcome is one index lookup."""
     is_whole = (Refresh.table_id == Table.id, Refresh.is_whole.is_(True))
     number = select(func.max(Refresh.number))
     published, idle = (

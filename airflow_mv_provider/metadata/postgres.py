@@ -1,14 +1,14 @@
-"""Connections to PostgreSQL on which nobody waits for ever.
+"""Connections to PostgreSQL with timeouts at every level, so that no caller waits for ever.
 
-A server that is away is noticed by the kernel; one behind a network that swallows packets is not, nor one that hangs
-behind a proxy that goes on to acknowledge. So there are three limits, and the first that is met counts:
+The kernel detects a server that is gone. It does not detect one behind a network that drops packets, nor one that hangs
+behind a proxy that still acknowledges. So there are three limits, and the first that is reached counts:
 
-    the server's    a statement, a lock and an idle transaction end by themselves: nothing of ours stays and holds locks
-    the kernel's    what is not acknowledged ends the connection: TCP_USER_TIMEOUT, keepalives
-    this process's  what is silent for longer is closed here, whatever the kernels at both ends say
+    the server's    statements, lock waits and idle transactions time out: none of this package's is left holding locks
+    the kernel's    unacknowledged data ends the connection: TCP_USER_TIMEOUT, keepalives
+    this process's  a connection that is silent for longer is closed here, whatever the kernels at both ends report
 
-The server's are set by each transaction and not by each connection: behind PgBouncer a connection's settings would
-reach other programs.
+The server's limits are set per transaction and not per connection: behind PgBouncer the settings of a connection would
+affect other programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from psycopg import Connection, OperationalError
 
-_GRACE_S = 1.0  # more than the server has: its own word is better than silence
+_GRACE_S = 1.0  # beyond the server's limit: the server's own error is more precise than a timeout here
 _CONNECT_S = 10
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class NoAnswerError(OperationalError):
 
 
 def connecting(answer_s: float) -> Callable[..., Connection[Any]]:
-    """Return what opens a connection, as `psycopg.connect` does; what its caller sets itself holds.
+    """Return a function that opens a connection like `psycopg.connect`; arguments of its caller override the limits.
 
     answer_s : how long the server may be silent
     """
@@ -52,7 +52,7 @@ def connecting(answer_s: float) -> Callable[..., Connection[Any]]:
 
 
 def limits_of_a_transaction(answer_s: float) -> str:
-    """Return the SQL that ends by itself whatever this transaction waits for, or leaves lying."""
+    """Return the SQL that sets the server's timeouts of this transaction: statement, lock wait, idle time."""
     names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
     return "; ".join(f"SET LOCAL {name} = {round(answer_s * 1000)}" for name in names)
 
@@ -61,11 +61,11 @@ class _Impatient(Connection[Any]):
     patience_s: float
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **more: Any) -> T:
-        """Wait for the server as every connection does, as long as it is not silent."""
+        """Wait for the server as every connection does, but raise NoAnswerError if it is silent for too long."""
         return super().wait(self._unless_silent(gen), *arguments, **more)
 
     def _unless_silent(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Pass on what a generator waits for and what comes; each `ready` that is none is a moment of silence."""
+        """Forward a generator's waits and their results; a falsy `ready` means that the server is still silent."""
         try:
             wanted = next(gen)
             heard_s = time.monotonic()
@@ -74,7 +74,7 @@ class _Impatient(Connection[Any]):
                 if ready:
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s > self.patience_s:
-                    self.pgconn.finish()  # nobody can use it any more; no goodbye, which would be waited for, too
+                    self.pgconn.finish()  # the connection is unusable; a regular close would wait for the server, too
                     raise NoAnswerError(f"no answer within {self.patience_s:g} s")
                 wanted = gen.send(ready)
         except StopIteration as end:

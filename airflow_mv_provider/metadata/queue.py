@@ -1,9 +1,9 @@
-"""Tickets of those who wait for a table: durable, numbered in the order in which they were given out.
+"""Tickets of the callers that wait for a table: durable, numbered in the order in which they were issued.
 
-A ticket is given out, and renewed at each look of its waiter, under the lock of the table's state row: numbers become
-visible in their own order, so whoever holds the second one has been able to see the first. Admission is part of
-`Store.acquire`'s compare-and-set, by `nobody_is_ahead`. A ticket that was not renewed in time counts for nothing, and
-its waiter, should it come back, is given a new number behind the others.
+A ticket is issued, and renewed at each poll of its waiter, under the lock of the table's state row. So numbers become
+visible in order, and the holder of the second ticket can see the first. Admission is part of `Store.acquire`'s
+compare-and-set, by `nobody_is_ahead`. A ticket that was not renewed in time has no effect, and its waiter gets a new
+number behind the others when it returns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.rows import is_lease_live, iso
 
-_NO_NUMBER = 2**63 - 1  # of a caller without a ticket: later than all
+_NO_NUMBER = 2**63 - 1  # for a caller without a ticket: after all others
 
 
 @dataclass(frozen=True, slots=True)
 class WaiterStatus:
-    """One caller that waits for a table. `waits_for` is the owner, or whoever comes next before it."""
+    """One caller that waits for a table. `waits_for` is the owner, or the waiter right before it if there is none."""
 
     place: int
     process: str
@@ -52,14 +52,14 @@ class Queue:
         self._now = now
 
     def take_ticket(self, table_id: int, caller: Caller, *, patience_ms: int, joins: str | None = None) -> None:
-        """Give a caller a ticket, or renew the live one it has; that keeps its number and what it joined.
+        """Issue a ticket to a caller, or renew its live one, which keeps its number and the refresh that it joined.
 
-        patience_ms : how long the caller may stay away before it loses its place
+        patience_ms : longest time between two polls before the caller loses its place
         """
         mine = (Ticket.table_id == table_id, Ticket.caller_key == caller.key)
         until = {"process": caller.process, "expires_ms": self._now() + patience_ms, "patience_ms": patience_ms}
         with transaction(self.engine) as db:
-            # Locks the row until the end; a number that a renewal leaves unused is no loss.
+            # Locks the row until the end; a renewal leaves the number unused, which is harmless.
             db.execute(update(State).where(State.table_id == table_id).values(tickets_given=State.tickets_given + 1))
             renewed = db.execute(update(Ticket).where(*mine, _is_live(Ticket, self._now())).values(**until))
             if renewed.rowcount == 1:
@@ -73,7 +73,7 @@ class Queue:
             db.execute(insert(Ticket).values(**key, **who, since_ms=self._now(), **until))
 
     def leave(self, caller_key: str) -> None:
-        """Take a caller out of every queue; nothing happens if it is in none."""
+        """Remove a caller from every queue; nothing happens if it is in none."""
         with transaction(self.engine) as db:
             db.execute(delete(Ticket).where(Ticket.caller_key == caller_key))
 
@@ -95,7 +95,7 @@ def waiters(db: Connection, table_id: int, now: ColumnElement[int]) -> tuple[Wai
 
 
 def statuses(found: Sequence[Waiter], owner: str | None) -> tuple[WaiterStatus, ...]:
-    """Return a table's queue as people ask for it."""
+    """Return a table's queue as it is shown to users."""
     before = [None, *(waiter.process for waiter in found)]
     return tuple(
         WaiterStatus(
@@ -113,7 +113,7 @@ def statuses(found: Sequence[Waiter], owner: str | None) -> tuple[WaiterStatus, 
 
 
 def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Return the condition that no live ticket comes before a caller's, or none at all if it has no live one."""
+    """Return the condition that no live ticket comes before the caller's; every one does if it has no live ticket."""
     own = aliased(Ticket)
     is_mine = (own.table_id == table_id, own.caller_key == caller_key, _is_live(own, now))
     number = select(own.number).where(*is_mine).scalar_subquery()
@@ -123,8 +123,8 @@ def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> 
 
 
 def _counts(now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that others have to wait for a ticket."""
-    # Whoever joined a refresh that is published has its answer; it only has not come by for it yet.
+    """Return the conditions under which other callers have to wait for a ticket."""
+    # A caller that joined a refresh that is published has its result; it has only not fetched it yet.
     is_answered = exists().where(Refresh.id == Ticket.joined_refresh, Refresh.outcome == Outcome.PUBLISHED)
     return _is_live(Ticket, now), ~is_answered
 

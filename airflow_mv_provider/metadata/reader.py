@@ -1,4 +1,4 @@
-"""The reading half of the metadata database: what status, history and the pages show, and what decisions start from."""
+"""The reading half of the metadata database: the data behind status, history, the pages and the decisions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from airflow_mv_provider.metadata.stored_once import began_with, stands_for
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """How far one partition of a refresh under way is."""
+    """The progress of one partition in a running refresh."""
 
     partition: str
     is_completed: bool
@@ -69,9 +69,9 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table, as people ask for it. `owner` and what follows it only while a refresh is under way.
+    """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
-    pending_definition : the fields in which the registered definition is not that of the refresh under way
+    pending_definition : the fields in which the registered definition differs from the running refresh's
     """
 
     table: str
@@ -96,7 +96,7 @@ class TableStatus:
 
 
 class Reader:
-    """Read-only questions; each is one transaction.
+    """Read-only queries; each is one transaction.
 
     now : the clock that judges leases
     """
@@ -133,7 +133,7 @@ class Reader:
         return _table(found)
 
     def state(self, table_id: int) -> RefreshState:
-        """Return the table's state row; whether its lease is live is judged by the same clock in the same moment."""
+        """Return the table's state row; the same query judges by the same clock whether its lease is live."""
         is_live = is_owner_live(self._now()).label("is_lease_live")
         query = select(RefreshStateRow.__table__, is_live).where(RefreshStateRow.table_id == table_id)
         with transaction(self.engine) as db:
@@ -162,12 +162,12 @@ class Reader:
         )
 
     def waiters(self, table_id: int) -> tuple[Waiter, ...]:
-        """Return who waits for a table, in the order in which they are admitted."""
+        """Return the callers that wait for a table, in the order in which they are admitted."""
         with transaction(self.engine) as db:
             return queue.waiters(db, table_id, self._now())
 
     def binding(self, table_id: int, upper: int) -> Binding | None:
-        """Return what one of our versions of a table's source stands for; None if that is not kept."""
+        """Return the binding of one version of a table's source; None if it is no longer stored."""
         return self._binding(SourceBindingRow.table_id == table_id, SourceBindingRow.upper == upper)
 
     def newest_binding(self, table_id: int) -> Binding | None:
@@ -187,7 +187,7 @@ class Reader:
         return None if found is None else Binding(found.upper, from_json(found.frontier))
 
     def refresh(self, refresh_id: str) -> RefreshRecord | None:
-        """Return what a refresh set out to do, with its seal; None if there is no such refresh."""
+        """Return a refresh as recorded, with its seal; None if there is no such refresh."""
         is_bound = (SourceBindingRow.table_id == RefreshRow.table_id) & (SourceBindingRow.upper == RefreshRow.upper)
         query = (
             select(RefreshRow.__table__, RefreshDefinitionRow.definition, SourceFrontierRow.frontier)
@@ -233,7 +233,7 @@ class Reader:
         return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))
 
     def as_now(self, refresh: RefreshRecord) -> RefreshRecord:
-        """Return a refresh with what changes while it is worked on; cheap, and asked at every step."""
+        """Return a refresh with the current values of the fields that change as it runs; cheap, read at every step."""
         columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of)
         with transaction(self.engine) as db:
             row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
@@ -252,7 +252,7 @@ class Reader:
             return chunks(db, refresh_id, numbers)
 
     def done(self, refresh_id: str) -> DoneChunks:
-        """Return which chunks of a refresh are recorded, and which of them main has; cheap, asked at every step."""
+        """Return which chunks of a refresh are recorded, and which main contains; cheap, read at every step."""
         with transaction(self.engine) as db:
             return done(db, refresh_id)
 
@@ -265,7 +265,7 @@ class Reader:
             return db.scalars(query).one()
 
     def last_error_code(self, table_id: int) -> str | None:
-        """Return the code with which the newest refresh of a table failed that has ended; None if it did not fail."""
+        """Return the error code of a table's newest refresh that has ended; None if it did not fail."""
         ended = (RefreshRow.table_id == table_id, RefreshRow.finished_ms.is_not(None))
         query = select(RefreshRow.error).where(*ended).order_by(RefreshRow.number.desc())
         with transaction(self.engine) as db:
@@ -301,21 +301,21 @@ class Reader:
         return self._reports(RefreshRow.table_id == table_id, limit)
 
     def costs(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
-        """Return what a table's history tells of the costs of refreshing it, newest first; see `reports.costs`."""
+        """Return the reports from which refresh costs are estimated, newest first; see `reports.costs`."""
         with transaction(self.engine) as db:
             return costs(db, table_id, limit)
 
     def ledger(self, table_id: int, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return which intervals of a table its refreshes have done, failed or missed; see `core.ledger`."""
+        """Return the state of each interval of a table; see `core.scope.ledger`."""
         with transaction(self.engine) as db:
             history = coverings(db, table_id)
             kind = db.scalar(select(RefreshStateRow.partition_type).where(RefreshStateRow.table_id == table_id))
         return ledger(history, kind, start=start, end=end)
 
     def age_s(self, table_id: int) -> float | None:
-        """Return how many seconds ago the last refresh of everything that succeeded looked at the source.
+        """Return how many seconds ago the last successful refresh of everything began; None if there was none.
 
-        What main has now is at least as new as that; None if there was none.
+        Main's content is at least as new as that.
         """
         with transaction(self.engine) as db:
             looked_ms = last_look_ms(db, table_id)
@@ -323,7 +323,7 @@ class Reader:
         return None if looked_ms is None or now_ms is None else max(0, now_ms - looked_ms) / 1000
 
     def status(self, table: TableRecord) -> TableStatus:
-        """Return where a table stands, with per-partition progress while a refresh is under way."""
+        """Return a table's status, with per-partition progress while a refresh is running."""
         state = self.state(table.id)
         parts = self._progress(state.refresh_id) if state.refresh_id else ()
         running = self._began_with(state.refresh_id) if state.refresh_id else None
@@ -351,7 +351,7 @@ class Reader:
         )
 
     def overview(self, name: str | None = None) -> Overview:
-        """Return where every table stands, by name, or the one of this name; one query, however many there are."""
+        """Return the state of every table, by name, or of the one named; one query, however many there are."""
         with transaction(self.engine) as db:
             return overview(db, self._now(), name)
 
@@ -375,7 +375,7 @@ class Reader:
 
 
 def _is_sealed() -> ColumnElement[bool]:
-    """Leave out the rows of partitions that only main has: the seal does not know them."""
+    """Return the condition that leaves out partitions that only main has: the seal does not contain them."""
     return (RefreshProgressRow.sealed_rows > 0) | (RefreshProgressRow.partition == WHOLE_TABLE)
 
 

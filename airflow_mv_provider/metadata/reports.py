@@ -1,4 +1,4 @@
-"""The history's rows as reports."""
+"""Reports from the history's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAtte
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
-# Large, and in no report.
+# Not part of a report; some of them are large.
 _NOT_SHOWN = (
     "number",
     "seal",
@@ -53,9 +53,9 @@ def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple
 
 
 def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...]:
-    """Return what estimates are made from: a table's newest refreshes that came to their end, without their parts.
+    """Return the input of cost estimates: a table's newest published or failed refreshes, without partition reports.
 
-    They are asked for at every refresh. Those with nothing to do, which may be thousands, tell nothing of costs.
+    Every refresh reads them. Refreshes with nothing to do, perhaps thousands, have no costs and are left out.
     """
     query = (
         select(*_COST, RefreshRow.id, RefreshRow.outcome, RefreshRow.scope, RefreshRow.error)

@@ -1,7 +1,7 @@
-"""What of a table's history is forgotten: refreshes that ended long ago, but for those that something still asks for.
+"""Retention of a table's history: refreshes that ended long ago are removed, except those that are still needed.
 
-kept, however old    one under way; the last that ended, that published, and that saw everything; whose digests main's
-                     comparison starts from, by which its files are known; whose report somebody waits for
+kept, however old    a running one; the last that ended, that published, and that covered everything with success; the
+                     one whose digests the next comparison uses, since its files belong to it; one that a waiter joined
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.stored_once import forget_definitions, lock_state
 
-_AT_ONCE = 1_000  # so that nobody waits long for the state row
+_AT_ONCE = 1_000  # per transaction, so that others do not wait long for the state row
 
 
 def forget(db: Connection, table_id: int, before_ms: int) -> int:
-    """Remove up to a thousand refreshes of a table that ended before, and the definitions that only they began with.
+    """Remove up to 1,000 refreshes of a table that ended before `before_ms`, and definitions that only these used.
 
-    returns : how many they were
+    returns : the number of removed refreshes
     """
     lock_state(db, table_id)
     state = db.execute(select(State.refresh_id, State.published_digests).where(State.table_id == table_id)).one()
@@ -35,9 +35,9 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     kept += db.scalars(newest(table_id, (Outcome.PUBLISHED,)))
     kept += db.scalars(newest(table_id, DONE, kinds=(True,)))
     is_kept = Refresh.id.in_([refresh_id for refresh_id in kept if refresh_id is not None])
-    # What began later has not ended before; that alone is in an index.
+    # A refresh that began later has not ended before; only the start is in an index.
     is_old = (Refresh.started_ms < before_ms, func.coalesce(Refresh.finished_ms, Refresh.started_ms) < before_ms)
-    # One list for both deletes: the clock goes on between them.
+    # One list for both deletes: the clock moves between them.
     outdated = list(db.scalars(select(Refresh.id).where(*has_ended, *is_old, ~is_kept).limit(_AT_ONCE)))
     if not outdated:
         return 0

@@ -1,4 +1,4 @@
-"""The values that the store writes into rows, apart from the transactions that write them."""
+"""The values that the store writes into rows, separate from the transactions that write them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOT_COMPARED: dict[str, Any] = {
 def is_around(location: str) -> ColumnElement[bool]:
     """Return the condition that another table's main lies inside `location`, or around it."""
     inside = Table.location.startswith(f"{location}/", autoescape=True)
-    # Not LIKE: an underscore in a column would match anything.
+    # Not LIKE: an underscore in the column's value would match any character.
     return inside | (func.substr(literal(location), 1, func.length(Table.location) + 1) == Table.location.concat("/"))
 
 
@@ -60,17 +60,17 @@ def is_owner_live(now: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def lease(now: ColumnElement[int], length_ms: int) -> dict[str, Any]:
-    """Return what whoever gets a lease now, or renews it, writes into its row."""
+    """Return the values that grant or renew a lease from now on."""
     return {"lease_expires_ms": now + length_ms, "lease_ms": length_ms}
 
 
 def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
-    """Return the condition that a state row is still owned as the caller believes."""
+    """Return the condition that `own` still owns its state row."""
     return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
 
 
 def is_believed(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
-    """Return the condition that a table's state row is as a claim believes; `Claim.holds` in SQL."""
+    """Return the condition that a table's state row is as a claim expects; `Claim.holds` in SQL."""
     believed = [State.table_id == table_id]
     if claim.phases is not None:
         believed.append(State.phase.in_(sorted(claim.phases)))
@@ -86,7 +86,7 @@ def is_believed(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[C
 
 
 def becomes(claim: Claim) -> dict[str, Any]:
-    """Return what a claim writes into the state row, apart from times and names; `Claim.after` in SQL."""
+    """Return the values that a claim writes into the state row, without times and names; `Claim.after` in SQL."""
     values: dict[str, Any] = {}
     if claim.to_phase is not None:
         values |= {"phase": claim.to_phase} | (NOBODY if claim.to_phase is Phase.NORMAL else {})
@@ -100,12 +100,12 @@ def becomes(claim: Claim) -> dict[str, Any]:
 
 
 def new_owner(caller: Caller, now: ColumnElement[int], lease_ms: int) -> dict[str, Any]:
-    """Return what an acquire or a hand-over writes into the state row besides its claim."""
+    """Return the values that an acquire or a hand-over writes into the state row in addition to its claim."""
     return {"owner_process": caller.process, "owned_since_ms": now} | lease(now, lease_ms)
 
 
 def partition_report(name: str, counts: Counts) -> dict[str, Any]:
-    """Return what the history keeps of one partition."""
+    """Return the history's facts about one partition."""
     return {
         "partition": name,
         "rows_inserted": counts.inserted,
@@ -116,7 +116,7 @@ def partition_report(name: str, counts: Counts) -> dict[str, Any]:
 
 
 def added(counts: Counts, bytes_main: int) -> dict[str, Any]:
-    """Return a refresh's figures with these added to them."""
+    """Return a refresh's counts with these added to them."""
     return {
         "rows_inserted": Refresh.rows_inserted + counts.inserted,
         "rows_updated": Refresh.rows_updated + counts.updated,
@@ -126,7 +126,7 @@ def added(counts: Counts, bytes_main: int) -> dict[str, Any]:
 
 
 def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: ColumnElement[int]) -> dict[str, Any]:
-    """Return the row of a refresh that begins, without its phase and epoch; its table's state row must be held."""
+    """Return the row of a new refresh, without its phase and epoch; the table's state row must be locked."""
     zeros = dict.fromkeys(
         (
             *("merge_round", "rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
@@ -169,10 +169,10 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
 
 
 def maybe_iso(ms: int | None) -> str | None:
-    """As `iso`, of a time that may not be there."""
+    """Return `iso(ms)`; None if `ms` is None."""
     return None if ms is None else iso(ms)
 
 
 def iso(ms: int) -> str:
-    """Return a time of the database as people and programs get it."""
+    """Return a time of the database as shown to people and programs: ISO 8601, UTC, with milliseconds."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

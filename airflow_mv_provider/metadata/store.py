@@ -1,8 +1,8 @@
 """The writing half of the metadata database.
 
-Each method is one transaction. Each state change is one `UPDATE ... WHERE <what the caller believes>` and a look at
-`rowcount`: nobody reads first and writes after. A method that changes the state of an owned refresh takes the
-`Ownership` and raises `LeaseLostError` when the row no longer says so; nothing of that transaction stays.
+Each method is one transaction. Each state change is one `UPDATE ... WHERE <what the caller expects>` and a check of
+`rowcount`, never a read followed by a write. A method that changes the state of an owned refresh takes the `Ownership`
+and raises `LeaseLostError` when the row no longer matches it; the transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
 
 
 class Store(MergingStore, Control):
-    """Everything that changes the database.
+    """All changes of the database.
 
     now : the clock that judges leases; the database's own unless a test passes another
     """
@@ -68,9 +68,10 @@ class Store(MergingStore, Control):
         self.queue = Queue(engine, self._now)
 
     def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
-        """Register a table, or give a registered one this definition; a refresh under way keeps the one it began with.
+        """Register a table, or replace its definition; a running refresh keeps the definition it began with.
 
-        raises : TableConflictError, when another table has this location, or this table another location
+        raises : TableConflictError, when another table has this location, one around it or inside it; when this table
+                 has another location or is being dropped
         """
         values = {"definition": definition.to_json(), "content_hash": definition.content_hash}
         try:
@@ -97,13 +98,13 @@ class Store(MergingStore, Control):
                     db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
         except exc.IntegrityError as error:
             if any(table.name == definition.name for table in self.tables()):
-                # Somebody registered it between our look and our insert; now it is there to be updated.
+                # Another process registered it between the read and the insert; now it can be updated.
                 return self.register(definition, warehouse=warehouse, location=location)
             raise TableConflictError(definition.name, f"{location} holds another refreshable table.") from error
         return self.table(definition.name)
 
     def adopt_uuid(self, table: TableRecord, found: str) -> None:
-        """Take over the uuid that lives in main: the table's history in its log goes on under it.
+        """Adopt the uuid that main carries: the table's history in main's log continues under it.
 
         raises : TableConflictError, when another registered table has that uuid (a copied directory)
         """
@@ -123,7 +124,7 @@ class Store(MergingStore, Control):
     ) -> Ownership | None:
         """Mint and acquire in one step: bind the source, write the refresh's row, take the table.
 
-        returns : None when somebody else was faster or comes first, or the table was paused; nothing is written then
+        returns : None when another caller was faster or comes first, or the table was paused; nothing is written then
         """
         assert refresh.batch is not None
         begun = claim.acquire(seen, refresh.id, caller.key, epoch)
@@ -146,9 +147,9 @@ class Store(MergingStore, Control):
         return Ownership(seen.table_id, refresh.id, epoch)
 
     def hand_over(self, seen: RefreshState, caller: Caller, *, epoch: int, lease_ms: int) -> Ownership | None:
-        """Take an unfinished refresh under a new epoch: its own next process, a retry, a twin, or a takeover.
+        """Take an unfinished refresh under a new epoch: for its next process, a retry, a twin, or a takeover.
 
-        returns : None when somebody else was faster
+        returns : None when another process was faster
         """
         assert seen.refresh_id is not None
         taken_over = claim.hand_over(seen, caller.key, epoch)
@@ -166,19 +167,19 @@ class Store(MergingStore, Control):
         return Ownership(seen.table_id, seen.refresh_id, epoch)
 
     def renew(self, own: Ownership, *, lease_ms: int) -> Renewal:
-        """Prolong the lease and learn whether a cancel was requested; never raises for a lost lease."""
+        """Renew the lease and return whether a cancel was requested; never raises for a lost lease."""
         with transaction(self.engine) as db:
             kept = db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), lease_ms)))
             cancel = db.scalar(select(State.cancel_requested_ms).where(*is_owned(own)))
         return Renewal(kept.rowcount == 1, cancel is not None)
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
-        """Keep the table for the owner's next process without heartbeats; 0 lets anybody take it over."""
+        """Keep the table for the owner's next process without heartbeats; 0 lets any caller take it over."""
         with self._claimed(own, claim.hold(own)) as db:
             db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), until_ms)))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
-        """Forget the progress, close the history row, and go from CLEANUP to NORMAL."""
+        """Delete the progress, close the history row, and go from CLEANUP to NORMAL."""
         with self._claimed(own, claim.advance(own, Phase.CLEANUP, Phase.NORMAL)) as db:
             self._end(db, own, seconds, Outcome.PUBLISHED, None)
 
@@ -193,7 +194,7 @@ class Store(MergingStore, Control):
     ) -> None:
         """End a refresh that has not published: back to NORMAL, the reason in its history, the lease released.
 
-        is_main_known : main is what the row says of it; else the next refresh compares everything
+        is_main_known : main is as the state row describes it; else the next refresh compares everything
         """
         with self._claimed(own, claim.abandon(own)) as db:
             if not is_main_known:
@@ -206,7 +207,7 @@ class Store(MergingStore, Control):
         return Ownership(refresh.table_id, refresh.id, 0)
 
     def renew_preview(self, own: Ownership, *, lease_ms: int) -> Renewal:
-        """Prolong the lease of a read-only refresh; it is lost when somebody has taken its process for dead."""
+        """Renew the lease of a read-only refresh; it is lost when another process has closed its history row."""
         is_open = (Refresh.id == own.refresh_id, Refresh.outcome == Outcome.RUNNING)
         with transaction(self.engine) as db:
             kept = db.execute(update(Refresh).where(*is_open).values(**lease(self._now(), lease_ms)))
@@ -246,11 +247,11 @@ class Store(MergingStore, Control):
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
         stored = asdict(error) if error else None
         with transaction(self.engine) as db:
-            is_open = (Refresh.id == refresh_id, Refresh.outcome == Outcome.RUNNING)  # else it was taken for dead
+            is_open = (Refresh.id == refresh_id, Refresh.outcome == Outcome.RUNNING)  # else it was closed as dead
             db.execute(update(Refresh).where(*is_open).values(**ended, **found, error=stored))
 
     def end_stale_previews(self, table_id: int) -> None:
-        """Close the history rows of read-only refreshes whose process is dead: it has not renewed."""
+        """Close the history rows of read-only refreshes whose lease has expired: their processes are dead."""
         is_held = is_lease_live(Refresh.lease_expires_ms, Refresh.lease_ms, self._now())
         is_stale = (Refresh.is_read_only, ~is_held)
         running = (Refresh.table_id == table_id, Refresh.outcome == Outcome.RUNNING)
@@ -259,11 +260,11 @@ class Store(MergingStore, Control):
             db.execute(update(Refresh).where(*running, *is_stale).values(**ended))
 
     def forget_history(self, table_id: int, *, older_than_ms: int) -> int:
-        """Remove from a table's history what `retention` does; return how many refreshes they were."""
+        """Remove old refreshes from a table's history by the rules of `retention`; return their number."""
         num_forgotten = 0
         while True:
             with transaction(self.engine) as db:
-                # As a value: PostgreSQL looks no clock up in an index, it goes on meanwhile.
+                # As a value: PostgreSQL cannot use an index to compare with a clock that moves during the query.
                 before_ms = db.scalars(select(self._now() - older_than_ms)).one()
                 found = forget(db, table_id, before_ms)
             num_forgotten += found
@@ -285,6 +286,6 @@ class Store(MergingStore, Control):
     ) -> None:
         for gone in (Progress, ChunkRow):
             db.execute(delete(gone).where(gone.refresh_id == own.refresh_id))
-        # The seal is for whoever goes on; it names every column.
+        # Only a process that resumes the refresh needs the seal, and it is large: it names every column.
         ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now(), "seal": None}
         self._update_refresh(db, own, seconds, **ended, error=asdict(error) if error else None)

@@ -1,10 +1,10 @@
-"""What is large and the same from one refresh to the next is stored once a table, under its fingerprint.
+"""Large values that many refreshes share are stored once per table, under their fingerprint.
 
-    frontier     of a binding; a listing of 50,000 files is 5 MB. Two bindings are kept: that of the last publish, which
-                 tells what is new, and the newest, at which a refresh under way reads
-    definition   that the refreshes in the history began with
+    frontier     of a binding; a listing of 50,000 files is 5 MB. Two bindings are kept: that of the last publish, from
+                 which changes are determined, and the newest, at which a running refresh reads
+    definition   that refreshes in the history began with
 
-Who writes here holds the table's state row, so nothing is removed that another transaction is about to name.
+Writers hold the lock of the table's state row, so no value is removed that another transaction is about to reference.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from airflow_mv_provider.metadata.models import SourceFrontierRow as Source
 
 
 def lock_state(db: Connection, table_id: int) -> None:
-    """Hold a table's state row until the transaction ends; what is stored once is named and removed under it."""
+    """Lock a table's state row until the transaction ends; shared values are referenced and removed under this lock."""
     db.execute(select(State.table_id).where(State.table_id == table_id).with_for_update())
 
 
 def bind(db: Connection, table_id: int, upper: int, frontier: Frontier, now: ColumnElement[int]) -> None:
-    """Let `upper` stand for `frontier`, unless it stands for something already."""
+    """Bind `upper` to `frontier`, unless it is bound already."""
     key = {"table_id": table_id, "upper": upper}
     if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
         found = fingerprint(frontier)
@@ -59,7 +59,7 @@ def stands_for() -> ColumnElement[bool]:
 
 
 def forget_bindings(db: Connection, table_id: int) -> None:
-    """Remove all bindings but that of the last publish and the newest, and the frontiers that no binding names."""
+    """Remove all bindings except that of the last publish and the newest, and the frontiers without a binding."""
     of_table = Binding.table_id == table_id
     published = select(State.published_upper).where(State.table_id == table_id).scalar_subquery()
     newest = select(func.max(Binding.upper)).where(of_table).scalar_subquery()
@@ -69,7 +69,7 @@ def forget_bindings(db: Connection, table_id: int) -> None:
 
 
 def forget_definitions(db: Connection, table_id: int, fingerprints: Collection[str]) -> None:
-    """Remove those of these definitions that no refresh in the history began with."""
+    """Remove those of the given definitions that no refresh in the history began with."""
     of_these = (Definition.table_id == table_id, Definition.fingerprint.in_(fingerprints))
     is_named = exists().where(Refresh.table_id == table_id, Refresh.definition_fingerprint == Definition.fingerprint)
     db.execute(delete(Definition).where(*of_these, ~is_named))

@@ -1,7 +1,7 @@
 """Alembic's migrations of the metadata database, run by `amv db migrate`.
 
-Every command asks which version a database has; Alembic, which takes as long to import as the rest together, is there
-for those that have to change it. So versions are the numbers in the names of their files.
+Every command checks the version of its database. Alembic takes as long to import as everything else together, so only
+commands that change the version import it; otherwise versions are read from the numbers in the migrations' file names.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sqlalchemy import Connection, Engine, column, func, inspect, select, table
 from airflow_mv_provider.exceptions import DatabaseVersionError
 from airflow_mv_provider.metadata.database import transaction
 
-VERSION_TABLE = "mv_alembic_version"  # the database may be shared with Airflow, which has an alembic_version of its own
+VERSION_TABLE = "mv_alembic_version"  # the database may be shared with Airflow, which has its own alembic_version
 
 
 def migrate(engine: Engine) -> str:
-    """Bring the database to this package's version and return it; nothing happens when it is there already.
+    """Bring the database to this package's version and return it; idempotent.
 
-    Any number of threads and processes may call it at once: one migrates, the others find it done.
+    Any number of threads and processes may call it at once: one migrates, the others wait and find it done.
     """
     with _one_thread, transaction(engine) as connection:
-        if engine.dialect.name == "postgresql":  # SQLite's transaction begins as a writer: one at a time as it is
+        if engine.dialect.name == "postgresql":  # SQLite's transactions begin as writers and so run one at a time
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         current = _current(connection)
         if current != head():
@@ -83,5 +83,5 @@ def upgrade(connection: Connection, version: str = "head") -> None:
 
 
 _FOLDER = Path(__file__).parent
-_LOCK = 0x6D76_6D69_6772  # "mvmigr": any number that nobody else takes
-_one_thread = threading.Lock()  # Alembic keeps the context of a migration in a module
+_LOCK = 0x6D76_6D69_6772  # "mvmigr": an arbitrary number that no other program uses
+_one_thread = threading.Lock()  # Alembic keeps the context of a migration in module globals

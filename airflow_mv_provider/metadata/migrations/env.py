@@ -1,4 +1,4 @@
-"""Alembic's environment: runs on the connection that `migrate` hands over."""
+"""Alembic's environment: runs on the connection that `migrate` passes."""
 
 from __future__ import annotations
 

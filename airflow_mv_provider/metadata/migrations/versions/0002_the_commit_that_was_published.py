@@ -1,6 +1,6 @@
 """The commit that was published, instead of main's id
 
-Whatever the column holds is no commit's mark, so the next refresh of each table compares with main itself, once.
+The column's present values are not marks of commits, so the next refresh of each table compares with main itself, once.
 """
 
 from __future__ import annotations

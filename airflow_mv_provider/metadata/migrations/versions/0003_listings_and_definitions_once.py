@@ -1,6 +1,6 @@
 """Listings and definitions once a table, under their fingerprints
 
-A refresh keeps its source in words. What its listing was is known as long as a binding names it.
+A refresh keeps a description of its source in words. Its listing is stored only as long as a binding references it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _carry_bindings(db: sa.Connection, source: sa.Table) -> None:
         sa.PrimaryKeyConstraint("table_id", "upper"),
     )
     stored = set[tuple[int, str]]()
-    # One by one: each may be a listing of megabytes.
+    # One at a time: each may be a listing of megabytes.
     for table_id, upper, bound_ms in db.execute(sa.select(old.c.table_id, old.c.upper, old.c.bound_ms)).all():
         is_this = (old.c.table_id == table_id, old.c.upper == upper)
         frontier = db.scalars(sa.select(old.c.frontier).where(*is_this)).one()

@@ -1,6 +1,6 @@
 """How long a lease, and a waiter's ticket, was given for; a lease for read-only refreshes; a person's word on an owner
 
-A lease that was there before counts as one of an hour: nobody's was longer unless it was told so.
+An existing lease counts as one of an hour, the longest default; only a setting could have made one longer.
 """
 
 from __future__ import annotations

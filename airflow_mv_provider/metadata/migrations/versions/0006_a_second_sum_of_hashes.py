@@ -1,7 +1,7 @@
 """A second sum of hashes in what is sealed and published
 
-Nobody knows it of what is there: published digests are forgotten, so the next refresh of each table reads main, once. A
-refresh under way that has not been compared is given up for it, and the next one reads the source again.
+It is unknown for existing data. Published digests are deleted, so the next refresh of each table reads main, once. A
+running refresh that has not been compared is given up, and the next one reads the source again.
 """
 
 from __future__ import annotations

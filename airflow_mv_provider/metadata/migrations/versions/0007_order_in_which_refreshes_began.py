@@ -1,6 +1,6 @@
 """The order in which a table's refreshes began, as a number: a clock may have been set back
 
-What is there already is numbered by its times, which is all that is known of it.
+Existing refreshes are numbered by their start times, the only order known for them.
 """
 
 from __future__ import annotations
