@@ -12,7 +12,7 @@
     │   ├── EngineError                Spark or Delta failed for another reason
     │   │   └── DiskFullError          a disk that Spark writes to is full
     │   ├── CommitUnknownError         a commit's response was lost and main's log could not be read
-    │   ├── InterruptedRefreshError    this process was asked to stop (Ctrl-C), or its Spark job was cancelled
+    │   ├── InterruptedRefreshError    this process was interrupted (Ctrl-C), or its Spark job was cancelled
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong

@@ -65,7 +65,7 @@ def message(report: RefreshReport | None, context: Context) -> str:
 
 
 def _report(context: Context) -> RefreshReport | None:
-    """Return the refresh that the task worked on last; None if the callback is not about it or the database is away."""
+    """Return the refresh that the task worked on last; None if the callback is not about it or the database is down."""
     task = context.get("task")
     if not isinstance(task, MvOperator):
         return None

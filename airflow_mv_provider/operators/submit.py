@@ -61,7 +61,7 @@ _DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
 DELTA_PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _SUBMITTED_AFTER = "mv_submitted_after"
 _LOOKS_TO_BELIEVE = (
-    2  # a driver that has ended somebody else's refresh is nobody for a moment, before it begins its own
+    2  # a driver that recovers another owner's refresh briefly owns no lease before it begins its own refresh
 )
 
 

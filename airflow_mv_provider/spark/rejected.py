@@ -80,7 +80,7 @@ def decoded(marked: DataFrame) -> DataFrame:
 
 
 def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return the rows that have a key."""
+    """Return the rows whose key has no NULL."""
     return rows.where(~any_null(_present(rows, key)))
 
 

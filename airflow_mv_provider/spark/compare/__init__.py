@@ -1,1 +1,1 @@
-"""The only place where rows are compared: hashes, digests, corrections."""
+"""Comparison of rows by hashes, digests and corrections; no other package compares rows."""
