@@ -1,4 +1,4 @@
-"""`python -m airflow_mv_provider.runner TABLE`: one refresh in a program of its own, as spark-submit runs it.
+"""`python -m airflow_mv_provider.cli.driver TABLE`: one refresh in its own program, as spark-submit runs it.
 
 Under spark-submit it uses the submitted session, otherwise the embedded local one. stdout holds only the answer;
 progress and warnings go to stderr. The database's address comes from AMV_DATABASE_URL or from the file that

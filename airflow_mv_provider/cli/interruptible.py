@@ -27,8 +27,8 @@ def interruptibly(refresher: Refresher, work: Callable[[], T]) -> T:
 
     Work that ends before the interrupt reaches it returns normally.
 
-    raises : InterruptedRefreshError, if `work` fails after a Ctrl-C with anything but an MvError of its own (an
-             EngineError does not count as one); KeyboardInterrupt, at the second Ctrl-C
+    raises : InterruptedRefreshError, if `work` raises an EngineError or no MvError at all after a Ctrl-C;
+             KeyboardInterrupt, at the second Ctrl-C
     """
     results: list[T] = []
     errors: list[BaseException] = []

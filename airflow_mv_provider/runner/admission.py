@@ -69,7 +69,7 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Acqu
             context.store.queue.leave(caller.key)
         raise
     if isinstance(found, RefreshReport):
-        context.store.queue.leave(caller.key)  # it needs its ticket no more; acquiring the table removes the ticket
+        context.store.queue.leave(caller.key)  # the caller has its report; `Store.acquire` removes a ticket itself
     return found
 
 

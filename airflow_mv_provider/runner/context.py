@@ -26,7 +26,7 @@ from airflow_mv_provider.spark.session import interrupt, isolated, open_session,
 class Context:
     """One process's database, Spark session and settings.
 
-    session : returns the Spark session; called at most once, at the first use. By default the settings' own session
+    session : returns the Spark session; called at most once, at the first use. By default opened from `settings`
     watch   : called before every step
     """
 

@@ -5,8 +5,8 @@
 
 The lease decides only which owner may try; the fence stops an owner that ignores a lost lease. An owner that has not
 renewed for the length of a lease has lost it, whether or not it has noticed: another process may take its table over
-from then on. The owner measures from before its last renewal call, hence from before the database's own measurement,
-and the time during which the machine is suspended counts.
+from then on. The owner counts the lease from before each renewal call, so its count ends before the database's. Time
+during which the machine is suspended counts too.
 """
 
 from __future__ import annotations

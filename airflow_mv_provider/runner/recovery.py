@@ -1,4 +1,4 @@
-"""Recovery: end refreshes that did not end by themselves. No other module decides this.
+"""Recovery: end refreshes that did not end by themselves. No other module does this.
 
     an attempt failed      _resolve_failure  abandon the refresh, or keep it for the next attempt
     its owner died         take_over  REFRESHING: reset · MERGING: resume, or abandon after a cancel · CLEANUP: finish
@@ -215,7 +215,7 @@ class Recoverer:
                 is_main_known = attempt.is_main_known
                 self._abandon(table, own, outcome_of(error), error_report(error), is_main_known=is_main_known)
             elif (fresh := self.hand_over(table, state, caller)) is not None:
-                # A commit that no later round can complete, or has completed, does not prevent abandoning the refresh.
+                # Abandoned even if main has a commit: another round was still needed, or main refuses further writes.
                 is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
                 self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
@@ -285,7 +285,7 @@ class Recoverer:
                 is_published = attempt.fence_and_check_log() and not is_final and not attempt.work.is_progressive
                 is_ended = is_published and attempt.bring_to_end()
             except MvError as problem:
-                if caller is not None:  # otherwise a refresh whose main is gone would be abandoned again and again
+                if caller is not None:  # else a refresh whose main is gone never ends: each try fails at the fence
                     self._resolve_failure(attempt, problem, caller)
                 if caller is not None or attempt.has_tried_publish:
                     raise

@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 class Refresher:
     """The operations on tables that one process can call. The modules that it calls implement them.
 
-    session : returns the Spark session; called at most once, at the first use. By default the settings' own session
+    session : returns the Spark session; called at most once, at the first use. By default opened from `settings`
     watch   : called before every step
     """
 
@@ -137,7 +137,8 @@ class Refresher:
     def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> AcquiredRefresh | RefreshReport:
         """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.
 
-        returns : a report comes from a history row of its own, even if dead owners' refreshes were ended first
+        returns : a report of NOTHING_TO_DO has its own history row, even if dead owners' refreshes were ended first; a
+                  report of a joined refresh is that refresh's
         raises  : RefreshInProgressError, if a live owner is at work or other tickets are first (if the table's policy
                   is to queue, the caller then has a ticket and is expected to call again); RefreshPausedError;
                   DefinitionError, FrozenPartitionError

@@ -80,7 +80,7 @@ def from_environment(
     raises : DefinitionError, for a value that cannot be used
     """
     url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
-    check_no_password("AMV_SOURCE_ROOTS", environ.get("AMV_SOURCE_ROOTS", ""))  # before it is cut into pieces
+    check_no_password("AMV_SOURCE_ROOTS", environ.get("AMV_SOURCE_ROOTS", ""))  # before it is split
     # Separated by colons, as in PATH; the colons of s3://bucket and of a port are not separators.
     roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 
 class ErrorTable:
-    """The error table of one refresh's table; every method does nothing if the definition has none.
+    """The error table of one refresh's table.
 
-    `collect` is the exception: it returns an empty result.
+    If the definition has none, `collect` returns an empty result and the other methods do nothing.
     """
 
     def __init__(self, work: Work) -> None:

@@ -46,9 +46,9 @@ class FencedMain:
 
     is_fenced       : this epoch's fence is in main's log
     base            : main's version that chunks are compared with; a new round moves it forward
-    is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, hence also any
-                      commit of an older epoch. If such a commit arrives after main was repaired, the next refresh finds
-                      it in main's log and compares
+    is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, so it refuses
+                      every commit of an older epoch too. If such a commit succeeds after main was repaired, the next
+                      refresh finds it in main's log and compares
     followed        : the first commit of a refresh that began after this one; None unless the database is behind main
     """
 
@@ -197,7 +197,7 @@ class FencedMain:
         return strategy.replace_obstacle(work.definition, work.refresh.scope)
 
     def _is_of_definition(self, state: RefreshState) -> bool:
-        """True if main had the definition's partitions at its last publish; its log decides whether it still has."""
+        """True if main had the definition's partition columns at its last publish; its log decides if it still has."""
         is_same = state.published_hash == self._work.definition.content_hash
         return is_same and state.published_version is not None and state.is_main_trusted
 

@@ -1,7 +1,7 @@
 """The step of REFRESHING: read the source, or only its changes, and prepare the seal that MERGING brings into main.
 
-    incremental   the feed's corrections and the digests that main will have; if the feed fails, as the others
-    all others    digests of every row, and a copy if the source cannot be read again at its pinned frontier
+    incremental   writes the feed's corrections and the digests that main will have; if the feed fails, as below
+    all others    write digests of every row, and a copy if the source cannot be read again at its pinned frontier
 
 Both produce the same seal. The strategy is finally decided here, because only here is it known how many rows differ.
 """

@@ -1,1 +1,1 @@
-"""A function that returns rows."""
+"""A Python function as source."""

@@ -77,7 +77,7 @@ class _Node:
 def pinned_sql(sql: str, inputs: Mapping[str, str]) -> str:
     """Return `sql` with its inputs defined in front of it.
 
-    inputs : the name of each input → the SQL of its rows at their pin
+    inputs : the name of each input → the SQL of its rows at their pinned version
     """
     pinned = [f"{quoted(_PINNED + name)} AS ({rows})" for name, rows in inputs.items()]
     named = [
