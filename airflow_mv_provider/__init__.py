@@ -1,6 +1,6 @@
 """Refreshable Delta tables for Apache Airflow: load beside the table, compare, publish only what differs.
 
-What definitions are made of is here by its short name, imported at its first use: every `airflow` command imports this.
+The classes of definitions are exported here and imported at first use, because every `airflow` command imports this.
 """
 
 from __future__ import annotations

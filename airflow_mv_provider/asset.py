@@ -1,7 +1,7 @@
-"""Which Airflow asset stands for a refreshable table.
+"""The Airflow asset that stands for a refreshable table.
 
-A task that publishes a table has this asset among its outlets. So Airflow itself knows which DAGs declare a table,
-from their parsed files alone, without a registry of ours. A DAG's tag would be too short for a table's name.
+A task that publishes a table has this asset among its outlets. So Airflow itself can list the DAGs that declare a
+table, from their parsed files alone, without a separate registry. A DAG's tag would be too short for a table's name.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ def asset_uri(table: str) -> str:
 
 
 def table_of_asset(uri: str) -> str | None:
-    """Return the table that an asset stands for; None if it is not one of ours."""
+    """Return the table that an asset stands for; None if it is not this package's."""
     return uri[len(ASSET_PREFIX) :] or None if uri.startswith(ASSET_PREFIX) else None

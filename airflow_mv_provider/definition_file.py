@@ -1,6 +1,7 @@
-"""Read table definitions from YAML: `{"tables": [...]}`, several a file, and how their DAGs are to be: `dags`.
+"""Read table definitions from YAML: `{"tables": [...]}`, several per file, and the options of their DAGs: `dags`.
 
-What is wrong is told with its line. What only a library knows is asked here, in the place of `core`: YAML, and cron.
+Errors contain the line of each problem. YAML and cron need third-party libraries, so they are parsed here and not in
+`core`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from airflow_mv_provider.core.definition.table import RefreshableTable, parse_ta
 from airflow_mv_provider.exceptions import DefinitionError
 
 _TOP = ("tables", "dags")
-_QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # Airflow's own; all others are croniter's too
+_QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # only Airflow has this preset; croniter has all others
 _WITHOUT_TIMES = ("@once", "@continuous")
 _BY_TIME = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually")
 _PRESETS = (*_BY_TIME, *_WITHOUT_TIMES)
-_NUM_FIELDS = (5, 6, 7)  # with seconds, and years
+_NUM_FIELDS = (5, 6, 7)  # the sixth is seconds, the seventh years
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_SHOWN = 60
 _MAX_BYTES = 16_000_000  # /dev/zero has no end
@@ -33,7 +34,7 @@ Place = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """What a file says: tables in its order, and the options of each table's DAG by the table's name."""
+    """The content of a file: tables in its order, and the options of each table's DAG by the table's name."""
 
     tables: tuple[RefreshableTable, ...]
     dags: dict[str, DagOptions]
@@ -94,7 +95,7 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
 
 
 def check_schedule(table: str, options: DagOptions) -> None:
-    """Refuse a schedule that Airflow would not take when it makes the DAG.
+    """Refuse a schedule that Airflow would reject when it creates the DAG.
 
     raises : DefinitionError
     """
@@ -109,7 +110,7 @@ def check_schedule(table: str, options: DagOptions) -> None:
 
 
 def _schedule_problem(schedule: str, options: DagOptions) -> str | None:
-    from croniter import CroniterError, croniter  # costs a third of a second, and few files have a schedule
+    from croniter import CroniterError, croniter  # the import takes a third of a second, and few files have a schedule
 
     shown = repr(schedule[:_MAX_SHOWN])
     if schedule in _WITHOUT_TIMES:
@@ -131,7 +132,7 @@ def _is_crowded(schedule: str, options: DagOptions) -> bool:
 
 
 def _read(text: str, where: str) -> tuple[yaml.Node | None, object]:
-    """Return the text's nodes, which know their lines, and its values."""
+    """Return the text's nodes, which have line numbers, and its values."""
     try:
         loader = _UniqueKeys(text)
         try:
@@ -166,7 +167,7 @@ def _in(where: str, error: DefinitionError, root: yaml.Node | None, place: Place
 
 
 def _places(place: Place, error: DefinitionError, problem: Problem) -> Iterator[Place]:
-    """Return where a problem may stand: of a DAG's options in its table's own, or in the defaults."""
+    """Return the possible places of a problem: for a DAG's options, the table's own options and the defaults."""
     if place == ("dags",) and problem.place[:1] != ("tables",):
         yield (*place, "tables", error.facts.get("table", ""), *problem.place)
         yield (*place, "defaults", *problem.place)
@@ -175,13 +176,13 @@ def _places(place: Place, error: DefinitionError, problem: Problem) -> Iterator[
 
 
 def _at(root: yaml.Node | None, *places: Place) -> str:
-    """Return in words the line of the place that is followed furthest."""
+    """Return in words the line of the place that exists to the greatest depth; "" if none exists at all."""
     depth, line = max((_line(root, place) for place in places), key=lambda found: found[0])
     return f"line {line + 1}, " if depth else ""
 
 
 def _line(node: yaml.Node | None, place: Place) -> tuple[int, int]:
-    """Return how many names of a place are there, and the line of the last of them."""
+    """Return how many leading names of a place exist in the document, and the line of the last one that does."""
     line = 0
     for depth, name in enumerate(place):
         if isinstance(node, yaml.MappingNode):
@@ -198,9 +199,9 @@ def _line(node: yaml.Node | None, place: Place) -> tuple[int, int]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Safe YAML, in which a key that is written twice is a mistake and not an overwrite.
+    """Safe YAML, in which a duplicate key is an error and does not overwrite.
 
-    A date is a text: 2024-02-30 is one that a column may hold, and what a value means depends on where it stands.
+    Dates are read as text: a column may hold 2024-02-30, and the meaning of a value depends on its field.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # as the base class has it
@@ -218,7 +219,7 @@ class _UniqueKeys(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-            # What a tag promises and the text is not (!!int abc), or a number of more digits than Python reads.
+            # A text that does not fit its tag (!!int abc), or a number with more digits than Python parses.
             text = node.value[:_MAX_SHOWN] if isinstance(node, yaml.ScalarNode) else kind_of(node.value)
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(
@@ -227,11 +228,11 @@ class _UniqueKeys(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
-        pairs = node.value if node.id == "mapping" else ()  # the base class names what is none
+        pairs = node.value if node.id == "mapping" else ()  # the base class reports other nodes
         for key_node, _ in pairs:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                continue  # the base class names it
+                continue  # the base class reports it
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"key {key!r} is written twice", problem_mark=key_node.start_mark

@@ -1,4 +1,4 @@
-"""Reports and statuses as people read them: plain lines, aligned columns, nothing that wraps or moves."""
+"""Reports and statuses as text for people: plain lines and aligned columns, without wrapping or animation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_PARTITIONS = 20
 
 
 def refresh_text(report: RefreshReport) -> str:
-    """Return one refresh: what it did, to which partitions, and where the time went."""
+    """Return the text of one refresh: its changes, the changed partitions, and the time of each phase."""
     if report.refresh_id is None:
-        return ""  # it never began; the error says all there is
+        return ""  # it never began; the error has all the facts
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
     for name, said in (("reason", report.reason), ("note", report.note)):
         lines += [f"  {name:<9} {shown(said)}"] if said else []
@@ -58,14 +58,14 @@ def refresh_text(report: RefreshReport) -> str:
 
 
 def recovered_text(report: RefreshReport) -> str:
-    """Return what became of a refresh that its owner had left behind."""
+    """Return the result of recovering a refresh whose owner is dead."""
     ended = f"it is {report.outcome} now."
     later = "it could not be ended yet; the next `amv recover`, or refresh, tries again."
     return f"{report.table}: refresh {report.refresh_id} was left behind; {ended if report.finished_at else later}"
 
 
 def plan_text(plan: RefreshPlan) -> str:
-    """Return what a refresh would do, and the ways that were judged."""
+    """Return what a refresh would do, and the strategies that were estimated."""
     lines = [f"{plan.table}: {plan.strategy}", f"  reason    {shown(plan.reason)}", f"  source    {shown(plan.source)}"]
     if plan.scope:
         lines.append(f"  scope     {shown(plan.scope)}")
@@ -78,7 +78,7 @@ def plan_text(plan: RefreshPlan) -> str:
 
 
 def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
-    """Return a table of what a refresh did to each partition; long ones end in a count."""
+    """Return a table of a refresh's changes per partition; a long table ends in the count of the others."""
     rows = [
         (partition_text(p.partition), *map(number, (p.rows_inserted, p.rows_updated, p.rows_deleted, p.rows_unchanged)))
         for p in partitions[:_MAX_PARTITIONS]
@@ -95,7 +95,7 @@ def phases_text(report: RefreshReport) -> str:
 
 
 def statuses_text(statuses: Sequence[TableStatus]) -> str:
-    """Return all tables, one line each."""
+    """Return the status of all tables, one line each."""
     if not statuses:
         return "No table is registered yet. Register one with `amv apply FILE.yaml`."
     rows = [
@@ -112,7 +112,7 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
 
 
 def status_text(status: TableStatus) -> str:
-    """Return one table: phase, who is at work and how far, and how the last refresh ended."""
+    """Return the status of one table: phase, owner, progress, and the outcome of the last refresh."""
     main = "not published yet" if status.main_version is None else f"version {status.main_version}"
     trust = "" if status.is_main_trusted or status.main_version is None else ", to be compared in full"
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
@@ -145,7 +145,7 @@ def status_text(status: TableStatus) -> str:
 
 
 def ledger_text(name: str, entries: Sequence[LedgerEntry]) -> str:
-    """Return a table's intervals and partitions, and what has become of each."""
+    """Return a table's intervals and partitions, and the state of each."""
     if not entries:
         return f"{name}: nothing was ever refreshed."
     rows = [
@@ -192,7 +192,7 @@ def error_text(error: ErrorReport) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 1) -> list[str]:
-    """Return aligned lines; columns from `numbers_from` on are set to the right."""
+    """Return aligned lines; columns from `numbers_from` on are right-aligned."""
     cells = [tuple(columns), *(tuple(shown(cell) for cell in row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     return [
@@ -210,7 +210,7 @@ def number(count: int) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Return bytes in a unit that reads well."""
+    """Return a size in the largest decimal unit that fits."""
     value = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -220,13 +220,13 @@ def size(num_bytes: int) -> str:
 
 
 def partition_text(name: str) -> str:
-    """Return a partition's values as people write them."""
+    """Return a partition's values in a readable form."""
     values = partition_values(name)
     return " / ".join("NULL" if value is None else shown(value) for value in values) or "whole table"
 
 
 def shown(text: str) -> str:
-    """Return text with what a terminal would obey (escapes, carriage returns) spelled out; line breaks stay."""
+    """Return text with terminal control characters (escapes, carriage returns) spelled out; line breaks stay."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -261,7 +261,7 @@ def _strategy(report: RefreshReport) -> str:
 
 
 def _attempts(report: RefreshReport) -> list[str]:
-    """Return a line for each process that worked on a refresh, where that was more than one."""
+    """Return a line for each attempt of a refresh, if there was more than one."""
     lines = []
     for each in report.attempts if len(report.attempts) > 1 else ():
         figures = [f"{number(each.chunks)} {'chunk' if each.chunks == 1 else 'chunks'} compared"]
@@ -299,7 +299,7 @@ def _progress(status: TableStatus) -> str:
 
 
 def cancelled_text(*, requested: bool, phase: Phase, is_alive: bool) -> str:
-    """Return what becomes of a refresh that somebody wants to stop.
+    """Return the effect of a request to cancel a refresh.
 
     is_alive : its owner is at work
     """
