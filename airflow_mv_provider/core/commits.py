@@ -1,6 +1,6 @@
 """Find the commits of a Delta table that changed its data, from its log's own files, without Spark.
 
-    _delta_log/00000000000000000007.json     one action a line: commitInfo, metaData, add, remove, ...
+    _delta_log/00000000000000000007.json     one action per line: commitInfo, metaData, add, remove, ...
 
 An `add` or `remove` with `dataChange: true` changes rows; OPTIMIZE moves them with `dataChange: false`, and a commit
 of properties has neither. A commit that cannot be parsed this way counts as a change.

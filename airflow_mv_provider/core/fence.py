@@ -55,8 +55,8 @@ class CommitNote:
     upper: int = 0
     definition_hash: str = ""
     is_final: bool = False
-    part: int = 0  # of a progressive refresh, from 1; 0 is everything
-    num_errors: int = 0  # in the error table, after a commit of step "errors"
+    part: int = 0  # part of a progressive refresh, from 1; 0 is a commit of everything
+    num_errors: int = 0  # rows in the error table after a commit of step "errors"
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""

@@ -94,7 +94,7 @@ class MainPlace:
 
     @property
     def errors(self) -> str:
-        """Where its error table lies."""
+        """The path of its error table."""
         return errors_location(self.location)
 
 

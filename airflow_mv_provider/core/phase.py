@@ -13,7 +13,7 @@ from typing import assert_never
 
 
 class Phase(StrEnum):
-    """Where a table's refresh stands. What is durable at the end of each is in `runner/refresh.py`."""
+    """The phase of a table's refresh. `runner/refresh.py` lists what is durable at the end of each."""
 
     NORMAL = "NORMAL"
     REFRESHING = "REFRESHING"
@@ -91,7 +91,7 @@ def on_failure(
     if phase is Phase.CLEANUP:
         return Ending.KEEP  # main contains the refresh
     if code in _USELESS_TO_RESUME or merging_attempts >= _MAX_MERGING_ATTEMPTS:
-        return Ending.ABANDON  # even after a commit: the next refresh compares main with the source anew
+        return Ending.ABANDON  # even after a commit: the next refresh compares main with the source again
     if has_committed:
         return Ending.KEEP  # a commit cannot be undone: the refresh can only be completed
     if not is_transient:

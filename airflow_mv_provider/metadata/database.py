@@ -82,7 +82,7 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             f"the driver of {parsed.drivername} is not installed.",
             hint="Install airflow-mv-provider[postgres] and use postgresql://...",
         ) from error
-    except ValueError:  # it quotes the value
+    except ValueError:  # the driver's error quotes the value
         problem = "an option of the address (behind its ?) has a value that the driver does not take."
         raise DefinitionError("metadata database", problem, hint="Correct the option, or leave it out.") from None
 
@@ -171,7 +171,7 @@ def _is_closed(file: Path) -> bool:
 
 def _lacks_tables(error: exc.DBAPIError) -> bool:
     is_undefined_table = getattr(error.orig, "sqlstate", None) == "42P01"  # PostgreSQL's
-    return is_undefined_table or "no such table" in str(error.orig)  # SQLite has no code of its own for it
+    return is_undefined_table or "no such table" in str(error.orig)  # SQLite has no specific code for it
 
 
 def _is_full(error: exc.DBAPIError) -> bool:

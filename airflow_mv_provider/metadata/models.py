@@ -53,7 +53,7 @@ class RefreshStateRow(Base):
     published_hash: Mapped[str | None] = mapped_column(String(16))
     published_digests: Mapped[dict[str, Any] | None]
     covered: Mapped[list[Any]]
-    partition_type: Mapped[str | None] = mapped_column(String(32))  # of the first partition column
+    partition_type: Mapped[str | None] = mapped_column(String(32))  # type of the first partition column
     is_main_trusted: Mapped[bool]
     paused_ms: Mapped[int | None]  # here and not with the definition: one compare-and-set on this row decides
     paused_by: Mapped[str | None]

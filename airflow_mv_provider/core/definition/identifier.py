@@ -61,7 +61,10 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return `text` as a SQL string literal, right under either setting of escapedStringLiterals' default."""
+    """Return `text` as a SQL string literal with backslash escapes, as Spark parses it by default.
+
+    `spark.sql.parser.escapedStringLiterals` must be false, its default.
+    """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
