@@ -113,9 +113,7 @@ def admit(state: RefreshState, caller_key: str) -> Admission:
     if state.phase is Phase.NORMAL:
         return Admission.START
     if state.owner_key == caller_key:
-        return (
-            Admission.ADOPT
-        )  # a retry, a cleared task or a twin process: the hand-over's new epoch decides between them
+        return Admission.ADOPT  # a retry, a cleared task or a twin: the new epoch decides which of them may write
     return Admission.WAIT if state.is_lease_live else Admission.TAKE_OVER
 
 
