@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,6 +58,12 @@ class Clock:
 
     def pass_ms(self, ms: int) -> None:
         self.ahead_ms += ms
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C as a run in the foreground does: a shell starts what it runs in the background without it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
-from airflow_mv_provider.spark.errors import condition_of, damage_of_log, first_line, translate
+from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, damage_of_log, first_line, translate
 from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
@@ -55,7 +54,7 @@ def _understood(location: str) -> Iterator[None]:
     """As `errors.translated`, for reads of a table that a later Delta may have written, or whose log may be damaged."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except FROM_SPARK as error:
         if condition_of(error) in _TOO_NEW:
             raise MainUnsupportedError(
                 location,
@@ -82,7 +81,7 @@ def detail(spark: SparkSession, location: str) -> Detail | None:
     """
     try:
         row = spark.sql(f"DESCRIBE DETAIL {at_path(location)}").collect()[0]
-    except (PySparkException, Py4JError) as error:
+    except FROM_SPARK as error:
         if condition_of(error).startswith(_MISSING):
             return None
         with _understood(location):

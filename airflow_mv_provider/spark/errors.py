@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
 from airflow_mv_provider.core.location import MARKER
@@ -74,6 +74,8 @@ _VALUES = (
     r"rounded half up from (\S+) cannot be represented",
 )
 _MAX_TEXT = 300
+# A JVM that has died refuses connections, or resets them, in Python's own words.
+FROM_SPARK = (PySparkException, Py4JError, ConnectionError)
 
 
 @contextmanager
@@ -81,7 +83,7 @@ def translated(where: str) -> Iterator[None]:
     """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except FROM_SPARK as error:
         raise translate(error, where) from error
 
 
@@ -90,7 +92,7 @@ def understood(where: str) -> Iterator[None]:
     """As `translated`, for a definition's own SQL or code; a table that it names and that is missing is its error."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except FROM_SPARK as error:
         if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
             named = re.search(r"table or view (\S+) cannot be found", _text(error))
             name = named.group(1) if named else "it names"
@@ -103,7 +105,7 @@ def understood(where: str) -> Iterator[None]:
 
 def is_of_spark(error: BaseException) -> bool:
     """True if the error comes from Spark or Py4J, so that `translate` applies to it."""
-    return isinstance(error, PySparkException | Py4JError)
+    return isinstance(error, FROM_SPARK)
 
 
 def condition_of(error: BaseException) -> str:
@@ -117,6 +119,8 @@ def condition_of(error: BaseException) -> str:
 
 def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return EngineError(where, "the JVM in which Spark runs does not answer; it may have been killed.")
     text = _text(error)
     condition = condition_of(error)
     if ROW_MISMATCH in text:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from airflow_mv_provider.exceptions import (
@@ -24,7 +23,7 @@ from airflow_mv_provider.exceptions import (
     MvError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import condition_of, first_line, translate
+from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, first_line, translate
 
 # Not supported; invalid data; a constraint; an access or syntax rule; a check option; a limit; another release.
 _REFUSING = ("0A", "22", "23", "42", "44", "54", "56038", "KD003", "KD004", "KD00E", "KD00G")
@@ -45,7 +44,7 @@ def writing_to(location: str) -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except FROM_SPARK as error:
         raise refusal(error, location) or translate(error, location) from error
 
 

@@ -1,4 +1,4 @@
-"""The program that spark-submit and `python -m airflow_mv_provider.runner` run, before it needs Spark."""
+"""The program that spark-submit and `python -m airflow_mv_provider.cli.driver` run, before it needs Spark."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from airflow_mv_provider.core.outcome import REPORT_FIELDS, Outcome
@@ -185,6 +186,27 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert "Traceback" not in err
     assert is_equal_to_source(amv)
     assert amv("recover", "--json").document == {"recovered": [], "notes": []}
+
+
+@pytest.mark.sample(1, of="real processes")
+@pytest.mark.parametrize("moment", ["fencing", "publishing"])
+def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment):
+    """Python notices a dead JVM by refused connections, between two calls as well as in the middle of one."""
+    running = _started(amv, "refresh", "orders", "--json", AMV_LEASE_S="5")
+    for line in running.stderr:
+        if moment in line:
+            break
+    for child in psutil.Process(running.pid).children(recursive=True):
+        if "java" in child.name():
+            child.kill()
+
+    out, err = running.communicate(timeout=120)
+    _wait_for_the_lease(amv)
+
+    assert (running.returncode, json.loads(out)["error"]["code"]) == (75, "MV-ENGINE"), out + err
+    assert "may have been killed" in json.loads(out)["error"]["message"]
+    assert amv("refresh", "orders", "--json").code == 0
+    assert is_equal_to_source(amv)
 
 
 @pytest.mark.sample(1, of="real processes")

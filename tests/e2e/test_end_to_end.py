@@ -46,7 +46,7 @@ def test_a_shell_that_sources_its_environment_works_on_it(stack, filled):
 
     answer, warehouse = done.stdout.strip().splitlines()[0], done.stdout.strip().splitlines()[-1]
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "sales" in [table["name"] for table in json.loads(answer)["tables"]]
+    assert "sales" in [table["table"] for table in json.loads(answer)["tables"]]
     assert warehouse == str(stack.topology.place.warehouse)
     assert file.stat().st_mode & 0o777 == 0o600, "it holds passwords"
 
@@ -199,7 +199,7 @@ def test_the_tutorial_does_what_it_says(stack, tmp_path):
     printed = []
 
     for block in re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL):
-        if "airflow" in block:
+        if block.startswith("airflow"):
             wait_until(lambda: "refresh_shop" in {dag["dag_id"] for dag in stack.ask("GET", "dags")["dags"]}, "its DAG")
         command = ["bash", "-euc", f"source {shlex.quote(str(place.environment))}; {block}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from airflow_mv_provider.exceptions import (
     SchemaMismatchError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import translate
+from airflow_mv_provider.spark.errors import is_of_spark, translate, translated
 
 # Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
 FULL = """[TASK_WRITE_FAILED] Task failed while writing rows to file:/wh/_mv/x/staging-1. SQLSTATE: 58030
@@ -187,3 +187,12 @@ def test_job_cancelled_beside_one_that_failed_does_not_hide_why():
     error = translate(SparkRuntimeException(UNREADABLE + "\tSuppressed: " + CANCELLED), "source")
 
     assert type(error) is SourceFileError
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), ConnectionResetError(104, "x")])
+def test_jvm_that_has_died_is_told_by_refused_connections_and_another_try_may_have_one(error):
+    with pytest.raises(EngineError, match="it may have been killed") as caught, translated("orders"):
+        raise error
+
+    assert caught.value.is_transient
+    assert is_of_spark(error)

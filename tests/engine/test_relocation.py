@@ -58,6 +58,9 @@ def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     after = table.store.table("orders")
     assert (done.before, done.location) == (before.location, after.location)
     assert (after.uuid, after.location) == (before.uuid, str(table.root / "orders"))
+    digests = table.store.state(after.id).published_digests
+    assert digests is not None, "they have moved, too"
+    assert Path(digests.path).is_relative_to(table.root)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
     table.write("SELECT id, 'b' AS v FROM range(9)")
     report = table.refresh()

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,7 +32,7 @@ from airflow_mv_provider.core.progress import (
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, SealBrokenError
 from airflow_mv_provider.spark import partitions, storage
 from airflow_mv_provider.spark.compare import diff
-from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.errors import FROM_SPARK, translated
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -374,8 +373,8 @@ def _differing_in_memory(found: Buckets, table: RefreshableTable) -> Buckets:
 def _forget(kept: DataFrame) -> None:
     try:
         kept.unpersist()
-    except PySparkException as error:
-        # Spark Connect analyses the plan again, and its files may be removed; the end of the session frees the cache.
+    except FROM_SPARK as error:
+        # Connect analyses the plan again, its files may be removed, or Spark died; the session's end frees the cache.
         log.debug("Spark could not be told to forget the buckets: %s", error)
 
 
