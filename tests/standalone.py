@@ -55,7 +55,7 @@ class StandaloneCluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as page:
                 return bool(json.load(page)["aliveworkers"] == 1)
-        except OSError:
+        except (OSError, ValueError):  # a master that is just starting answers with something else
             return False
 
     def _start(self, arguments: list[str], directory: Path) -> subprocess.Popen[bytes]:
