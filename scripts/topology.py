@@ -297,7 +297,8 @@ def main() -> None:
         file = topology.place.environment
         if not file.exists():
             raise SystemExit("✗ Nothing is up: `make up` first.")
-        os.execvp("bash", ["bash", "--rcfile", str(file), "-i"])  # nosec B606 B607  # the user's own shell
+        bash = shutil.which("bash") or "/bin/bash"
+        os.execv(bash, ["bash", "--rcfile", str(file), "-i"])  # nosec B606  # the user's own shell
     if arguments.command == "down":
         try:
             ended = topology.down(volumes=arguments.volumes)
