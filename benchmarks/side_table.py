@@ -29,14 +29,14 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import changes, diff, digests
+from airflow_mv_provider.spark.compare import changes, digests, hashing
 from airflow_mv_provider.spark.layout import Layout, columns
 from airflow_mv_provider.spark.session import local_session
 from benchmarks.data import statements
 from benchmarks.refresh import Bench, Setting, timed
 
 _OLD = "_mv_old"
-_DIFFERS = f"NOT {diff.HASH} <=> {_OLD}"
+_DIFFERS = f"NOT {hashing.HASH} <=> {_OLD}"
 
 
 class SideTable:
@@ -49,20 +49,20 @@ class SideTable:
         definition = bench.refresher.store.table("refreshed").definition
         self._layout = Layout(definition, schema.columns_of(rows.schema.jsonValue()))
         self._key = list(definition.key)
-        storage.write(self._hashed(rows).select(*self._key, diff.HASH), self._place("stored"))
+        storage.write(self._hashed(rows).select(*self._key, hashing.HASH), self._place("stored"))
 
     def find(self) -> int:
         """Find and write the rows that are not as they were; return how many these are."""
         rows = self._bench._source()
         before = self._bench.spark.read.parquet(self._place("stored"))
         if _OLD in before.columns:
-            before = before.where(F.col(diff.HASH).isNotNull()).drop(_OLD)
+            before = before.where(F.col(hashing.HASH).isNotNull()).drop(_OLD)
         self._number += 1
-        beside = self._hashed(rows).select(*self._key, diff.HASH)
-        beside = beside.join(before.withColumnRenamed(diff.HASH, _OLD), self._key, "full_outer")
+        beside = self._hashed(rows).select(*self._key, hashing.HASH)
+        beside = beside.join(before.withColumnRenamed(hashing.HASH, _OLD), self._key, "full_outer")
         storage.write(beside, self._place("stored"))
         written = self._bench.spark.read.parquet(self._place("stored"))
-        sums = (F.count(diff.HASH), F.bit_xor(diff.HASH), F.count_if(F.expr(_DIFFERS)))
+        sums = (F.count(hashing.HASH), F.bit_xor(hashing.HASH), F.count_if(F.expr(_DIFFERS)))
         num_changes = int(written.agg(*sums).collect()[0][2])
         changed = F.broadcast(written.where(_DIFFERS).select(*self._key, _OLD))
         storage.write(self._hashed(rows.join(changed, self._key)), self._place("changes"))
@@ -72,7 +72,9 @@ class SideTable:
         return sum(file.stat().st_size for file in Path(self._place("stored")).glob("*.parquet"))
 
     def _hashed(self, rows: DataFrame) -> DataFrame:
-        return rows.select(*columns(self._layout.names), F.expr(diff.row_hash(self._layout.columns)).alias(diff.HASH))
+        return rows.select(
+            *columns(self._layout.names), F.expr(hashing.row_hash(self._layout.columns)).alias(hashing.HASH)
+        )
 
     def _place(self, name: str) -> str:
         return str(self._bench.root / f"{name}-{self._number}")

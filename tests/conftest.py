@@ -126,14 +126,16 @@ class Lake:
 
     def digests(self, name: str = "orders") -> Counter[tuple[Any, ...]] | None:
         """Main's digests, by columns in the order of their names; None if there are none."""
-        from airflow_mv_provider.spark.compare import diff
+        from airflow_mv_provider.spark.compare import digest_algebra
 
         kept = self.store.state(self.store.table(name).id).published_digests
         if kept is None:
             return None
-        theirs = {column.name for column in diff.BESIDE_COLUMNS} - {column.name for column in diff.DIGEST_COLUMNS}
-        rows = self.spark.read.parquet(kept.path).drop(*theirs).where(f"{diff.ROWS} IS NOT NULL")
-        assert rows.groupBy().sum(diff.ROWS).collect()[0][0] == kept.num_rows
+        theirs = {column.name for column in digest_algebra.BESIDE_COLUMNS} - {
+            column.name for column in digest_algebra.DIGEST_COLUMNS
+        }
+        rows = self.spark.read.parquet(kept.path).drop(*theirs).where(f"{digest_algebra.ROWS} IS NOT NULL")
+        assert rows.groupBy().sum(digest_algebra.ROWS).collect()[0][0] == kept.num_rows
         return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
 
     def workspaces(self) -> list[str]:

@@ -28,7 +28,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.work import rows_at
-from airflow_mv_provider.spark import delta, rejected, staging, storage
+from airflow_mv_provider.spark import conflicts, delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
@@ -110,7 +110,7 @@ def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, w
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(context.spark, layout)
     held = in_scope(delta.read(context.spark, table.location, main.log()[0].version), layout) if exists else None
-    rows = layout.shaped(staging.resolved(in_scope(rows, layout), layout, held))
+    rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     found = source.rejected(refresh.frontier)
     collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))

@@ -17,8 +17,8 @@ from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import KeyColumnError
 from airflow_mv_provider.sources.query.plan import changing_literal, changing_value, is_row_by_row, reads_more
+from airflow_mv_provider.spark.conflicts import ordering
 from airflow_mv_provider.spark.errors import condition_of, understood
-from airflow_mv_provider.spark.staging import ordering
 
 MORE_THAN_ROWS = "the projection does more than one row at a time"
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"

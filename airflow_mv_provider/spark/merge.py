@@ -20,8 +20,8 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress import RecordedChunk
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
-from airflow_mv_provider.spark.compare import changes, diff
-from airflow_mv_provider.spark.compare.diff import OLD_HASH, OP
+from airflow_mv_provider.spark.compare import changes, hashing
+from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
@@ -88,7 +88,7 @@ def merge_sql(
         match.append(is_member_sql("t", layout, touched))
     if keys is not None:
         match.append(keys.may_match_sql("t"))
-    old_hash = diff.row_hash(layout.columns, layout.in_main("t"))
+    old_hash = hashing.row_hash(layout.columns, layout.in_main("t"))
     as_expected = f"{old_hash} = s.{OLD_HASH}"
     first = quoted(layout.names[0])
     stop = f"raise_error({literal(ROW_MISMATCH)})"

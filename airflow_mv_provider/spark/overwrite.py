@@ -13,7 +13,7 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress import Seal
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import delta, storage
-from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.compare import hashing
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
 
@@ -31,16 +31,16 @@ def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note:
         _check_copy(rows, layout, seal.rows, (seal.num_rows, seal.digest, seal.mixed))
     seen = Observation()
     with translated(table.name):
-        written = diff.aligned(rows, layout).observe(seen, *diff.measure()).select(*names)
+        written = hashing.aligned(rows, layout).observe(seen, *hashing.measure()).select(*names)
         if table.partition_by:
             written = written.hint("rebalance", *columns(table.partition_by))
         main.overwrite(written, note, new_partitions=table.partition_by if layout.changes_main else None)
-    return diff.measured(seen) == (seal.num_rows, seal.digest, seal.mixed)
+    return hashing.measured(seen) == (seal.num_rows, seal.digest, seal.mixed)
 
 
 def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, int, int]) -> None:
-    copy = storage.read(rows.sparkSession, layout.table.name, path, [*layout.columns, diff.HASHED])
+    copy = storage.read(rows.sparkSession, layout.table.name, path, [*layout.columns, hashing.HASHED])
     with translated(layout.table.name):
-        found = copy.agg(*diff.measure()).collect()[0]
+        found = copy.agg(*hashing.measure()).collect()[0]
     if tuple(found) != sealed:
         raise SealBrokenError(layout.table.name, f"the copy at {path} is not what was sealed.")

@@ -9,32 +9,19 @@ keys differ from those of the last publish: in all other buckets main has the sa
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core.definition import schema
-from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
-from airflow_mv_provider.exceptions import InterruptedRefreshError, KeyMovedError, MvError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import diff, digests, keys, large_buckets
-from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.compare import digest_algebra, digests, hashing, keys, large_buckets
+from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, any_null, columns
-from airflow_mv_provider.spark.partitions import in_scope, is_frozen
-
-log = logging.getLogger(__name__)
-
-_KEY = "_mv_key"
-_ORDERING = "_mv_by_"
-_MAX_FROZEN_SHOWN = 20
-_NOT_BELIEVED = "%s: the digests of the last publish cannot be believed (%s); main is read instead"
+from airflow_mv_provider.spark.layout import Layout, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +69,16 @@ def load(
     raises    : SealBrokenError, when a second read returns other rows than the first
     """
     table, (copy, path) = layout.table, places
-    rows = diff.aligned(source, layout)
+    rows = hashing.aligned(source, layout)
     if copy is not None:
         with translated(table.name):
             storage.write(_copied(rows, layout), copy)
-            rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, diff.HASHED])
-    hashed = rows.select(*columns(table.group_by), diff.HASH)
+            rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, hashing.HASHED])
+    hashed = rows.select(*columns(table.group_by), hashing.HASH)
     if published is None:
         return Staged(copy, path, digests.write(hashed, table, path, None))
     try:
-        if is_large_first and layout.is_whole and published.num_rows >= digests.MIN_ROWS_TO_CHOOSE:
+        if is_large_first and large_buckets.are_worth_comparing(layout, published):
             large = large_buckets.compared(hashed, layout, published)
             if large is not None:
                 return _changed(hashed, layout, (copy, path), published, large)
@@ -99,9 +86,7 @@ def load(
     except InterruptedRefreshError:
         raise
     except MvError as error:
-        if digests.are_intact(source.sparkSession, layout, published):
-            raise  # the published digests are intact, so the source caused the error
-        log.warning(_NOT_BELIEVED, table.name, error.problem)
+        digests.raise_if_intact(source.sparkSession, layout, published, error)
         elsewhere = again(path)  # a task of the job that failed may still be writing
         return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
 
@@ -115,7 +100,7 @@ def _changed(
         with closing(large):
             found = large_buckets.write_changed(hashed, layout, path, published, large)
         if found is None:
-            found = compared(spark, digests.read(spark, layout, path), published, layout)
+            found = digests.compared_with_published(digests.read(spark, layout, path), published, layout)
         return Staged(copy, path, num_buckets, found)
     if layout.table.hash_partitions is None:
         found = replace(large, num_buckets=num_buckets)
@@ -142,139 +127,16 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
         num_bytes = sum(storage.num_bytes(spark, path) for path in staged.written)
         found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns, mixed=mixed)
         if null_keys:
-            raise keys.null_key(desired_rows(spark, found, lambda: source, layout), table, null_keys)
+            raise keys.null_key(storage.desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
-            rows = desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
+            rows = storage.desired_rows(spark, found, lambda: source, layout).select(*columns(table.group_by))
             # A key may be new in one partition and old in another; then all buckets are checked.
             is_local = set(table.partition_by) <= set(table.key)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
-                rows = diff.within(rows, buckets.new_keys, table, staged.num_buckets)
+                rows = digest_algebra.within(rows, buckets.new_keys, table, staged.num_buckets)
             keys.check_unique(rows, table)
     keys.check_storable(table, parts, lambda: digests.read(spark, layout, staged.digests))
     return found
-
-
-def resolved(rows: DataFrame, layout: Layout, main: DataFrame | None) -> DataFrame:
-    """Return the rows with one row per key, chosen by `on_conflict`; rows with a NULL key are kept for later checks.
-
-    rows : all columns of the source, and the columns that order them
-    main : main's rows, if the definition keeps a row that main has already; None while main does not exist
-    cost : a scan of the keys and a shuffle of eight bytes each; a shuffle of all rows whose key occurs twice. If main's
-           row is kept, also a shuffle of main's rows with those keys; with `keep`, with all keys
-    """
-    table = layout.table
-    if table.on_conflict == "fail":
-        return rows
-    key, hashed = columns(table.key), F.xxhash64(*columns(table.key))
-    keyed = rows.withColumn(_KEY, F.when(~any_null(table.key), hashed))
-    twice = keyed.where(F.col(_KEY).isNotNull()).groupBy(_KEY).count().where("count > 1").select(_KEY)
-    once = keyed.join(twice, _KEY, "left_anti").drop(_KEY)
-    several = keyed.join(twice, _KEY, "left_semi").drop(_KEY)
-    own = [column for column in schema.columns_of(rows.schema.jsonValue()) if not column.name.startswith(_ORDERING)]
-    tie = F.expr(diff.row_hash(own)).desc()  # arbitrary, but deterministic
-    by = [F.col(quoted(ordering(name) if ordering(name) in rows.columns else name)) for name in table.order_by]
-    last = [each.desc_nulls_last() for each in by] if table.on_conflict == "overwrite" else [each.asc() for each in by]
-    decided, contested = layout.shaped(once), layout.shaped(_first_of_each(several, key, [*last, tie]))
-    decided, contested = (each.select(*columns(layout.names)) for each in (decided, contested))
-    if table.on_conflict == "overwrite" or main is None:
-        return decided.unionByName(contested)
-    if table.on_conflict == "keep":
-        return _unless_in(main, decided.unionByName(contested), layout)
-    return decided.unionByName(_unless_in(main, contested, layout))
-
-
-def _unless_in(main: DataFrame, rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return main's row for each key that main has, and the row of `rows` for each other key."""
-    keys_of, tie = list(layout.table.key), F.expr(diff.row_hash(layout.columns)).desc()
-    held = layout.shaped(main).join(rows.select(*columns(keys_of)), keys_of, "left_semi")
-    stays = _first_of_each(held.select(*columns(layout.names)), columns(keys_of), [tie])
-    new = rows.join(stays.select(*columns(keys_of)), keys_of, "left_anti").select(*columns(layout.names))
-    return new.unionByName(stays)
-
-
-def ordering(name: str) -> str:
-    """Return the internal name of an ordering column that main does not have."""
-    return f"{_ORDERING}{name}"
-
-
-def _first_of_each(rows: DataFrame, key: Sequence[Column], order: Sequence[Column]) -> DataFrame:
-    number = F.row_number().over(Window.partitionBy(*key).orderBy(*order))
-    return rows.withColumn(_KEY, number).where(F.col(_KEY) == 1).drop(_KEY)
-
-
-def compared(spark: SparkSession, mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
-    """Compare with the digests of the last publish; None when those are missing or differ from what was recorded."""
-    table = layout.table
-    with ExitStack() as undo:
-        try:
-            theirs = digests.read(spark, layout, published.path)
-            found = digests.compared(mine, in_scope(theirs, layout), table, published.num_buckets)
-            undo.callback(found.close)
-            if digests.is_as_recorded(found, theirs, layout, published):
-                undo.pop_all()
-                return found
-            log.warning(_NOT_BELIEVED, table.name, "they are not what was recorded")
-        except InterruptedRefreshError:
-            raise
-        except MvError as error:
-            if digests.are_intact(spark, layout, published):
-                raise  # the published digests are intact, so the seal's own digests caused the error
-            log.warning(_NOT_BELIEVED, table.name, error.problem)
-    return None
-
-
-def check_unmoved(
-    spark: SparkSession,
-    seal: Seal,
-    source: DataFrame,
-    main: DataFrame,
-    layout: Layout,
-    buckets: Buckets | None,
-) -> None:
-    """Refuse rows whose key main has in another partition.
-
-    A commit of some partitions cannot delete such a row from the partition it left, so main would have it twice.
-
-    main    : all of main's rows
-    buckets : the comparison with main's digests, if there is one; a moved row is new in its present partition
-    cost    : a scan of main's keys, and a shuffle of them
-    raises  : KeyMovedError, with up to ten samples
-    """
-    table = layout.table
-    desired = desired_rows(spark, seal, lambda: source, layout).select(*columns(table.group_by))
-    if buckets is not None and not buckets.num_new_keys:
-        return
-    if buckets is not None:
-        desired = diff.within(desired, buckets.new_keys, table, buckets.num_buckets)
-    with translated(table.name):
-        found = diff.moved(desired, main.select(*columns(table.group_by)), table)
-        if samples := keys.samples(found, table.key):
-            raise KeyMovedError(
-                table.name,
-                f"rows are in other partitions than in main: key {keys.shown(samples)}.",
-                samples=samples,
-            )
-
-
-def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, ...]:
-    """Return the first twenty frozen partitions in which the source and main differ.
-
-    source, main : all of their rows
-    cost         : a scan of the frozen rows on both sides
-    """
-    table = layout.table
-    with translated(table.name):
-        mine, theirs = (
-            diff.digested(diff.aligned(layout.shaped(rows.where(is_frozen(rows, table))), layout), table, 1)
-            for rows in (source, main)
-        )
-        beside = diff.bucketwise(mine, theirs, table)
-        return digests.differing_partitions(beside, table, _MAX_FROZEN_SHOWN)
-
-
-def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], DataFrame], layout: Layout) -> DataFrame:
-    """Return the rows to merge: the staged copy, or the source read again at its pin; neither aligned nor hashed."""
-    return read_source() if seal.rows is None else storage.read(spark, layout.table.name, seal.rows, layout.columns)
 
 
 def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
@@ -284,4 +146,4 @@ def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
         return rows
     # Delta keeps statistics of the first 32 columns; with the partition columns among them a chunk skips files.
     others = [name for name in layout.names if name not in partition_by]
-    return rows.select(*columns([*partition_by, *others]), diff.HASH).hint("rebalance", *columns(partition_by))
+    return rows.select(*columns([*partition_by, *others]), hashing.HASH).hint("rebalance", *columns(partition_by))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,9 +19,10 @@ from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
+from airflow_mv_provider.core.progress import Seal
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translated
-from airflow_mv_provider.spark.layout import struct_type
+from airflow_mv_provider.spark.layout import Layout, struct_type
 from airflow_mv_provider.spark.session import is_remote
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,11 @@ def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) 
             if condition_of(error).startswith("PATH_NOT_FOUND"):
                 raise SealBrokenError(where, f"{path} is gone.") from error
             raise
+
+
+def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], DataFrame], layout: Layout) -> DataFrame:
+    """Return the rows to merge: the staged copy, or the source read again at its pin; neither aligned nor hashed."""
+    return read_source() if seal.rows is None else read(spark, layout.table.name, seal.rows, layout.columns)
 
 
 def num_bytes(spark: SparkSession, path: str) -> int:

@@ -13,7 +13,7 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress import WHOLE_TABLE, PublishedDigests, Seal, SealedPartition
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
 from airflow_mv_provider.spark import overwrite, partitions, staging
-from airflow_mv_provider.spark.compare import diff, digests, large_buckets
+from airflow_mv_provider.spark.compare import buckets, digest_algebra, digests, hashing, large_buckets
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
@@ -46,9 +46,9 @@ CHANGES = {
 @pytest.fixture
 def published(spark, tmp_path, monkeypatch):
     """The digests of ROWS, whose large buckets may all differ."""
-    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     monkeypatch.setattr(large_buckets, "_IN_TABLE", 16)
-    monkeypatch.setattr(digests, "MAX_DIFFERING", 1.0)
+    monkeypatch.setattr(buckets, "MAX_DIFFERING", 1.0)
 
     def build(table, text=ROWS):
         rows = spark.sql(text)
@@ -74,9 +74,9 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monke
     table = layout.table
     spark.sql(ROWS).createOrReplaceTempView("t")
     source = spark.sql(CHANGES[change])
-    expected = diff.digested(_hashed(source, layout), table, before.num_buckets)
+    expected = digest_algebra.digested(_hashed(source, layout), table, before.num_buckets)
     theirs = digests.read(spark, layout, before.path).persist()
-    small = digests.compared(expected, theirs, table, before.num_buckets)
+    small = buckets.compared(expected, theirs, table, before.num_buckets)
 
     staged = staging.load(source, layout, (None, str(tmp_path / "new")), before, is_large_first=True)
 
@@ -104,7 +104,7 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monke
 
 def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, monkeypatch):
     layout, before = published(a_table(partition_by=["p"]))
-    monkeypatch.setattr(digests, "MAX_DIFFERING", 0.5)
+    monkeypatch.setattr(buckets, "MAX_DIFFERING", 0.5)
     rows = _hashed(spark.sql(f"SELECT id, p, 'late' AS v, t FROM ({ROWS})"), layout)
 
     assert large_buckets.compared(rows, layout, before) is None
@@ -171,7 +171,7 @@ def _without_buckets(found):
 
 
 def _hashed(rows, layout):
-    return diff.aligned(rows, layout).select(*columns(layout.table.group_by), diff.HASH)
+    return hashing.aligned(rows, layout).select(*columns(layout.table.group_by), hashing.HASH)
 
 
 def _multiset(rows):
@@ -188,7 +188,7 @@ def chosen(spark, published):
     spark.sql(ROWS).createOrReplaceTempView("t")
     other = spark.sql("SELECT id, p, 'another' AS v, t FROM t WHERE id < 100")
     hashes = [
-        {row.id: row[diff.HASH] for row in diff.aligned(rows, layout).select("id", diff.HASH).collect()}
+        {row.id: row[hashing.HASH] for row in hashing.aligned(rows, layout).select("id", hashing.HASH).collect()}
         for rows in (spark.sql("SELECT * FROM t WHERE id < 100"), other)
     ]
     others = ", ".join(map(str, _with_xor_of_zero({key: old ^ hashes[1][key] for key, old in hashes[0].items()})))
@@ -216,10 +216,10 @@ def test_rows_chosen_to_keep_count_and_xor_are_not_what_was_sealed(spark, tmp_pa
     main, note = Main(spark, str(tmp_path / "main"), "u"), CommitNote("u", "r", 1, "publish", 1)
 
     mine = digests.read(spark, layout, sums)
-    with closing(digests.compared(mine, mine, layout.table, before.num_buckets)) as buckets:
-        assert buckets.sealed == seal.partitions
+    with closing(buckets.compared(mine, mine, layout.table, before.num_buckets)) as found:
+        assert found.sealed == seal.partitions
         with pytest.raises(SealBrokenError, match="the digests are no longer of the rows that were sealed"):
-            buckets.check_sealed("orders", seal)
+            found.check_sealed("orders", seal)
     with pytest.raises(SealBrokenError, match="is not what was sealed"):
         overwrite.publish(main, layout, seal, source, note)
     assert main.properties() is None

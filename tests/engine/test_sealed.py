@@ -9,7 +9,7 @@ import pytest
 
 from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
-from airflow_mv_provider.spark.compare import digests
+from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
 
 pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="sealed")]
@@ -103,14 +103,14 @@ def test_duplicate_in_another_partition_is_found(lake):
 
 
 def test_duplicate_in_another_partition_is_found_in_a_large_table(lake, monkeypatch):
-    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     test_duplicate_in_another_partition_is_found(lake)
 
 
 @pytest.mark.parametrize("rows", ["(7, 'twice')", "(7, 'a')", "(7, 'a'), (7, 'a')"])
 def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table, rows, monkeypatch):
     """Only keys in buckets that differ are looked at: a new duplicate makes its bucket differ."""
-    monkeypatch.setattr(digests, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     table.refresh()
     before = table.rows("orders")
     table.sql(f"INSERT INTO {{t}} VALUES {rows}", path="raw/orders")

@@ -24,8 +24,8 @@ from airflow_mv_provider.exceptions import (
     StrategyError,
 )
 from airflow_mv_provider.report_text import plan_text
+from airflow_mv_provider.spark.compare import buckets, large_buckets
 from airflow_mv_provider.spark.compare import digests as digest_tables
-from airflow_mv_provider.spark.compare import large_buckets
 from tests.conftest import Crash
 
 # One group for all that has no group of its own: each of them refreshes several times.
@@ -453,14 +453,14 @@ def test_incremental_refreshes_leave_what_a_full_one_would(
 @pytest.fixture
 def large_first(monkeypatch):
     """Take the ways of large tables, with large buckets that are few enough to be seen to be the same."""
-    monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     monkeypatch.setattr(large_buckets, "_IN_TABLE", 16)
 
 
 @pytest.fixture
 def small_alone(monkeypatch):
     """Take the way of large tables of which many rows are expected to differ."""
-    monkeypatch.setattr(digest_tables, "MIN_ROWS_TO_CHOOSE", 0)
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     monkeypatch.setattr(strategy, "is_large_first", lambda *_: False)
 
 

@@ -11,8 +11,8 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.spark import bitmap
 from airflow_mv_provider.spark.bitmap import bitmap_of
-from airflow_mv_provider.spark.compare import diff
-from airflow_mv_provider.spark.compare.digests import compared
+from airflow_mv_provider.spark.compare import digest_algebra, hashing
+from airflow_mv_provider.spark.compare.buckets import compared
 from airflow_mv_provider.spark.layout import Layout
 from tests.conftest import a_table
 from tests.scenarios.conftest import log_of
@@ -53,7 +53,7 @@ def test_different_values_have_different_hashes(spark, kind):
     rows = spark.sql(values)
     columns = schema.columns_of(rows.schema.jsonValue())
 
-    hashes = [row.h for row in rows.select(F.expr(diff.row_hash(columns)).alias("h")).collect()]
+    hashes = [row.h for row in rows.select(F.expr(hashing.row_hash(columns)).alias("h")).collect()]
 
     assert len(set(hashes)) == len(DIFFERENT[kind])
 
@@ -62,7 +62,7 @@ def test_null_in_one_column_is_not_null_in_the_next(spark):
     rows = spark.sql("SELECT * FROM VALUES (NULL, 1), (1, NULL), (NULL, NULL), (1, 1) AS t(a, b)")
     columns = schema.columns_of(rows.schema.jsonValue())
 
-    assert rows.select(F.expr(diff.row_hash(columns)).alias("h")).distinct().count() == 4
+    assert rows.select(F.expr(hashing.row_hash(columns)).alias("h")).distinct().count() == 4
 
 
 def test_equal_values_are_not_written_again(lake):
@@ -302,13 +302,13 @@ def test_buckets_differ_where_rows_do(spark):
     layout = Layout(table, (schema.Column("id", "long"), schema.Column("v", "string")))
     main = spark.sql("SELECT id, 'a' AS v FROM range(1000) UNION ALL SELECT 500, 'a'")
     desired = spark.sql("SELECT id, IF(id = 7, 'b', 'a') AS v FROM range(1001) WHERE id <> 8")
-    sides = [diff.digested(diff.aligned(side, layout), table, 1024) for side in (desired, main)]
+    sides = [digest_algebra.digested(hashing.aligned(side, layout), table, 1024) for side in (desired, main)]
 
     found = compared(*sides, table, 1024)
 
     buckets = {row[0] for row in found.differing.collect()}
     ids = spark.createDataFrame([(i,) for i in (7, 8, 500, 1000)], "id BIGINT")
-    found_ids = diff.within(spark.range(1001), found.differing, table, 1024).collect()
+    found_ids = digest_algebra.within(spark.range(1001), found.differing, table, 1024).collect()
     found.close()
     assert {row.id for row in found_ids} >= {row.id for row in ids.collect()}
     assert len(buckets) <= 4

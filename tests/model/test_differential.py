@@ -34,7 +34,7 @@ class RealDelta:
     """The operations of `SimulatedDelta` on a Delta table, by the package's own statements."""
 
     def __init__(self, spark: Any, location: Any) -> None:
-        from airflow_mv_provider.spark.compare.diff import row_hash
+        from airflow_mv_provider.spark.compare.hashing import row_hash
         from airflow_mv_provider.spark.delta import Main
         from airflow_mv_provider.spark.layout import Layout, struct_type
         from airflow_mv_provider.spark.session import isolated
@@ -59,7 +59,7 @@ class RealDelta:
 
     def merge(self, changes: tuple[Change, ...], of: CommitNote) -> None:
         """Run the MERGE that `spark/merge` writes."""
-        from airflow_mv_provider.spark.compare.diff import OLD_HASH, OP
+        from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
         from airflow_mv_provider.spark.merge import merge_sql
 
         found = [(c.op, self._hashes.get(c.old), *c.row) for c in changes]  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from airflow_mv_provider.core.progress import Chunk, PublishedDigests, RecordedC
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark.compare import changes
-from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 
@@ -82,8 +82,8 @@ class Comparison:
                        of the rows in all buckets that differ
         """
         sides = (self._main, self._layout, self._seal, self._read_source, self.buckets, self._base)
-        updated = changes.updated(*sides) if with_updates else 0
-        return Counts(self._seal.num_rows, self.buckets.main_rows, updated=updated, deleted=changes.deleted(*sides))
+        deleted, updated = changes.deleted_and_updated(*sides, with_updates=with_updates)
+        return Counts(self._seal.num_rows, self.buckets.main_rows, updated=updated, deleted=deleted)
 
     def close(self) -> None:
         """Release the buckets that Spark caches."""

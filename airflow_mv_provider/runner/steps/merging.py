@@ -41,7 +41,7 @@ from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import changes, digests
-from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.compare.buckets import Buckets
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import delta, merge, overwrite, staging
+from airflow_mv_provider.spark import delta, merge, overwrite, storage
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Publisher:
 
         def commit() -> None:
             self._enable(delta.features_for(layout, is_rewritten=True))
-            rows = staging.desired_rows(work.spark, seal, work.source_rows, layout)
+            rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
             seen.append(overwrite.publish(work.main, layout, seal, rows, note))
 
         self._try(recorded, 0, commit)

@@ -30,8 +30,8 @@ from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, partitions, staging
-from airflow_mv_provider.spark.compare import feed
-from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.compare import feed, frozen, keys
+from airflow_mv_provider.spark.compare.buckets import Buckets
 
 log = logging.getLogger(__name__)
 
@@ -127,16 +127,15 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
         main = delta.read(work.spark, work.table.location, ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
-            staging.check_unmoved(work.spark, seal, rows, main, layout, buckets)
-        frozen: tuple[str, ...] = ()
-        if work.definition.frozen_before is not None:
-            frozen = staging.frozen_differences(work.whole_source, main, layout)
+            keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)
+        has_frozen = work.definition.frozen_before is not None
+        differing = frozen.differing(work.whole_source, main, layout) if has_frozen else ()
         choice, (way, reason) = work.refresh.choice, _way(work, ground, seal, buckets)
         undo.pop_all()
     seal = replace(seal, strategy=way)
     is_told = way != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_told else problem
-    return Staged(seal, _chunks(work, seal), buckets, frozen, f"{choice.reason}; {why}" if why else None)
+    return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
 
 
 def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:

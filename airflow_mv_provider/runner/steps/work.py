@@ -21,7 +21,7 @@ from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.sources.reader import TableSource
-from airflow_mv_provider.spark import delta, staging
+from airflow_mv_provider.spark import conflicts, delta
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -136,7 +136,7 @@ class Work:
         existing = None
         if base is not None and self.definition.on_conflict in ("ignore", "keep"):
             existing = in_scope(delta.read(self.spark, self.table.location, base), self.layout)
-        return self.layout.shaped(staging.resolved(rows, self.layout, existing))
+        return self.layout.shaped(conflicts.resolved(rows, self.layout, existing))
 
     @cached_property
     def whole_source(self) -> DataFrame:
@@ -159,4 +159,4 @@ def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Seque
         return source.read(frontier, order_by)
     with translated(main.location):
         rows = delta.no_rows(main.spark, main.spark.read.format("delta").load(main.location).schema)
-    return rows.select("*", *(F.lit(None).alias(staging.ordering(name)) for name in order_by))
+    return rows.select("*", *(F.lit(None).alias(conflicts.ordering(name)) for name in order_by))

@@ -21,7 +21,7 @@ from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.spark import delta
-from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
@@ -95,8 +95,8 @@ class DeltaReader:
                 .load(self._location)
             )
         is_gone = F.col("_change_type").isin("delete", "update_preimage")
-        signed = rows.withColumn(diff.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
-        return projected_with(signed, self._source.select, diff.SIGN)
+        signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
+        return projected_with(signed, self._source.select, corrections.SIGN)
 
     def determinism(self, frontier: Frontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""

@@ -37,7 +37,7 @@ from airflow_mv_provider.sources.files.passed_over import told
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.spark import delta, rejected
-from airflow_mv_provider.spark.compare import diff
+from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
 
@@ -132,7 +132,7 @@ class FilesReader:
             rows, all_rows = (self._rows(paths) for paths in (added, [literal_path(f.path) for f in until.files]))
             if rows.schema != all_rows.schema:
                 raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
-        return self.project(rows.withColumn(diff.SIGN, F.lit(1)), (), diff.SIGN)
+        return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
 
     def determinism(self, frontier: Frontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`.

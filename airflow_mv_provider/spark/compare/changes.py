@@ -18,6 +18,7 @@ from operator import xor
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress import (
@@ -30,10 +31,11 @@ from airflow_mv_provider.core.progress import (
     Slice,
 )
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
-from airflow_mv_provider.spark import delta, partitions, staging, storage
-from airflow_mv_provider.spark.compare import diff, digests, keys
-from airflow_mv_provider.spark.compare.diff import COPIES, HASH, NEW_HASH, OLD_HASH, OP
-from airflow_mv_provider.spark.compare.digests import BucketCounts, Buckets
+from airflow_mv_provider.spark import delta, partitions, storage
+from airflow_mv_provider.spark.compare import corrections, digest_algebra, digests, hashing, keys
+from airflow_mv_provider.spark.compare.buckets import BucketCounts, Buckets, compared, sliced
+from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS, COPIES, NEW_HASH, OLD_HASH, OP
+from airflow_mv_provider.spark.compare.hashing import HASH
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
 from airflow_mv_provider.spark.partitions import in_scope
@@ -60,7 +62,7 @@ class ChunkFilter:
 
     def of(self, rows: DataFrame, table: RefreshableTable) -> DataFrame:
         """Return the rows of one side that lie in this part."""
-        bucket = diff.bucket(table, self.num_buckets)
+        bucket = digest_algebra.bucket(table, self.num_buckets)
         if self.members is not None:
             rows = rows.where(partitions.is_in(rows, table, self.members, bucket, self.num_buckets))
         if self.slice is not None:
@@ -80,12 +82,12 @@ def differing_buckets(
     mine = digests.read(main.spark, layout, seal.digests)
     if published and published.num_buckets != seal.num_buckets:
         published = None
-    if published and (found := staging.compared(main.spark, mine, published, layout)):
+    if published and (found := digests.compared_with_published(mine, published, layout)):
         return found
     with translated(table.name):
-        existing = diff.aligned(_existing(main, layout, base_version), layout)
-        theirs = diff.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets)
-        return digests.compared(mine, theirs, table, seal.num_buckets)
+        existing = hashing.aligned(_existing(main, layout, base_version), layout)
+        theirs = digest_algebra.digested(existing.select(*columns(table.group_by), HASH), table, seal.num_buckets)
+        return compared(mine, theirs, table, seal.num_buckets)
 
 
 def compare(
@@ -108,7 +110,7 @@ def compare(
     table, sealed = layout.table, _sealed_in(seal, chunk)
     members = buckets.differing_in(chunk)
     if members and chunk.slice is not None:
-        buckets = digests.sliced(buckets, table, chunk)
+        buckets = sliced(buckets, table, chunk)
         members = buckets.differing_in(chunk)
     if not members:
         return nothing(seal, chunk)
@@ -119,25 +121,25 @@ def compare(
         buckets.num_buckets,
     )
     is_chosen = buckets.is_worth_choosing(members)
-    rows = staging.desired_rows(main.spark, seal, read_source, layout)
+    rows = storage.desired_rows(main.spark, seal, read_source, layout)
     wanted = _wanted(members, is_chosen=is_chosen)
     seen = Observation()
     with translated(table.name):
         # Rows are filtered before they are hashed, because hashing is most of a scan's cost.
         desired = only.of(rows, table)
         if is_chosen:
-            desired = diff.within(desired, buckets.differing, table, buckets.num_buckets)
-        desired = diff.aligned(desired, layout)
+            desired = digest_algebra.within(desired, buckets.differing, table, buckets.num_buckets)
+        desired = hashing.aligned(desired, layout)
         # If no row is expected, none is read: there would be no digest to verify it with.
-        desired = desired.observe(seen, *diff.measure()) if wanted[0] else desired.where(F.lit(False))
+        desired = desired.observe(seen, *hashing.measure()) if wanted[0] else desired.where(F.lit(False))
         if any(p.main_rows for p in members):
             actual = only.of(_existing(main, layout, base_version), table)
             if is_chosen:
-                actual = diff.within(actual, buckets.differing, table, buckets.num_buckets)
-            actual = diff.aligned(actual, layout).select(*columns(table.group_by), HASH)
-            found = diff.corrections(desired, actual, layout)
+                actual = digest_algebra.within(actual, buckets.differing, table, buckets.num_buckets)
+            actual = hashing.aligned(actual, layout).select(*columns(table.group_by), HASH)
+            found = corrections.between(desired, actual, layout)
         else:
-            found = diff.insertions(desired, layout)
+            found = corrections.insertions(desired, layout)
         storage.write(found, path)
     if wanted[0]:
         _check_read(table, seen, wanted)
@@ -171,55 +173,48 @@ def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
     return Changes(None, seal.num_rows, seal.digest, 0, parts)
 
 
-def deleted(
+def deleted_and_updated(
     main: delta.Main,
     layout: Layout,
     seal: Seal,
     read_source: Callable[[], DataFrame],
     buckets: Buckets,
     base_version: int,
-) -> int:
-    """Return how many rows main would lose at `base_version`: those whose key is not in the seal.
+    *,
+    with_updates: bool,
+) -> tuple[int, int]:
+    """Return how many of main's rows at `base_version` would be deleted, and how many updated.
 
-    cost : a scan of the keys in buckets whose keys differ, on both sides, and a shuffle of them
+    A row is deleted if its key is not in the seal, and updated if the seal has other values for its key.
+
+    with_updates : count the updated rows too; otherwise their number is 0
+    cost         : a scan of the keys in buckets whose keys differ, on both sides, and a shuffle of them; for updates
+                   also a scan of the rows in buckets that differ, and a shuffle of their keys and hashes
     """
-    table = layout.table
-    by = columns(table.group_by)
+    table, by = layout.table, columns(layout.table.group_by)
+
+    def within(rows: DataFrame, chosen: DataFrame) -> DataFrame:
+        return digest_algebra.within(rows, chosen, table, buckets.num_buckets)
+
     with translated(table.name):
-        sides = (
-            diff.within(rows.select(*by), buckets.new_keys, table, buckets.num_buckets)
-            for rows in (
-                staging.desired_rows(main.spark, seal, read_source, layout),
-                _existing(main, layout, base_version),
-            )
-        )
-        desired, existing = sides
-        return diff.missing(existing, desired, table).count()
+        sides = storage.desired_rows(main.spark, seal, read_source, layout), _existing(main, layout, base_version)
+        desired, existing = (within(rows.select(*by), buckets.new_keys) for rows in sides)
+        num_deleted = _missing(existing, desired, table).count()
+        if not with_updates:
+            return num_deleted, 0
+        desired, existing = (hashing.aligned(within(rows, buckets.differing), layout) for rows in sides)
+        found = corrections.between(desired, existing.select(*by, HASH), layout)
+        return num_deleted, found.where(F.col(OP) == "U").count()
 
 
-def updated(
-    main: delta.Main,
-    layout: Layout,
-    seal: Seal,
-    read_source: Callable[[], DataFrame],
-    buckets: Buckets,
-    base_version: int,
-) -> int:
-    """Return how many of main's rows at `base_version` would be updated: same key in the seal, other values.
+def _missing(rows: DataFrame, others: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the rows whose key, in its partition, is not among `others`.
 
-    cost : a scan of the rows in buckets that differ, on both sides, and a shuffle of their keys and hashes
+    rows, others : (*group_by, ...)
     """
-    table = layout.table
-    with translated(table.name):
-        desired, existing = (
-            diff.aligned(diff.within(rows, buckets.differing, table, buckets.num_buckets), layout)
-            for rows in (
-                staging.desired_rows(main.spark, seal, read_source, layout),
-                _existing(main, layout, base_version),
-            )
-        )
-        found = diff.corrections(desired, existing.select(*columns(table.group_by), HASH), layout)
-        return found.where(F.col(OP) == "U").count()
+    r, o = rows.alias("r"), others.alias("o")
+    on = [F.col(f"r.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in table.group_by]
+    return r.join(o, reduce(Column.__and__, on), "left_anti")
 
 
 def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None:
@@ -244,7 +239,7 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     table = layout.table
     written = [chunk for chunk in chunks if chunk.path]
     if not written:
-        return delta.no_rows(spark, struct_type([*diff.CHANGE_COLUMNS, *layout.columns])), False
+        return delta.no_rows(spark, struct_type([*CHANGE_COLUMNS, *layout.columns])), False
     read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
     numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
     has_null = F.coalesce(F.bool_or(any_null(table.key)), F.lit(False))
@@ -265,7 +260,7 @@ def _sealed_in(seal: Seal, chunk: Chunk) -> list[SealedPartition]:
 
 
 def _read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
-    return storage.read(spark, layout.table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+    return storage.read(spark, layout.table.name, path, [*CHANGE_COLUMNS, *layout.columns])
 
 
 def _read_back(
@@ -273,7 +268,7 @@ def _read_back(
 ) -> Changes:
     """Count the written corrections per partition; the number of unchanged rows follows from the sealed counts."""
     table = layout.table
-    values = partitions.names(table, diff.bucket(table, num_buckets), num_buckets)
+    values = partitions.names(table, digest_algebra.bucket(table, num_buckets), num_buckets)
     op = F.col(OP)
     last = F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"})
     counts = (
@@ -320,7 +315,7 @@ def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, i
 
 def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
     """Check that the rows just read are the sealed rows."""
-    if diff.measured(seen)[:2] != wanted:
+    if hashing.measured(seen)[:2] != wanted:
         raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
 
 

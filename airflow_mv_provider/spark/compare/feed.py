@@ -23,7 +23,8 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress import PublishedDigests, Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import diff, digests, keys
+from airflow_mv_provider.spark.compare import corrections, digests, keys
+from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
 
@@ -39,7 +40,7 @@ def write(feed: DataFrame, layout: Layout, path: str) -> None:
     raises : EngineError, and any other error of reading the feed
     """
     with translated(layout.table.name):
-        storage.write(diff.netted(layout.shaped(feed, diff.SIGN), layout), path)
+        storage.write(corrections.netted(layout.shaped(feed, corrections.SIGN), layout), path)
 
 
 def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> DataFrame:
@@ -62,7 +63,7 @@ def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> Da
         is_late = F.lit(True) if last is None else column.isNull() | (column >= F.lit(last).cast(sql_type(found)))
         new = layout.shaped(rows).where(is_late).select(*names)
         old = main.select(*names).join(new.select(*columns(table.key)), list(table.key), "left_semi").select(*names)
-        return new.withColumn(diff.SIGN, F.lit(1)).unionByName(old.withColumn(diff.SIGN, F.lit(-1)))
+        return new.withColumn(corrections.SIGN, F.lit(1)).unionByName(old.withColumn(corrections.SIGN, F.lit(-1)))
 
 
 def seal(
@@ -87,13 +88,13 @@ def seal(
     if not digests.are_intact(spark, layout, published):
         raise SealBrokenError(table.name, "the digests of the last publish are gone or are not what was recorded.")
     before = digests.read(spark, layout, published.path)
-    changes = storage.read(spark, table.name, path, [*diff.CHANGE_COLUMNS, *layout.columns])
+    changes = storage.read(spark, table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
     gained = _check_keys(changes, table, main)
     with translated(table.name):
         if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
             told = published.num_rows + gained
             raise SealBrokenError(table.name, f"the source has {there:,} rows, its watermark tells of {told:,}.")
-        after = diff.added(before, diff.digested_changes(changes, table, published.num_buckets), table)
+        after = added(before, digested_changes(changes, table, published.num_buckets), table)
         storage.write(after, to)
         parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
@@ -113,7 +114,7 @@ def seal(
 
 def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> int:
     """Refuse a NULL key in a new row and a key that the source now has twice; return how many rows main gains."""
-    op, key = F.col(diff.OP), columns(table.key)
+    op, key = F.col(corrections.OP), columns(table.key)
     is_new = op.isin("I", "U")
     with translated(table.name):
         found = changes.agg(

@@ -1,18 +1,22 @@
-"""Check for keys that main cannot have (NULL or duplicate) and for partition values that Delta would alter."""
+"""Check for keys that main cannot have (NULL, duplicate or moved) and for partition values that Delta would alter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import SealedPartition, partition_values, unstorable
-from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, PartitionValueError
+from airflow_mv_provider.core.progress import Seal, SealedPartition, partition_values, unstorable
+from airflow_mv_provider.exceptions import DuplicateKeyError, KeyMovedError, NullKeyError, PartitionValueError
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare import digest_algebra
+from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import any_null, columns
+from airflow_mv_provider.spark.layout import Layout, any_null, columns
 
 _NUM_SAMPLES = 10
 _REPLACEMENT = "\ufffd"
@@ -77,6 +81,52 @@ def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKey
         f"key ({', '.join(table.key)}) is not unique in the source; more than one row has {shown(found)}.",
         samples=found,
     )
+
+
+def check_unmoved(
+    spark: SparkSession,
+    seal: Seal,
+    source: DataFrame,
+    main: DataFrame,
+    layout: Layout,
+    buckets: Buckets | None,
+) -> None:
+    """Refuse rows whose key main has in another partition.
+
+    A commit of some partitions cannot delete such a row from the partition it left, so main would have it twice.
+
+    main    : all of main's rows
+    buckets : the comparison with main's digests, if there is one; a moved row is new in its present partition
+    cost    : a scan of main's keys, and a shuffle of them
+    raises  : KeyMovedError, with up to ten samples
+    """
+    table = layout.table
+    desired = storage.desired_rows(spark, seal, lambda: source, layout).select(*columns(table.group_by))
+    if buckets is not None and not buckets.num_new_keys:
+        return
+    if buckets is not None:
+        desired = digest_algebra.within(desired, buckets.new_keys, table, buckets.num_buckets)
+    with translated(table.name):
+        moved = _moved(desired, main.select(*columns(table.group_by)), table)
+        if found := samples(moved, table.key):
+            raise KeyMovedError(
+                table.name,
+                f"rows are in other partitions than in main: key {shown(found)}.",
+                samples=found,
+            )
+
+
+def _moved(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the desired keys that main has in another partition.
+
+    desired, main : (*group_by, ...)
+    """
+    d, m = desired.alias("d"), main.alias("m")
+    on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
+    elsewhere = [
+        ~F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key
+    ]
+    return d.join(m, reduce(Column.__and__, on) & reduce(Column.__or__, elsewhere), "left_semi")
 
 
 def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition], digests: Callable[[], DataFrame]) -> None:

@@ -21,12 +21,29 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress import PublishedDigests, unstorable
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import partitions, storage
-from airflow_mv_provider.spark.compare import diff, digests
-from airflow_mv_provider.spark.compare.digests import Buckets
+from airflow_mv_provider.spark.compare import buckets, digests
+from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.spark.compare.digest_algebra import (
+    DIFFERS,
+    beside_itself,
+    bucketwise,
+    by_fewer,
+    desired_side,
+    digested,
+    inside,
+    outside,
+    standing_for,
+    within,
+)
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
 _IN_TABLE, _IN_PARTITION = 1 << 12, 1 << 4  # number of large buckets of a table, or of each partition
+
+
+def are_worth_comparing(layout: Layout, published: PublishedDigests) -> bool:
+    """True if all rows of the table are compared, and there are enough of them to filter rows by bucket."""
+    return layout.is_whole and published.num_rows >= buckets.MIN_ROWS_TO_CHOOSE
 
 
 def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Buckets | None:
@@ -39,18 +56,18 @@ def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Bu
     """
     table, most = layout.table, _IN_PARTITION if layout.table.partition_by else _IN_TABLE
     num_buckets = min(published.num_buckets, most)
-    mine = digests.kept_in_memory(diff.beside_itself(diff.digested(rows, table, num_buckets)), table, num_buckets)
+    mine = buckets.kept_in_memory(beside_itself(digested(rows, table, num_buckets)), table, num_buckets)
     # The xor alone is not enough: among a hundred changed rows, some can be chosen so that the xor stays the same.
     if _totals(mine) == published.sums:
         return replace(mine, has_large=True)
     with closing(mine):
         before = digests.read(rows.sparkSession, layout, published.path)
-        theirs = diff.by_fewer(before, table, num_buckets)
-        beside = diff.bucketwise(diff.desired_side(mine.beside), theirs, table)
-        found = digests.kept_in_memory(beside, table, num_buckets)
+        theirs = by_fewer(before, table, num_buckets)
+        beside = bucketwise(desired_side(mine.beside), theirs, table)
+        found = buckets.kept_in_memory(beside, table, num_buckets)
     is_believed = digests.is_as_recorded(found, before, layout, published)
     num_all = sum(part.buckets for part in found.partitions.values())
-    if is_believed and found.num_differing <= digests.MAX_DIFFERING * num_all:
+    if is_believed and found.num_differing <= buckets.MAX_DIFFERING * num_all:
         return replace(found, has_large=True)
     found.close()
     return None
@@ -73,17 +90,18 @@ def write_changed(
     with translated(table.name):
         if _may_be_named(members, table):
             rows = rows.where(partitions.is_member(rows, table, members))
-        small = diff.digested(diff.within(rows, large.differing, table, large.num_buckets), table, num_buckets)
-        storage.write(diff.outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
+        small = digested(within(rows, large.differing, table, large.num_buckets), table, num_buckets)
+        storage.write(outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
     after = digests.read(spark, layout, path)
     if digests.summed(after, table) != _totals(large):
         raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
     if table.hash_partitions is not None:
         return None
-    mine, main = (diff.inside(side, large.differing, table, large.num_buckets) for side in (after, before))
-    same = diff.standing_for(large.beside.where(~F.col(diff.DIFFERS)), num_buckets // large.num_buckets)
+    mine, main = (inside(side, large.differing, table, large.num_buckets) for side in (after, before))
+    same = standing_for(large.beside.where(~F.col(DIFFERS)), num_buckets // large.num_buckets)
     return replace(
-        digests.kept_in_memory(same.unionByName(diff.bucketwise(mine, main, table)), table, num_buckets), has_large=True
+        buckets.kept_in_memory(same.unionByName(bucketwise(mine, main, table)), table, num_buckets),
+        has_large=True,
     )
 
 
@@ -93,7 +111,7 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
     raises : SealBrokenError, when the digests are missing or differ from what was recorded
     """
     before = digests.read(spark, layout, published.path)
-    found = digests.counted(diff.beside_itself(before), layout.table, published.num_buckets)
+    found = buckets.counted(beside_itself(before), layout.table, published.num_buckets)
     if not digests.is_as_recorded(found, before, layout, published):
         raise SealBrokenError(layout.table.name, f"the digests at {published.path} are not what was recorded.")
     return found

@@ -1,0 +1,107 @@
+"""The corrections that turn main into the desired rows, key by key.
+
+Main may hold arbitrary rows: duplicate rows and NULL keys are differences too. Each correction is one row with one of
+these `_mv_op` (`_mv_copies` counts main's rows with the key):
+
+    I  insert                     in desired, not in main
+    U  update                     in both, different
+    D  delete                     in main, not in desired
+    X  delete every copy          main has this key more than once
+    R  insert after an X          and desired has this key too
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.spark.compare.hashing import HASH, row_hash
+from airflow_mv_provider.spark.layout import Layout, columns
+
+OLD_HASH, NEW_HASH, OP, COPIES = "_mv_old_hash", "_mv_new_hash", "_mv_op", "_mv_copies"
+SIGN, _NET, _ROW = "_mv_sign", "_mv_net", "_mv_row"
+CHANGE_COLUMNS = (
+    schema.Column(OP, "string"),
+    *(schema.Column(name, "long") for name in (OLD_HASH, NEW_HASH, COPIES)),
+)
+
+
+def between(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+    """Return the corrections that turn `main` into `desired`.
+
+    desired : (*columns, _mv_hash bigint), each key once
+    main    : (*group_by, _mv_hash bigint), arbitrary rows
+    returns : (*CHANGE_COLUMNS, *columns); rows to delete have only the key and the partition columns, others NULL
+    cost    : one shuffle of both sides on the key; lazy, runs no action
+    source  : "corrections", Materialize `src/compute/src/sink/materialized_view.rs`
+    """
+    table = layout.table
+    counted = main.groupBy(*columns(table.group_by)).agg(
+        F.max(HASH).alias(OLD_HASH), F.count(F.lit(1)).cast("bigint").alias(COPIES)
+    )
+    d, m = desired.withColumnRenamed(HASH, NEW_HASH).alias("d"), counted.alias("m")
+    # Desired keys are never NULL, so a plain `=` finds all pairs; a partition column may be NULL.
+    on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
+    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key]
+    both = d.join(m, reduce(Column.__and__, on), "full_outer")
+    is_wanted, copies = F.col(NEW_HASH).isNotNull(), F.coalesce(COPIES, F.lit(0))
+    ops = (
+        F.when(copies > 1, F.when(is_wanted, F.array(F.lit("X"), F.lit("R"))).otherwise(F.array(F.lit("X"))))
+        .when(copies == 0, F.array(F.lit("I")))
+        .when(~is_wanted, F.array(F.lit("D")))
+        .otherwise(F.array(F.lit("U")))
+    )
+    differing = both.where((copies != 1) | ~F.col(NEW_HASH).eqNullSafe(F.col(OLD_HASH)))
+    values = (
+        F.coalesce(f"d.{quoted(name)}", f"m.{quoted(name)}").alias(name)
+        if name in table.group_by
+        else F.col(f"d.{quoted(name)}")
+        for name in layout.names
+    )
+    return differing.select(F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *values)
+
+
+def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
+    """Return what `between` returns for a main without rows, without a shuffle.
+
+    desired : (*columns, _mv_hash bigint)
+    """
+    null, none = F.lit(None).cast("bigint").alias(OLD_HASH), F.lit(0).cast("bigint").alias(COPIES)
+    return desired.select(F.lit("I").alias(OP), null, F.col(HASH).alias(NEW_HASH), none, *columns(layout.names))
+
+
+def netted(feed: DataFrame, layout: Layout) -> DataFrame:
+    """Return the net corrections of a change feed.
+
+    feed    : (*columns, _mv_sign int): -1 for a former row, +1 for a present row, in any order
+    returns : (*CHANGE_COLUMNS, *columns), as `between` does; op "?" for a key that is left with several rows
+    cost    : one shuffle of the feed on the key
+    """
+    by, row, net, most = columns(layout.table.group_by), F.col(_ROW), F.col(_NET), "_mv_most"
+    signed = feed.select(*columns(layout.names), F.col(SIGN), F.expr(row_hash(layout.columns)).alias(HASH))
+    # A row that was added and removed again, or the reverse, is no change. One shuffle serves both groupings.
+    whole = F.first(F.struct(*columns(layout.names))).alias(_ROW)
+    left = signed.repartition(*by).groupBy(*by, HASH).agg(F.sum(SIGN).alias(_NET), whole).where(net != 0)
+    is_old, is_new = net < 0, net > 0
+    keys = left.groupBy(*by).agg(
+        F.max(F.when(is_old, F.col(HASH))).alias(OLD_HASH),
+        F.max(F.when(is_new, F.col(HASH))).alias(NEW_HASH),
+        F.greatest(F.sum(F.when(is_old, -net).otherwise(0)), F.sum(F.when(is_new, net).otherwise(0))).alias(most),
+        F.first(F.when(is_new, row), ignorenulls=True).alias(_ROW),
+    )
+    op = (
+        F.when(F.col(most) > 1, "?")
+        .when(F.col(OLD_HASH).isNull(), "I")
+        .when(F.col(NEW_HASH).isNull(), "D")
+        .otherwise("U")
+    )
+    copies = F.when(F.col(OLD_HASH).isNull(), 0).otherwise(1).cast("bigint")
+    names = (
+        F.col(quoted(name)) if name in layout.table.group_by else row.getField(name).alias(name)
+        for name in layout.names
+    )
+    return keys.select(op.alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *names)
