@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.progress.partition import partition_values
+from airflow_mv_provider.core.refresh_plan import RefreshPlan
 from airflow_mv_provider.core.scope.ledger import LedgerEntry
-from airflow_mv_provider.core.strategy import RefreshPlan
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.queue import WaiterStatus

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.reader import TableStatus
 from airflow_mv_provider.metadata.store import Store

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Chunk, parts
+from airflow_mv_provider.core.progress.chunk import Chunk, parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Covered, Scope
 from airflow_mv_provider.core.strategy import Choice
 

@@ -42,23 +42,6 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshPlan:
-    """What a refresh would do if it began now.
-
-    scope     : the partitions, in words; None is all of them
-    under_way : the process that is refreshing the table now, if any
-    """
-
-    table: str
-    strategy: ChosenStrategy
-    reason: str
-    source: str
-    scope: str | None
-    under_way: str | None
-    estimates: tuple[Estimate, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SourceChanges:
     """What a source's own log shows about the time since the last publish, without reading any row.
 

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress import Chunk, DoneChunks, PartitionCounts, RecordedChunk, Slice
+from airflow_mv_provider.core.progress.chunk import Chunk, Slice
+from airflow_mv_provider.core.progress.recorded import DoneChunks, PartitionCounts, RecordedChunk
 from airflow_mv_provider.metadata.models import RefreshChunkRow, RefreshProgressRow
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import delete, exc, func, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import Caller, RefreshState, TableRecord
 from airflow_mv_provider.exceptions import TableConflictError
 from airflow_mv_provider.metadata.database import transaction

@@ -14,7 +14,11 @@ from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.recorded import RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.scope.scope import Covered
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import Ownership

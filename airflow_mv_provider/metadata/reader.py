@@ -16,16 +16,11 @@ from airflow_mv_provider.core.definition.table import RefreshableTable, changed_
 from airflow_mv_provider.core.frontier import Binding, NoFrontier, from_json
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import (
-    WHOLE_TABLE,
-    Chunk,
-    DoneChunks,
-    PublishedDigests,
-    RecordedChunk,
-    Rejected,
-    Seal,
-    SealedPartition,
-)
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.recorded import DoneChunks, RecordedChunk
+from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.scope.scope import covered_from_json

@@ -19,7 +19,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import PartitionCounts
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.state import (
     Caller,
     Ownership,

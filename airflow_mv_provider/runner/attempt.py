@@ -16,7 +16,8 @@ from typing import assert_never
 
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.phase import Phase, is_cancellable
-from airflow_mv_provider.core.progress import Chunk, DoneChunks
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.recorded import DoneChunks
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
     LeaseLostError,

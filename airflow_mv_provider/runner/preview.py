@@ -18,7 +18,9 @@ from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
-from airflow_mv_provider.core.progress import PartitionCounts, Rejected, Seal, plan_chunks
+from airflow_mv_provider.core.progress.chunk import plan_chunks
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
+from airflow_mv_provider.core.progress.seal import Rejected, Seal
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord

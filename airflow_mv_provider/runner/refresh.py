@@ -51,10 +51,10 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.refresh_plan import RefreshPlan
 from airflow_mv_provider.core.scope.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, TableRecord, admit
-from airflow_mv_provider.core.strategy import RefreshPlan
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import LeaseLostError, RefreshFinishedError
 from airflow_mv_provider.metadata.store import Store

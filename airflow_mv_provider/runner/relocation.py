@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.location import check_apart, is_inside, main_location, source_location
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import DefinitionError, MainNotOursError, RefreshPausedError, TableConflictError

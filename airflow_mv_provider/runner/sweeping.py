@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
-from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.spark import storage

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import CommitNote
-from airflow_mv_provider.core.progress import RecordedChunk
+from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
 from airflow_mv_provider.spark.compare import changes, hashing

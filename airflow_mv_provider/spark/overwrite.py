@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Observation
 
 from airflow_mv_provider.core.fence import CommitNote
-from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import delta, storage
 from airflow_mv_provider.spark.compare import hashing

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import (
+from airflow_mv_provider.core.progress.chunk import Slice
+from airflow_mv_provider.core.progress.partition import (
     WHOLE_TABLE,
-    Slice,
     hash_partition_index,
     hash_partition_name,
     partition_name,

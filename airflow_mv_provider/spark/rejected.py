@@ -20,7 +20,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import CommitNote
-from airflow_mv_provider.core.progress import Rejected
+from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main, at_path, no_rows

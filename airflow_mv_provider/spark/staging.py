@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.location import again
-from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare import digest_algebra, digests, hashing, keys, large_buckets

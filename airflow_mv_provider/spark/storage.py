@@ -19,7 +19,7 @@ from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
-from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translated
 from airflow_mv_provider.spark.layout import Layout, struct_type

@@ -13,7 +13,9 @@ from sqlalchemy import update
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import Chunk, SealedPartition, partition_name
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.partition import partition_name
+from airflow_mv_provider.core.progress.seal import SealedPartition
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import RefreshableTableRow
 from tests.api.conftest import PAGE

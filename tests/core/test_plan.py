@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.plan import Clean, Compare, Conclude, Fence, Publish, PublishPart, remaining
-from airflow_mv_provider.core.progress import REST, Chunk, Slice, part_number
+from airflow_mv_provider.core.progress.chunk import REST, Chunk, Slice, part_number
 
 WHOLE = Chunk(0, ("[1]",))
 CUT = (Chunk(1, ("[2]",), Slice(0, 2)), Chunk(2, ("[2]",), Slice(1, 2)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.plan import Clean, Compare, Fence, Publish, Stage, remaining
-from airflow_mv_provider.core.progress import REST, Chunk
+from airflow_mv_provider.core.progress.chunk import REST, Chunk
 from airflow_mv_provider.core.state import (
     Admission,
     RefreshState,

@@ -10,7 +10,9 @@ import pytest
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.fence import CommitNote
-from airflow_mv_provider.core.progress import WHOLE_TABLE, PublishedDigests, Seal, SealedPartition
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import PartitionValueError, SealBrokenError
 from airflow_mv_provider.spark import overwrite, partitions, staging
 from airflow_mv_provider.spark.compare import buckets, digest_algebra, digests, hashing, large_buckets

@@ -12,16 +12,11 @@ from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import (
-    REST,
-    Chunk,
-    PartitionCounts,
-    RecordedChunk,
-    Seal,
-    SealedPartition,
-    digests_to_keep,
-    partition_name,
-)
+from airflow_mv_provider.core.progress.chunk import REST, Chunk
+from airflow_mv_provider.core.progress.digests import digests_to_keep
+from airflow_mv_provider.core.progress.partition import partition_name
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import Base

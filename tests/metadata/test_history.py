@@ -8,7 +8,7 @@ from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import PartitionCounts
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.strategy import Choice
 from tests.metadata.rows import (
     ERROR,

@@ -10,16 +10,10 @@ import pytest
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress import (
-    REST,
-    WHOLE_TABLE,
-    Chunk,
-    PartitionCounts,
-    Seal,
-    SealedPartition,
-    partition_name,
-    plan_chunks,
-)
+from airflow_mv_provider.core.progress.chunk import REST, Chunk, plan_chunks
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE, partition_name
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
 from tests.metadata.reading import num_read

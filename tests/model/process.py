@@ -16,7 +16,7 @@ from typing import NamedTuple
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.fence import Move, fence_version, next_move, next_part_move
 from airflow_mv_provider.core.phase import Ending, Recovery, is_cancellable, on_failure, on_takeover
-from airflow_mv_provider.core.progress import part_number
+from airflow_mv_provider.core.progress.chunk import part_number
 from airflow_mv_provider.core.state import Admission, next_epoch
 from tests.model.world import (
     CLEANUP,

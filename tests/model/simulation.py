@@ -40,16 +40,10 @@ from airflow_mv_provider.core.frontier import DeltaFrontier, desired_upper
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
-from airflow_mv_provider.core.progress import (
-    Chunk,
-    PartitionCounts,
-    RecordedChunk,
-    Seal,
-    SealedPartition,
-    part_number,
-    partition_name,
-    total,
-)
+from airflow_mv_provider.core.progress.chunk import Chunk, part_number
+from airflow_mv_provider.core.progress.partition import partition_name
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk, total
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.queue import turn
 from airflow_mv_provider.core.state import (
     Admission,

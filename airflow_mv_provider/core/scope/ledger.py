@@ -21,7 +21,7 @@ from functools import cache
 from itertools import pairwise
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.column_order import Order, order_of, value_of
 from airflow_mv_provider.core.scope.scope import Scope
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from airflow_mv_provider.core.definition.table import RequestedStrategy
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
-from airflow_mv_provider.core.progress import partition_values
+from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope
 from airflow_mv_provider.exceptions import DefinitionError
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import partition_name, partition_values
+from airflow_mv_provider.core.progress.partition import partition_name, partition_values
 from airflow_mv_provider.core.scope.column_order import order_of, value_of
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
 

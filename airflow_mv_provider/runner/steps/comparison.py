@@ -8,7 +8,10 @@ from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.location import Workspace
-from airflow_mv_provider.core.progress import Chunk, PublishedDigests, RecordedChunk, Seal
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.recorded import RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark.compare import changes

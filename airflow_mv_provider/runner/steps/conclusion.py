@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from airflow_mv_provider.core.progress import total
+from airflow_mv_provider.core.progress.recorded import total
 from airflow_mv_provider.exceptions import OvertakenError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.fencing import FencedMain

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version
 from airflow_mv_provider.core.location import errors_location
-from airflow_mv_provider.core.progress import Rejected
+from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MainNotOursError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of

@@ -18,7 +18,7 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.progress import PublishedDigests
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import RefreshState, is_main_as_published
 from airflow_mv_provider.exceptions import (
     EngineError,

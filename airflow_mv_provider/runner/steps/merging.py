@@ -23,15 +23,10 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
 )
 from airflow_mv_provider.core.guard import Counts, Refusal, judge
-from airflow_mv_provider.core.progress import (
-    Chunk,
-    PublishedDigests,
-    RecordedChunk,
-    Seal,
-    digests_to_keep,
-    part_number,
-    total,
-)
+from airflow_mv_provider.core.progress.chunk import Chunk, part_number
+from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
+from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk

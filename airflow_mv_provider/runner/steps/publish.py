@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, classify_commits
-from airflow_mv_provider.core.progress import RecordedChunk, Seal
+from airflow_mv_provider.core.progress.recorded import RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
-from airflow_mv_provider.core.progress import Chunk, Seal, plan_chunks
+from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.definition.evolution import Evolution, evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import Workspace
-from airflow_mv_provider.core.progress import Seal
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.metadata.store import Store

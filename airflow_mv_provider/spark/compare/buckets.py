@@ -18,7 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import WHOLE_TABLE, Chunk, Seal, SealedPartition
+from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import partitions
 from airflow_mv_provider.spark.compare.digest_algebra import (

@@ -21,15 +21,10 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress import (
-    Chunk,
-    PartitionCounts,
-    PublishedDigests,
-    RecordedChunk,
-    Seal,
-    SealedPartition,
-    Slice,
-)
+from airflow_mv_provider.core.progress.chunk import Chunk, Slice
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
 from airflow_mv_provider.spark import delta, partitions, storage
 from airflow_mv_provider.spark.compare import corrections, digest_algebra, digests, hashing, keys

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.schema import Column as SchemaColumn
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import PublishedDigests, Seal, SealedPartition, bucket_count
+from airflow_mv_provider.core.progress.digests import PublishedDigests, bucket_count
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, SealBrokenError
 from airflow_mv_provider.spark import partitions, storage
 from airflow_mv_provider.spark.compare import buckets, digest_algebra

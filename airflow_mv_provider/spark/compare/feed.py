@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import PublishedDigests, Seal
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare import corrections, digests, keys

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import Seal, SealedPartition, partition_values, unstorable
+from airflow_mv_provider.core.progress.partition import partition_values, unstorable
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import DuplicateKeyError, KeyMovedError, NullKeyError, PartitionValueError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare import digest_algebra

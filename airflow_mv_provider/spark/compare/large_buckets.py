@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import PublishedDigests, unstorable
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.partition import unstorable
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import partitions, storage
 from airflow_mv_provider.spark.compare import buckets, digests

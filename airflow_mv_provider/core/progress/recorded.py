@@ -1,0 +1,61 @@
+"""What is recorded of a refresh's chunks: their corrections, their counts, and which of them main contains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from airflow_mv_provider.core.guard import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounts:
+    """The result of comparing one partition. `position` is the last key, as JSON, that needed a correction."""
+
+    partition: str
+    counts: Counts
+    position: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedChunk:
+    """Corrections that are written, measured and recorded: exactly those that main at `base_version` needs.
+
+    path : None when the chunk needs no correction
+    committed_version : main's version with these corrections; only a progressive refresh commits chunk by chunk
+    """
+
+    number: int
+    epoch: int
+    merge_round: int
+    base_version: int
+    path: str | None
+    num_rows: int
+    digest: int
+    num_bytes: int
+    partitions: tuple[PartitionCounts, ...] = field(default=())
+    committed_version: int | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """True if main is known to contain it: it needed no correction, or its own commit is recorded."""
+        return self.path is None or self.committed_version is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneChunks:
+    """The durable state of a refresh's chunks, by their numbers.
+
+    recorded   : chunks whose corrections are recorded
+    committed  : chunks that main contains, or that need no correction
+    has_commit : a commit of at least one chunk is recorded
+    """
+
+    recorded: frozenset[int]
+    committed: frozenset[int]
+    has_commit: bool
+
+
+def total(recorded: Iterable[RecordedChunk]) -> Counts:
+    """Return the sum of all recorded counts."""
+    return sum((p.counts for chunk in recorded for p in chunk.partitions), Counts())

@@ -1,0 +1,66 @@
+"""The seal: what staging has read, complete, measured and frozen; MERGING publishes exactly this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+
+from airflow_mv_provider.core.cost import Strategy
+from airflow_mv_provider.core.definition.schema import Column
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPartition:
+    """The sealed row count and digest of one partition. `digest` is the xor of its rows' hashes."""
+
+    partition: str
+    num_rows: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The records collected for the error table; `digest` is the xor of their hashes.
+
+    path : None when there are none
+    """
+
+    path: str | None = None
+    num_rows: int = 0
+    digest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The result of staging that Merging publishes: complete, measured and frozen.
+
+    rows        : path of the staged copy of whole rows; None if the source is read again at its pinned frontier
+    digests     : path of the digests of the rows that were read, per bucket of keys
+    num_buckets : buckets of keys in each partition, a power of two
+    columns     : the columns that were read, as main will have them
+    rejected    : the records that cannot be rows of main
+    strategy    : how main is brought up to date, unless another writer changes main
+    changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
+    mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
+    """
+
+    rows: str | None
+    digests: str
+    num_buckets: int
+    num_bytes: int
+    partitions: tuple[SealedPartition, ...]
+    columns: tuple[Column, ...] = ()
+    rejected: Rejected = Rejected()
+    strategy: Strategy = "corrections"
+    changes: str | None = None
+    mixed: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        return sum(p.num_rows for p in self.partitions)
+
+    @property
+    def digest(self) -> int:
+        """The xor of all rows' hashes."""
+        return reduce(xor, (p.digest for p in self.partitions), 0)

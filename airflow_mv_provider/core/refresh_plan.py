@@ -1,0 +1,25 @@
+"""What a refresh would do if it began now; `amv plan` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_mv_provider.core.cost import Estimate
+from airflow_mv_provider.core.strategy import ChosenStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """What a refresh would do if it began now.
+
+    scope     : the partitions, in words; None is all of them
+    under_way : the process that is refreshing the table now, if any
+    """
+
+    table: str
+    strategy: ChosenStrategy
+    reason: str
+    source: str
+    scope: str | None
+    under_way: str | None
+    estimates: tuple[Estimate, ...]
