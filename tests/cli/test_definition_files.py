@@ -152,6 +152,26 @@ def test_what_is_wrong_is_said_in_words_with_its_line(more, told):
     assert f"here.yaml, definition of 'orders': {told}" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("maxColumns: -1", "maxColumns: expected a whole number of at least 1, found '-1'"),
+        ("maxColumns: 0", "maxColumns: expected a whole number of at least 1, found '0'"),
+        (
+            "maxCharsPerColumn: -5",
+            "maxCharsPerColumn: expected a whole number of at least 1, or -1 for no limit, found '-5'",
+        ),
+    ],
+)
+def test_limit_of_a_reader_that_no_file_keeps_is_refused_with_its_line(option, told):
+    text = f"tables:\n- name: t\n  source: {CSV | {'options': {}}}\n  key: [id]\n"
+
+    with pytest.raises(DefinitionError) as caught:
+        parse(text.replace("{}", f"{{{option}}}"), where="here.yaml")
+
+    assert f"here.yaml, definition of 't': line 3, source.options: {told}" in caught.value.message
+
+
 def test_file_without_an_end_is_read_to_a_length():
     with pytest.raises(DefinitionError, match="it is longer than 16,000,000 bytes"):
         load("/dev/zero")
@@ -249,7 +269,11 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(source={"path": "p"}), _changed(source={"type": "jdbc", "path": "p"})),
         *(_changed(source=CSV | {"schema": None}), _changed(source={k: CSV[k] for k in ("type", "path", "format")})),
         *(_changed(source=CSV | {"options": {"header": value}}) for value in (True, "false", "yes", 1)),
-        *(_changed(source=CSV | {"options": {"maxColumns": value}}) for value in (5, "5", "five", True)),
+        *(
+            _changed(source=CSV | {"options": {name: value}})
+            for name in ("maxColumns", "maxCharsPerColumn")
+            for value in (5, "5", "five", True, 0, "0", -1, "-1", -5, "-5", 10**9, "05")
+        ),
         *(_changed(source=CSV | {"options": {"nullValue": value}}) for value in (False, 0, "NO")),
         *(_changed(source=CSV | {"options": {"quote": value}}) for value in ("'", "", "''", False)),
         *(_changed(source=CSV | {"options": {"sep": value}}) for value in ("||", "", "\t")),

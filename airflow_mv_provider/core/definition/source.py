@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic.config import JsonDict, JsonValue
 
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, check_column_name
 from airflow_mv_provider.core.definition.problems import kind_of, nearest
@@ -40,13 +40,22 @@ FLAGS = frozenset(
     }
 )
 NUMBERS = frozenset({"maxCharsPerColumn", "maxColumns"})
+_UNLIMITED = frozenset({"maxCharsPerColumn"})  # may be -1, which stands for no limit and is Spark's default
 CHARACTERS = frozenset({"quote", "escape", "comment"})  # each takes at most one character
 NOT_EMPTY = frozenset({"sep", "delimiter", "lineSep", "encoding", "charset"})
 _FLAG: JsonDict = {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
-_NUMBER: JsonDict = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]{1,9}$"}]}
+_POSITIVE = r"0*[1-9][0-9]{0,8}"
+
+
+def _number_schema(name: str) -> JsonDict:
+    positive: JsonDict = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
+    unlimited: list[JsonValue] = [{"enum": [-1, "-1"]}] if name in _UNLIMITED else []
+    return {"anyOf": [positive, {"type": "string", "pattern": f"^{_POSITIVE}$"}, *unlimited]}
+
+
 _OPTION_VALUES: JsonDict = {
     **dict.fromkeys(sorted(FLAGS), _FLAG),
-    **dict.fromkeys(sorted(NUMBERS), _NUMBER),
+    **{name: _number_schema(name) for name in sorted(NUMBERS)},
     **{name: {"type": "string", "maxLength": 1} for name in sorted(CHARACTERS)},
     **{name: {"type": "string", "minLength": 1} for name in sorted(NOT_EMPTY)},
 }
@@ -69,9 +78,11 @@ def _option(name: object, value: object) -> object:
             raise ValueError(f"{name}: expected true or false")
         return text
     if name in NUMBERS:
-        text = str(value) if type(value) is int and abs(value) < 10**9 else value
-        if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]{1,9}", text):
-            raise ValueError(f"{name}: expected a whole number")
+        text = str(value) if type(value) is int and value < 10**9 else value
+        is_unlimited = name in _UNLIMITED and text == "-1"
+        if not is_unlimited and (not isinstance(text, str) or not re.fullmatch(_POSITIVE, text)):
+            or_none = ", or -1 for no limit" if name in _UNLIMITED else ""
+            raise ValueError(f"{name}: expected a whole number of at least 1{or_none}, found {str(value)[:60]!r}")
         return text
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
