@@ -11,11 +11,9 @@ TELL = """
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.cli.progress_bar import watcher
-import time
 with watcher() as tell:
     for done in range(3):
         tell(Progress("orders", "a" * 32, Phase.MERGING, f'comparing partition ["[red]{done}"]', done, 3))
-        time.sleep(0.2)
 """
 
 
