@@ -24,7 +24,7 @@ from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.files.reader import FilesReader
 from airflow_mv_provider.sources.function.reader import FunctionReader
 from airflow_mv_provider.sources.query.reader import QueryReader
-from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.spark import marking, rejected
 
 
 class SourceReader(Protocol):
@@ -120,7 +120,7 @@ class TableSource:
         """Return the rows that can be rows of main; see `SourceReader`."""
         if self.table.errors is None:
             return self.reader.read(frontier, beside)
-        rows = rejected.decoded(self._marked(frontier, beside, is_numbered=False)).drop(rejected.ORIGIN)
+        rows = marking.decoded(self._marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
         return rejected.keyed(self._projected(rows, beside), self.table.key)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
@@ -147,13 +147,13 @@ class TableSource:
         if self.table.errors is None or not self.knows_columns(frontier):
             return None
         marked = self._marked(frontier, is_numbered=True)
-        rows = self._projected(rejected.decoded(marked), (), rejected.ORIGIN)
+        rows = self._projected(marking.decoded(marked), (), marking.ORIGIN)
         return rejected.bad(marked, rows, self.table.key)
 
     def _marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         if isinstance(self.reader, FilesReader):
             return self.reader.marked(frontier, beside, is_numbered=is_numbered)
-        return self.reader.read(frontier, beside).select("*", rejected.origin())
+        return self.reader.read(frontier, beside).select("*", marking.origin())
 
     def _projected(self, marked: DataFrame, beside: Sequence[str], *more: str) -> DataFrame:
         """Return marked rows after the projection: only a file's records are marked before it."""

@@ -9,6 +9,9 @@ from pyspark.sql import functions as F
 
 ENCODINGS = ("encoding", "charset")
 """Options that name the encoding; the first one counts."""
+CORRUPT = "_mv_corrupt"
+LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+"""Options by which Spark keeps a record that it cannot parse, in an additional column, instead of raising."""
 _UTF_8 = ("UTF-8", "UTF8")
 
 

@@ -1,11 +1,11 @@
-"""Separate the source's records that cannot be rows of main, collect them beside staging, and publish them.
+"""Collect the source's records that cannot be rows of main beside staging, and publish them.
 
     marked rows ──▶ good ──▶ main
                 └─▶ bad  ──▶ errors-<epoch> ──▶ seal ──▶ <main>__errors, one overwrite for each refresh
 
-A marked row carries its origin and, if it could not be decoded, the rule that it breaks and the reason. The error table
-holds the records that the published snapshot lacks, so each refresh that publishes replaces its rows. Its former rows
-are in its older versions.
+A record is bad if it could not be decoded (see `marking`) or if its key has a NULL. The error table holds the records
+that the published snapshot lacks, so each refresh that publishes replaces its rows. Its former rows are in its older
+versions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
@@ -26,10 +26,7 @@ from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main, at_path, no_rows
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, struct_type
-
-ORIGIN = "_mv_origin"
-CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"
-NOTHING = "nothing"  # not a record: it is counted and not collected
+from airflow_mv_provider.spark.marking import KEY_NULL, NOTHING, ORIGIN, plain_path
 
 # The columns of collected records; the error table puts the refresh's columns before them.
 _COLLECTED = (
@@ -45,38 +42,6 @@ _UNPLACED = (
 )
 COLUMNS = (schema.Column("refresh_id", "string"), schema.Column("batch", "long"), *_COLLECTED)
 _NUM_SAMPLES = 3
-BLOCK = "_metadata.file_block_start"
-
-
-def origin(
-    *,
-    file: Column | None = None,
-    block: Column | None = None,
-    number: Column | None = None,
-    rule: Column | None = None,
-    reason: Column | None = None,
-    record: Column | None = None,
-) -> Column:
-    """Return the column that marks a row with its origin.
-
-    file   : URI of its file, as Spark reports it
-    block  : start offset of the file block that one task reads
-    number : increases by one from row to row of a block
-    rule   : the rule that the record breaks; NULL for a decoded record
-    record : the record as it was read
-    """
-    fields: tuple[tuple[str, Column | None, str], ...] = (
-        *(("file", file, "string"), ("block", block, "bigint"), ("number", number, "bigint")),
-        *(("rule", rule, "string"), ("reason", reason, "string"), ("record", record, "string")),
-    )
-    return F.struct(
-        *((F.lit(None) if value is None else value).cast(kind).alias(name) for name, value, kind in fields)
-    ).alias(ORIGIN)
-
-
-def decoded(marked: DataFrame) -> DataFrame:
-    """Return the rows that could be decoded, still marked."""
-    return marked.where(F.col(f"{ORIGIN}.rule").isNull())
 
 
 def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -209,12 +174,6 @@ def _measured(rows: DataFrame) -> tuple[int, int]:
 def _present(rows: DataFrame, key: Sequence[str]) -> list[str]:
     """Return the key's columns that the rows have; a missing key column is reported elsewhere."""
     return [name for name in key if name in rows.columns]
-
-
-def plain_path(uri: Column) -> Column:
-    """Return a file's URI as a plain path; `url_decode` alone would turn a plus sign into a blank."""
-    decoded_uri = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(decoded_uri, "^file:/+", "/")
 
 
 def _shown(row: Row) -> str:

@@ -23,8 +23,17 @@ from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import SourceFileError
 from airflow_mv_provider.sources.files import values
 from airflow_mv_provider.sources.files.listing import without
-from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, refusal, texts
-from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.sources.texts import (
+    CORRUPT,
+    LENIENT,
+    decoded,
+    encoding,
+    is_multi_line,
+    is_utf_8,
+    refusal,
+    texts,
+)
+from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_QUOTE, BAD_RECORD
 
 _STRICT = {
@@ -33,10 +42,7 @@ _STRICT = {
     "columnPruning": "false",  # with pruning, Spark does not detect that a line is too short or too long
     "header": "true",
 }
-_CORRUPT = "_mv_corrupt"
-_LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 _REPLACEMENT = "\ufffd"
-_FILE = "_metadata.file_path"
 # Of the encodings that Spark supports, those in which every byte below 128 is always its ASCII character.
 _SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
 _SEPARATORS = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\\": "\\", r"\u0000": "\0"}
@@ -67,7 +73,8 @@ def check_quotes(spark: SparkSession, paths: Sequence[str], options: Mapping[str
     _scan(spark, paths, options, _quotes_checked(options))
     if not is_utf_8(options):
         return []
-    files = texts(spark, paths, options).where(~F.is_valid_utf8("value")).select(F.col(_FILE).alias("file")).distinct()
+    bad = texts(spark, paths, options).where(~F.is_valid_utf8("value"))
+    files = bad.select(F.col(marking.FILE).alias("file")).distinct()
     found = [row.file for row in files.limit(_MAX_FILES + 1).collect()]
     return found if len(found) <= _MAX_FILES else None
 
@@ -115,28 +122,28 @@ def marked(
     undecoded   : as returned by `check_quotes`
     is_numbered : add each record's position in its file to its mark
     """
-    schema = StructType([*_as_text(declared, options).fields, StructField(_CORRUPT, StringType())])
-    rows = spark.read.schema(schema).options(**{**_STRICT, **options, **_LENIENT}).csv(list(paths))
+    schema = StructType([*_as_text(declared, options).fields, StructField(CORRUPT, StringType())])
+    rows = spark.read.schema(schema).options(**{**_STRICT, **options, **LENIENT}).csv(list(paths))
     found = [(field, *_value(field, options)) for field in declared.fields]
     misfits = [(field, misfit) for field, _, misfit in found if misfit is not None]
     # Spark refuses a query for the corrupt record alone, so the query reads every column.
     text = F.concat_ws("", *(_read(field).cast("string") for field in declared.fields))
     is_garbled = text.contains(_REPLACEMENT)
     if is_utf_8(options) and undecoded is not None:
-        is_garbled &= F.col(_FILE).isin(*undecoded)
-    is_corrupt = F.col(_CORRUPT).isNotNull()
+        is_garbled &= F.col(marking.FILE).isin(*undecoded)
+    is_corrupt = F.col(CORRUPT).isNotNull()
     is_misfit = reduce(Column.__or__, (misfit for _, misfit in misfits), F.lit(False))
-    rule = F.when(is_corrupt | is_misfit, rejected.CORRUPT_RECORD).when(is_garbled, rejected.ENCODING)
-    reason = F.when(is_corrupt, "it does not fit the schema")
+    rule = F.when(is_corrupt | is_misfit, marking.CORRUPT_RECORD).when(is_garbled, marking.ENCODING)
+    reason = F.when(is_corrupt, marking.NO_FIT)
     for field, misfit in misfits:
         reason = reason.when(misfit, _misfit(field))
-    reason = reason.when(is_garbled, "bytes that are not in the declared encoding")
-    record = F.coalesce(F.col(_CORRUPT), F.to_json(F.struct(*(_read(field) for field in declared.fields))))
-    at = {"block": F.col(rejected.BLOCK), "number": F.monotonically_increasing_id()} if is_numbered else {}
+    reason = reason.when(is_garbled, marking.NOT_ENCODED)
+    record = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*(_read(field) for field in declared.fields))))
+    at = marking.numbers(is_numbered=is_numbered)
     return rows.select(
         *(value.alias(field.name) for field, value, _ in found),
         *beside,
-        rejected.origin(file=F.col(_FILE), rule=rule, reason=reason, record=record, **at),
+        marking.origin(file=F.col(marking.FILE), rule=rule, reason=reason, record=record, **at),
     )
 
 
@@ -172,7 +179,7 @@ def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str],
         return
     # Some codecs treat bytes that they cannot decode, zeros for instance, as the end of the file.
     has_text = (F.length(F.trim("value")) > 0).cast("int").alias("n")
-    judged = lines.select(verdict, has_text, F.col(_FILE).alias("file"))
+    judged = lines.select(verdict, has_text, F.col(marking.FILE).alias("file"))
     found = judged.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
     if lacking := without(paths, (row.file for row in found if row.n)):
         raise SourceFileError("source", f"{lacking[0]} has nothing in it, not even a header.")

@@ -18,12 +18,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.sources.files import values
-from airflow_mv_provider.sources.texts import ENCODINGS, decoded, is_utf_8, refusal, texts
-from airflow_mv_provider.spark import rejected
+from airflow_mv_provider.sources.texts import CORRUPT, ENCODINGS, LENIENT, decoded, is_utf_8, refusal, texts
+from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
 
-_CORRUPT = "_mv_corrupt"
-_MARKED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 _WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # valid DOUBLE texts
 _NUM_SHOWN = 80
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -45,8 +43,8 @@ def read(
     broken, file = F.col("broken"), F.col("file")
     shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
     checked = (
-        F.when(broken == rejected.ENCODING, refusal(BAD_ENCODING, file))
-        .when(broken == rejected.UNKNOWN_FIELD, refusal(UNKNOWN_FIELD, file, F.col("unknown")))
+        F.when(broken == marking.ENCODING, refusal(BAD_ENCODING, file))
+        .when(broken == marking.UNKNOWN_FIELD, refusal(UNKNOWN_FIELD, file, F.col("unknown")))
         .when(broken.isNotNull(), refusal(BAD_RECORD, file, shown))
         .otherwise(F.col("record"))
     )
@@ -72,12 +70,12 @@ def marked(
     """
     broken = F.col("broken")
     reason = (
-        F.when(broken == rejected.ENCODING, F.lit("bytes that are not in the declared encoding"))
-        .when(broken == rejected.UNKNOWN_FIELD, F.concat(F.lit("the schema has no field "), F.col("unknown")))
-        .when(broken.isNotNull(), F.coalesce("misfit", F.lit("it does not fit the schema")))
+        F.when(broken == marking.ENCODING, F.lit(marking.NOT_ENCODED))
+        .when(broken == marking.UNKNOWN_FIELD, F.concat(F.lit("the schema has no field "), F.col("unknown")))
+        .when(broken.isNotNull(), F.coalesce("misfit", F.lit(marking.NO_FIT)))
     )
     at = {"block": F.col("block"), "number": F.col("number")} if is_numbered else {}
-    origin = rejected.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
+    origin = marking.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
     parsed = _parsed(spark, paths, schema, options, beside, is_numbered=is_numbered)
     return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), *_kept(parsed), origin)
 
@@ -105,23 +103,23 @@ def _parsed(
     unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
     wrong = [(field, found) for field in schema.fields if (found := _wrong(field, options)) is not None]
     broken = (
-        F.when(~has_text, rejected.NOTHING)
-        .when(~F.col("is_decoded"), rejected.ENCODING)
-        .when(names.isNull() | (F.size("alone") != 1), rejected.CORRUPT_RECORD)
-        .when(F.size(unknown) > 0, rejected.UNKNOWN_FIELD)
-        .when(F.size(F.array_distinct(names)) < F.size(names), rejected.CORRUPT_RECORD)
-        .when(F.col(f"record.{_CORRUPT}").isNotNull(), rejected.CORRUPT_RECORD)
-        .when(_has_half_a_character(F.col("text")), rejected.CORRUPT_RECORD)
+        F.when(~has_text, marking.NOTHING)
+        .when(~F.col("is_decoded"), marking.ENCODING)
+        .when(names.isNull() | (F.size("alone") != 1), marking.CORRUPT_RECORD)
+        .when(F.size(unknown) > 0, marking.UNKNOWN_FIELD)
+        .when(F.size(F.array_distinct(names)) < F.size(names), marking.CORRUPT_RECORD)
+        .when(F.col(f"record.{CORRUPT}").isNotNull(), marking.CORRUPT_RECORD)
+        .when(_has_half_a_character(F.col("text")), marking.CORRUPT_RECORD)
     )
     for _, found in wrong:
-        broken = broken.when(found, rejected.CORRUPT_RECORD)
+        broken = broken.when(found, marking.CORRUPT_RECORD)
     judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
     # For corrupt records only: the first value that Spark could not read, or that is invalid for its type.
     unread = [(field, F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()) for field in schema]
     told = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
     # In a lambda, because Spark generates no code for it: otherwise the method per row is too long for HotSpot's JIT.
     aside = F.get(F.transform(F.array(F.lit(0)), lambda _: told), F.lit(0))
-    return judged.select("*", F.when(F.col("broken") == rejected.CORRUPT_RECORD, aside).alias("misfit"))
+    return judged.select("*", F.when(F.col("broken") == marking.CORRUPT_RECORD, aside).alias("misfit"))
 
 
 def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
@@ -134,13 +132,13 @@ def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str,
     # As the only field of an object, so that any text after the value is a syntax error.
     only = F.from_json(
         F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
-        StructType().add("value", StringType()).add(_CORRUPT, StringType()),
-        _parsing(options) | _MARKED,
+        StructType().add("value", StringType()).add(CORRUPT, StringType()),
+        _parsing(options) | LENIENT,
     )
     file = F.col("file")
     checked = (
         F.when(~F.col("is_decoded"), refusal(BAD_ENCODING, file))
-        .when(F.col(f"only.{_CORRUPT}").isNotNull(), refusal(BAD_RECORD, file, F.lit("it is not one value")))
+        .when(F.col(f"only.{CORRUPT}").isNotNull(), refusal(BAD_RECORD, file, F.lit("it is not one value")))
         .when(_has_half_a_character(F.col("text")), refusal(BAD_RECORD, file, F.lit("it has half a character")))
         .otherwise(1)
     )
@@ -156,7 +154,7 @@ def _texts(
     is_numbered: bool = False,
 ) -> DataFrame:
     """Return (file, text, is_decoded, *beside), a row per line; with (block, number) before `beside` if numbered."""
-    at = (F.col(rejected.BLOCK).alias("block"), F.monotonically_increasing_id().alias("number")) if is_numbered else ()
+    at = (column.alias(name) for name, column in marking.numbers(is_numbered=is_numbered).items())
     lines = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside)
     text = F.ltrim(decoded(F.col("value"), options), F.lit("\ufeff")).alias("text")
     is_decoded = F.is_valid_utf8("value") if is_utf_8(options) else F.lit(True)
@@ -175,8 +173,8 @@ def _alone(options: Mapping[str, str]) -> Column:
 
 
 def _record(schema: StructType, options: Mapping[str, str]) -> Column:
-    whole = StructType([*schema.fields]).add(_CORRUPT, StringType())
-    return F.from_json("text", whole, _parsing(options) | _MARKED).alias("record")
+    whole = StructType([*schema.fields]).add(CORRUPT, StringType())
+    return F.from_json("text", whole, _parsing(options) | LENIENT).alias("record")
 
 
 def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.spark.rejected import BLOCK, plain_path
+from airflow_mv_provider.spark.marking import BLOCK, FILE, plain_path
 
 NAMES = ("_file", "_file_time", "_position")
 _PLACE = "_mv_place"
@@ -31,7 +31,7 @@ def named_in(expressions: Iterable[str]) -> set[str]:
 def place(format_: str) -> Column:
     """Return the column with a record's origin, for files of a format."""
     number = F.col("_metadata.row_index") if format_ == "parquet" else F.monotonically_increasing_id()
-    fields = {"file": "_metadata.file_path", "time": "_metadata.file_modification_time", "block": BLOCK}
+    fields = {"file": FILE, "time": "_metadata.file_modification_time", "block": BLOCK}
     return F.struct(*(F.col(path).alias(name) for name, path in fields.items()), number.alias("number")).alias(_PLACE)
 
 

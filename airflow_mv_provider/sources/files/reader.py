@@ -36,7 +36,8 @@ from airflow_mv_provider.sources.files.listing import listed, listed_again, lite
 from airflow_mv_provider.sources.files.passed_over import told
 from airflow_mv_provider.sources.place import check_link, confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
-from airflow_mv_provider.spark import delta, rejected
+from airflow_mv_provider.sources.texts import is_multi_line
+from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
@@ -197,7 +198,7 @@ class FilesReader:
             self._check_columns(paths)
         if self._source.format == "csv" and not is_marked:
             csv_lines.check(self._spark, paths, self._source.options)
-        if self._source.format == "json" and self._is_multi_line:
+        if self._source.format == "json" and is_multi_line(self._source.options):
             json_lines.check_whole(self._spark, paths, self._source.options)
 
     def _named(self, beside: Sequence[str] = ()) -> set[str]:
@@ -225,7 +226,7 @@ class FilesReader:
         match self._source.format:
             case "csv":
                 return csv_lines.read(self._spark, paths, self._declared, options, place)
-            case "json" if self._is_multi_line:
+            case "json" if is_multi_line(self._source.options):
                 rows = reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
             case "json":
                 return json_lines.read(self._spark, paths, self._declared, options, place)
@@ -239,17 +240,17 @@ class FilesReader:
 
     def _marked_rows(self, paths: list[str], place: list[Column], *, is_numbered: bool) -> DataFrame:
         if not paths:
-            return self._no_rows(*(positions.nowhere() for _ in place), rejected.origin())
+            return self._no_rows(*(positions.nowhere() for _ in place), marking.origin())
         options = self._source.options
-        if self._source.format == "json" and not self._is_multi_line:
+        if self._source.format == "json" and not is_multi_line(self._source.options):
             return json_lines.marked(self._spark, paths, self._declared, options, place, is_numbered=is_numbered)
         if self._source.format == "csv":
             undecoded = self._undecoded(tuple(paths))
             return csv_lines.marked(
                 self._spark, paths, self._declared, options, undecoded, place, is_numbered=is_numbered
             )
-        at = {"block": F.col(rejected.BLOCK), "number": F.monotonically_increasing_id()} if is_numbered else {}
-        return self._placed(paths, [*place, rejected.origin(file=F.col("_metadata.file_path"), **at)])
+        at = marking.numbers(is_numbered=is_numbered)
+        return self._placed(paths, [*place, marking.origin(file=F.col(marking.FILE), **at)])
 
     @lru_cache(maxsize=1)  # noqa: B019  # as above
     def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
@@ -260,10 +261,6 @@ class FilesReader:
             problem = f"no file is at {self._location} to say what its columns are."
             raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
         return delta.no_rows(self._spark, self._declared).select("*", *beside)
-
-    @property
-    def _is_multi_line(self) -> bool:
-        return self._source.options.get("multiLine", "").lower() == "true"
 
     def _check_columns(self, paths: list[str]) -> None:
         """Refuse files whose columns are not the schema's; a column that only some files lack is read as NULL."""
