@@ -30,7 +30,7 @@ from sqlalchemy import insert, select, text
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider.api.detail import detail_of
-from airflow_mv_provider.api.listing import selected
+from airflow_mv_provider.api.table_list import selected
 from airflow_mv_provider.cli.main import main as amv
 from airflow_mv_provider.core.frontier import fingerprint, to_json
 from airflow_mv_provider.metadata import migrations

@@ -22,7 +22,7 @@ from airflow.api_fastapi.core_api.security import requires_access_view
 from airflow.sdk import conf
 from fastapi import Depends, HTTPException, Request, status
 
-from airflow_mv_provider.api.declared import Declared, DeclaringDag
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
 
 EVERY_ROUTE = Depends(requires_access_view(AccessView.WEBSITE))
 

@@ -28,11 +28,11 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access
-from airflow_mv_provider.api.declared import Declared, DeclaringDag, declared, note_action
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action
+from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.detail import detail_of, now_of
-from airflow_mv_provider.api.listing import next_run_ms, selected
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
-from airflow_mv_provider.api.state import StateDep
+from airflow_mv_provider.api.table_list import next_run_ms, selected
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
@@ -77,7 +77,7 @@ def list_tables(
     request: Request,
     user: GetUserDep,
     session: SessionDep,
-    state: StateDep,
+    connection: ConnectionDep,
     search: str = "",
     show: str = "all",
     page: int = 1,
@@ -89,28 +89,28 @@ def list_tables(
     def visible(table: str) -> bool:
         return access.may_see(table, everything, seen)
 
-    listing = selected(state.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
+    listing = selected(connection.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
     return render("list.html", request, listing=listing, of_dag=None)
 
 
 def list_tables_of_dag(
-    request: Request, dag_id: str, user: GetUserDep, session: SessionDep, state: StateDep
+    request: Request, dag_id: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
 ) -> Response:
     """Show the tables that a DAG declares; redirect to the table's page if it is only one."""
     everything = declared(session)
     of_dag = {table: dags for table, dags in everything.items() if any(dag.dag_id == dag_id for dag in dags)}
     seen = access.readable(user, of_dag)
-    listing = selected(state.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
+    listing = selected(connection.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
     if len(listing.rows) == 1:
         return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
     return render("list.html", request, listing=listing, of_dag=dag_id)
 
 
 def show_table(
-    request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep, done: str = ""
+    request: Request, name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep, done: str = ""
 ) -> Response:
     """Show one table, with the actions that the user may take."""
-    reader = state.reader()
+    reader = connection.reader()
     everything, seen, table = _visible_table(name, user, session, reader)
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
     may_act = access.may_act(user, all_dags)
@@ -129,29 +129,31 @@ def show_table(
     )
 
 
-def show_table_now(request: Request, name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+def show_table_now(
+    request: Request, name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
+) -> Response:
     """Show a table's present state, which is one part of its page."""
-    reader = state.reader()
+    reader = connection.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
     return render("now.html", request, now=now_of(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
 
 
-def cancel(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Request the running refresh to stop."""
-    control, table = _to_act_on("cancel", name, user, session, state.control())
+    control, table = _to_act_on("cancel", name, user, session, connection.control())
     return _back(table, "cancel", control.request_cancel(table.id, user.get_name()))
 
 
-def pause(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+def pause(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Pause the table: no new refresh begins."""
-    control, table = _to_act_on("pause", name, user, session, state.control())
+    control, table = _to_act_on("pause", name, user, session, connection.control())
     return _back(table, "pause", control.pause(table.id, user.get_name()))
 
 
-def resume(name: str, user: GetUserDep, session: SessionDep, state: StateDep) -> Response:
+def resume(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Resume the table: refreshes can begin again."""
-    control, table = _to_act_on("resume", name, user, session, state.control())
+    control, table = _to_act_on("resume", name, user, session, connection.control())
     return _back(table, "resume", control.resume(table.id))
 
 

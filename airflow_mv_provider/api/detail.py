@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import yaml
 
 from airflow_mv_provider.api import plots, words
-from airflow_mv_provider.api.declared import DeclaringDag
-from airflow_mv_provider.api.listing import next_run_ms
+from airflow_mv_provider.api.airflow_database import DeclaringDag
+from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord

@@ -33,7 +33,7 @@ from airflow_mv_provider.core.scope.request import Request, check_note, combined
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.operators.request import interval_of, was_cleared
+from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
 
 if TYPE_CHECKING:

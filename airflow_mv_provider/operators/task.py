@@ -25,8 +25,8 @@ from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
+from airflow_mv_provider.operators.dag_run import caller, group_of
 from airflow_mv_provider.operators.metrics import count_ended, count_error
-from airflow_mv_provider.operators.request import caller, group_of
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store

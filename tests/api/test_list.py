@@ -130,9 +130,9 @@ def test_a_database_that_is_away_says_so_without_its_password(viewer, store, mon
 
 def forget_the_database(monkeypatch):
     """Let the next request look for the database, as the first one of a process does."""
-    from airflow_mv_provider.api import state
+    from airflow_mv_provider.api.connection import connection
 
-    known = state.state()
+    known = connection()
     monkeypatch.setattr(known, "_until", 0.0)
     monkeypatch.setattr(known, "_opened", None)
 

@@ -516,7 +516,7 @@ def context(run_type="manual", try_number=1, max_tries=0, **facts):
 def test_a_runs_type_is_the_trigger(airflow, run_type, trigger):
     from airflow.sdk.api.datamodels._generated import DagRunType
 
-    from airflow_mv_provider.operators.request import caller
+    from airflow_mv_provider.operators.dag_run import caller
 
     who = caller(context(DagRunType(run_type)), scope="g")
 
@@ -524,7 +524,7 @@ def test_a_runs_type_is_the_trigger(airflow, run_type, trigger):
 
 
 def test_a_key_tells_runs_maps_and_groups_apart_but_not_tries(airflow):
-    from airflow_mv_provider.operators.request import caller
+    from airflow_mv_provider.operators.dag_run import caller
 
     one = caller(context(), scope="g").key
 
@@ -535,6 +535,6 @@ def test_a_key_tells_runs_maps_and_groups_apart_but_not_tries(airflow):
 
 @pytest.mark.parametrize(("try_number", "max_tries", "expected"), [(1, 0, False), (1, 1, True), (2, 1, False)])
 def test_will_retry_says_whether_the_same_key_comes_back(airflow, try_number, max_tries, expected):
-    from airflow_mv_provider.operators.request import caller
+    from airflow_mv_provider.operators.dag_run import caller
 
     assert caller(context(try_number=try_number, max_tries=max_tries), scope=None).will_retry is expected

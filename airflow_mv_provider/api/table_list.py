@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from airflow_mv_provider.api import words
-from airflow_mv_provider.api.declared import Declared, DeclaringDag
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.metadata.overview import Overview, TableLine
 

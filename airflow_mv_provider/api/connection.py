@@ -25,7 +25,7 @@ class _Opened:
     writing: Engine
 
 
-class State:
+class Connection:
     """Provide the database's reader and the user actions on a table; never the store's other writes.
 
     raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, from each method
@@ -47,11 +47,11 @@ class State:
     def _found(self) -> _Opened:
         with self._lock:
             if self._opened is None or time.monotonic() >= self._until:
-                self._opened = self._look()
+                self._opened = self._open()
                 self._until = time.monotonic() + _FOUND_FOR_S
             return self._opened
 
-    def _look(self) -> _Opened:
+    def _open(self) -> _Opened:
         from airflow_mv_provider.runner.local import open_database, open_store
 
         settings = MvHook().settings()
@@ -66,9 +66,9 @@ class State:
 
 
 @cache
-def state() -> State:
-    """Return the `State` that all requests of this process share."""
-    return State()
+def connection() -> Connection:
+    """Return the `Connection` that all requests of this process share."""
+    return Connection()
 
 
-StateDep = Annotated[State, Depends(state)]
+ConnectionDep = Annotated[Connection, Depends(connection)]
