@@ -15,7 +15,7 @@ from airflow_mv_provider.core.scope.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.queue import WaiterStatus
-    from airflow_mv_provider.metadata.reader import TableStatus
+    from airflow_mv_provider.metadata.status import TableStatus
 
 _MAX_PARTITIONS = 20
 

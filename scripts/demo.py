@@ -33,7 +33,7 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.exceptions import TableNotFoundError
-from airflow_mv_provider.metadata.reader import TableStatus
+from airflow_mv_provider.metadata.status import TableStatus
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.report_text import number, partition_text, size, table
 from airflow_mv_provider.runner.local import open_store

@@ -14,7 +14,8 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.overview import TableLine
-from airflow_mv_provider.metadata.reader import PartitionStatus, Reader, TableStatus
+from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
 
 HISTORY = 40
 MAX_PARTITIONS = 500

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, insert, select, update
 
 from airflow_mv_provider.core import claim
-from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.phase import Phase
@@ -22,31 +20,28 @@ from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.scope.scope import Covered
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import Ownership
-from airflow_mv_provider.exceptions import LeaseLostError
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definition
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.rows import (
-    MAX_PARTITIONS_IN_HISTORY,
-    NOT_COMPARED,
-    added,
-    becomes,
-    is_believed,
-    is_owned,
-    partition_report,
-)
+from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY, NOT_COMPARED, added, is_owned, partition_report
 from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
 _MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is refreshed once more than needed
 
 
-class MergingStore(Reader):
-    """The part of the store that only an owner uses. Each method takes `Ownership` and raises LeaseLostError."""
+class Merging:
+    """What an owner writes in MERGING. Each method is one transaction; it takes `Ownership` and raises LeaseLostError.
+
+    now : the clock that judges leases
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
+        self.engine = engine
+        self._now = now
 
     def seal(
         self,
@@ -87,8 +82,8 @@ class MergingStore(Reader):
             }
             for chunk in chunks
         ]
-        with self._claimed(own, claim.advance(own, Phase.REFRESHING, Phase.MERGING)) as db:
-            self._update_refresh(
+        with claimed(self.engine, own, claim.advance(own, Phase.REFRESHING, Phase.MERGING), self._now()) as db:
+            end_phase(
                 db,
                 own,
                 seconds,
@@ -112,7 +107,7 @@ class MergingStore(Reader):
         is_progressive : its partitions are completed when main contains the chunk, and not now
         """
         written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
-        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
+        with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
             db.execute(update(ChunkRow).where(*is_this).values(**written))
             is_sliced, num_pending = self._slices_left(db, own, chunk.number)
@@ -159,7 +154,7 @@ class MergingStore(Reader):
         """Record that main contains these chunks since `version`, and count their changes exactly once."""
         mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
         done = {"is_completed": True, "checkpoint_version": version}
-        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
+        with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             is_new = ChunkRow.committed_version.is_(None)
             if db.execute(update(ChunkRow).where(*mine, is_new).values(committed_version=version)).rowcount:
                 of_these = (Progress.refresh_id == own.refresh_id, Progress.chunk.in_(numbers))
@@ -179,7 +174,7 @@ class MergingStore(Reader):
                 "committed_version",
             )
         )
-        with self._claimed(own, claim.hold(own, Phase.MERGING)) as db:
+        with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             mine = Progress.refresh_id == own.refresh_id
             of_mine = ChunkRow.refresh_id == own.refresh_id
             parts = db.scalars(select(func.count()).where(of_mine, ChunkRow.committed_version.is_not(None))).one()
@@ -216,7 +211,7 @@ class MergingStore(Reader):
         is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
         reason     : replaces the reason for the strategy in the history; None keeps it
         """
-        with self._claimed(own, claim.advance(own, Phase.MERGING, Phase.CLEANUP)) as db:
+        with claimed(self.engine, own, claim.advance(own, Phase.MERGING, Phase.CLEANUP), self._now()) as db:
             facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint)
             query = select(*facts).join(Definition, began_with()).where(Refresh.id == own.refresh_id)
             refresh = db.execute(query).one()
@@ -251,27 +246,7 @@ class MergingStore(Reader):
                 | ({} if reason is None else {"reason": reason})
             )
             partitions = self._partitions(db, own.refresh_id)
-            self._update_refresh(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
-
-    @contextmanager
-    def _claimed(self, own: Ownership, held: Claim) -> Iterator[Connection]:
-        """Open a transaction that requires `held`, locks the row, and applies the claim's change at its end."""
-        believed = is_believed(held, own.table_id, self._now())
-        with transaction(self.engine) as db:
-            # The row is locked first and changed last: writes in between still match the unchanged row.
-            if db.execute(update(State).where(*believed).values(epoch=State.epoch)).rowcount != 1:
-                raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
-            yield db
-            if after := becomes(held):
-                db.execute(update(State).where(*is_owned(own)).values(**after))
-
-    def _update_refresh(self, db: Connection, own: Ownership, seconds: Mapping[str, float], **values: Any) -> None:
-        is_this = Refresh.id == own.refresh_id
-        is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
-        spent = _longer(db.scalars(select(Refresh.phase_seconds).where(is_this)).one(), seconds)
-        by_me = _longer(db.scalars(select(Attempt.phase_seconds).where(*is_mine)).one(), seconds)
-        db.execute(update(Attempt).where(*is_mine).values(phase_seconds=by_me))
-        db.execute(update(Refresh).where(is_this).values(phase_seconds=spent, **values))
+            end_phase(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
 
     def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
         changes = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
@@ -288,7 +263,3 @@ class MergingStore(Reader):
             ),
             key=lambda p: str(p["partition"]),
         )
-
-
-def _longer(spent: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    return dict(spent) | {phase: round(spent.get(phase, 0.0) + seconds, 3) for phase, seconds in more.items()}

@@ -1,93 +1,36 @@
-"""The reading half of the metadata database: the data behind status, history, the pages and the decisions."""
+"""The reading half of the metadata database: the data behind status, history, the pages and the decisions.
+
+Each method opens one transaction; a longer query is a function in the module of its subject.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Any
 
-from sqlalchemy import Engine, Row, func, select
+from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
-from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.definition.schema import Column
-from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
-from airflow_mv_provider.core.frontier import Binding, NoFrontier, from_json
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.frontier import Binding
+from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.recorded import DoneChunks, RecordedChunk
-from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.scope.scope import covered_from_json
-from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
-from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
-from airflow_mv_provider.metadata.models import (
-    RefreshableTableRow,
-    RefreshAttemptRow,
-    RefreshDefinitionRow,
-    RefreshProgressRow,
-    RefreshRow,
-    RefreshStateRow,
-    SourceBindingRow,
-    SourceFrontierRow,
-)
+from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
+from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
+from airflow_mv_provider.metadata.registry import table, tables
 from airflow_mv_provider.metadata.reports import costs, reports
-from airflow_mv_provider.metadata.rows import is_owner_live, maybe_iso
-from airflow_mv_provider.metadata.stored_once import began_with, stands_for
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """The progress of one partition in a running refresh."""
-
-    partition: str
-    is_completed: bool
-    sealed_rows: int
-    position: str | None
-    checkpoint_version: int | None
-    rows_inserted: int
-    rows_updated: int
-    rows_deleted: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
-
-    pending_definition : the fields in which the registered definition differs from the running refresh's
-    """
-
-    table: str
-    phase: Phase
-    epoch: int
-    main_version: int | None
-    is_main_trusted: bool
-    refresh_id: str | None
-    owner: str | None
-    owned_since: str | None
-    is_lease_live: bool
-    is_cancel_requested: bool
-    partitions_completed: int
-    partitions_total: int
-    partitions: tuple[PartitionStatus, ...]
-    last: RefreshReport | None
-    paused_since: str | None = None
-    paused_by: str | None = None
-    is_dropping: bool = False
-    pending_definition: tuple[str, ...] = ()
-    queue: tuple[queue.WaiterStatus, ...] = ()
+from airflow_mv_provider.metadata.rows import is_owner_live
+from airflow_mv_provider.metadata.status import TableStatus, status
 
 
 class Reader:
@@ -111,8 +54,7 @@ class Reader:
     def tables(self) -> tuple[TableRecord, ...]:
         """Return every registered table, by name."""
         with transaction(self.engine) as db:
-            rows = db.execute(select(RefreshableTableRow.__table__).order_by(RefreshableTableRow.name)).all()
-        return tuple(_table(row) for row in rows)
+            return tables(db)
 
     def table(self, name: str) -> TableRecord:
         """Return the table registered under `name`.
@@ -120,12 +62,7 @@ class Reader:
         raises : TableNotFoundError
         """
         with transaction(self.engine) as db:
-            found = db.execute(
-                select(RefreshableTableRow.__table__).where(RefreshableTableRow.name == name)
-            ).one_or_none()
-        if found is None:
-            raise TableNotFoundError(name[:60], "no refreshable table has this name.")
-        return _table(found)
+            return table(db, name)
 
     def state(self, table_id: int) -> RefreshState:
         """Return the table's state row; the same query judges by the same clock whether its lease is live."""
@@ -163,81 +100,23 @@ class Reader:
 
     def binding(self, table_id: int, upper: int) -> Binding | None:
         """Return the binding of one version of a table's source; None if it is no longer stored."""
-        return self._binding(SourceBindingRow.table_id == table_id, SourceBindingRow.upper == upper)
+        with transaction(self.engine) as db:
+            return binding(db, table_id, upper)
 
     def newest_binding(self, table_id: int) -> Binding | None:
         """Return the table's binding with the greatest upper, published or not."""
-        return self._binding(SourceBindingRow.table_id == table_id)
-
-    def _binding(self, *conditions: ColumnElement[bool]) -> Binding | None:
-        query = (
-            select(SourceBindingRow.upper, SourceFrontierRow.frontier)
-            .join(SourceFrontierRow, stands_for())
-            .where(*conditions)
-            .order_by(SourceBindingRow.upper.desc())
-            .limit(1)
-        )
         with transaction(self.engine) as db:
-            found = db.execute(query).one_or_none()
-        return None if found is None else Binding(found.upper, from_json(found.frontier))
+            return binding(db, table_id)
 
     def refresh(self, refresh_id: str) -> RefreshRecord | None:
         """Return a refresh as recorded, with its seal; None if there is no such refresh."""
-        is_bound = (SourceBindingRow.table_id == RefreshRow.table_id) & (SourceBindingRow.upper == RefreshRow.upper)
-        query = (
-            select(RefreshRow.__table__, RefreshDefinitionRow.definition, SourceFrontierRow.frontier)
-            .join(RefreshDefinitionRow, began_with())
-            .outerjoin(SourceBindingRow, is_bound)
-            .outerjoin(SourceFrontierRow, stands_for())
-            .where(RefreshRow.id == refresh_id)
-        )
         with transaction(self.engine) as db:
-            row = db.execute(query).one_or_none()
-            parts = db.execute(
-                select(
-                    RefreshProgressRow.partition,
-                    RefreshProgressRow.sealed_rows,
-                    RefreshProgressRow.sealed_digest,
-                ).where(RefreshProgressRow.refresh_id == refresh_id, _is_sealed())
-            ).all()
-        if row is None:
-            return None
-        record = RefreshRecord(
-            id=row.id,
-            table_id=row.table_id,
-            definition=RefreshableTable.model_validate(row.definition),
-            overrides=tuple(row.overrides),
-            scope=scope_from_json(row.scope),
-            batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
-            frontier=NoFrontier() if row.frontier is None else from_json(row.frontier),
-            choice=Choice(
-                row.strategy, row.reason, tuple(Estimate(**each) for each in row.estimates), row.wanted_strategy
-            ),
-            merge_round=row.merge_round,
-            has_committed=row.has_committed,
-            is_ended=row.outcome != Outcome.RUNNING,
-            outdated_digests_of=row.outdated_digests_of,
-        )
-        if row.seal is None:
-            return record
-        sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
-        names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
-        stored = {name: row.seal[name] for name in names}
-        columns = tuple(Column(**column) for column in row.seal["columns"])
-        rejected = Rejected(**row.seal["rejected"])
-        return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))
+            return refresh(db, refresh_id)
 
     def as_now(self, refresh: RefreshRecord) -> RefreshRecord:
         """Return a refresh with the current values of the fields that change as it runs; cheap, read at every step."""
-        columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of)
         with transaction(self.engine) as db:
-            row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
-        return replace(
-            refresh,
-            merge_round=row.merge_round,
-            has_committed=row.has_committed,
-            outdated_digests_of=row.outdated_digests_of,
-        )
+            return as_now(db, refresh)
 
     def chunks(
         self, refresh_id: str, numbers: Collection[int] | None = None
@@ -319,61 +198,15 @@ class Reader:
 
     def status(self, table: TableRecord) -> TableStatus:
         """Return a table's status, with per-partition progress while a refresh is running."""
-        state = self.state(table.id)
-        parts = self._progress(state.refresh_id) if state.refresh_id else ()
-        running = self._began_with(state.refresh_id) if state.refresh_id else None
-        ended = self._reports((RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
-        return TableStatus(
-            table=table.name,
-            phase=state.phase,
-            epoch=state.epoch,
-            main_version=state.published_version,
-            is_main_trusted=state.is_main_trusted,
-            refresh_id=state.refresh_id,
-            owner=state.owner_process,
-            owned_since=maybe_iso(state.owned_since_ms),
-            is_lease_live=state.is_lease_live,
-            is_cancel_requested=state.is_cancel_requested,
-            partitions_completed=sum(p.is_completed for p in parts),
-            partitions_total=len(parts),
-            partitions=parts,
-            last=ended[0] if ended else None,
-            paused_since=maybe_iso(state.paused_since_ms),
-            paused_by=state.paused_by,
-            is_dropping=state.is_dropping,
-            pending_definition=changed_fields(running, table.definition) if running else (),
-            queue=queue.statuses(self.waiters(table.id), state.owner_process),
-        )
+        state, waiting = self.state(table.id), self.waiters(table.id)
+        with transaction(self.engine) as db:
+            return status(db, table, state, waiting)
 
     def overview(self, name: str | None = None) -> Overview:
         """Return the state of every table, by name, or of the one named; one query, however many there are."""
         with transaction(self.engine) as db:
             return overview(db, self._now(), name)
 
-    def _progress(self, refresh_id: str) -> tuple[PartitionStatus, ...]:
-        names = PartitionStatus.__slots__
-        columns = (getattr(RefreshProgressRow, name) for name in names)
-        query = select(*columns).where(RefreshProgressRow.refresh_id == refresh_id)
-        with transaction(self.engine) as db:
-            rows = db.execute(query.order_by(RefreshProgressRow.partition)).all()
-        return tuple(PartitionStatus(*row) for row in rows)
-
-    def _began_with(self, refresh_id: str) -> RefreshableTable | None:
-        query = select(RefreshDefinitionRow.definition).join(RefreshRow, began_with())
-        with transaction(self.engine) as db:
-            found = db.scalar(query.where(RefreshRow.id == refresh_id))
-        return None if found is None else RefreshableTable.model_validate(found)
-
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
         with transaction(self.engine) as db:
             return reports(db, condition, limit)
-
-
-def _is_sealed() -> ColumnElement[bool]:
-    """Return the condition that leaves out partitions that only main has: the seal does not contain them."""
-    return (RefreshProgressRow.sealed_rows > 0) | (RefreshProgressRow.partition == WHOLE_TABLE)
-
-
-def _table(row: Row[Any]) -> TableRecord:
-    definition = RefreshableTable.model_validate(row.definition)
-    return TableRecord(row.id, row.name, row.uuid, row.warehouse, row.location, definition)

@@ -1,4 +1,7 @@
-"""The writing half of the metadata database.
+"""The writing half of the metadata database: refreshes begin, change hands, end and are forgotten.
+
+    Reader ◀── Control ◀── Store ──▶ registry, queue, merging
+    queries    requests    refreshes, and their parts
 
 Each method is one transaction. Each state change is one `UPDATE ... WHERE <what the caller expects>` and a check of
 `rowcount`, never a read followed by a write. A method that changes the state of an owned refresh takes the `Ownership`
@@ -7,32 +10,22 @@ and raises `LeaseLostError` when the row no longer matches it; the transaction i
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, exc, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from airflow_mv_provider.core import claim
-from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
-from airflow_mv_provider.core.state import (
-    Caller,
-    Ownership,
-    RefreshRecord,
-    RefreshState,
-    Renewal,
-    TableRecord,
-)
-from airflow_mv_provider.exceptions import TableConflictError
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, Renewal
+from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
-from airflow_mv_provider.metadata.merging import MergingStore
-from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
+from airflow_mv_provider.metadata.merging import Merging
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
@@ -40,12 +33,11 @@ from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
+from airflow_mv_provider.metadata.registry import Registry
 from airflow_mv_provider.metadata.retention import forget
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
-    NEVER_REFRESHED,
     becomes,
-    is_around,
     is_believed,
     is_lease_live,
     is_owned,
@@ -57,67 +49,20 @@ from airflow_mv_provider.metadata.rows import (
 from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
 
 
-class Store(MergingStore, Control):
-    """All changes of the database.
+class Store(Control):
+    """The database as a process uses it that refreshes tables: it reads, controls, and owns refreshes.
 
-    now : the clock that judges leases; the database's own unless a test passes another
+    registry : the tables that are registered
+    queue    : the callers that wait for a table
+    merging  : the owner's writes from the seal to the publish
+    now      : the clock that judges leases; the database's own unless a test passes another
     """
 
     def __init__(self, engine: Engine, now: Now = database_now) -> None:
         super().__init__(engine, now)
+        self.registry = Registry(engine, self._now)
         self.queue = Queue(engine, self._now)
-
-    def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
-        """Register a table, or replace its definition; a running refresh keeps the definition it began with.
-
-        raises : TableConflictError, when another table has this location, one around it or inside it; when this table
-                 has another location or is being dropped
-        """
-        values = {"definition": definition.to_json(), "content_hash": definition.content_hash}
-        try:
-            with transaction(self.engine) as db:
-                known = select(Table.id, Table.location, State.dropping_ms).join(State, State.table_id == Table.id)
-                found = db.execute(known.where(Table.name == definition.name)).one_or_none()
-                around = db.scalar(select(Table.name).where(is_around(location)))
-                if around is not None:
-                    raise TableConflictError(definition.name, f"{location} and main of {around} lie inside each other.")
-                if found is None:
-                    new = {"name": definition.name, "uuid": str(uuid.uuid4()), "warehouse": warehouse}
-                    times = {"created_ms": self._now(), "updated_ms": self._now()}
-                    row = db.execute(insert(Table).values(**new, location=location, **values, **times))
-                    assert row.inserted_primary_key is not None
-                    db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **NEVER_REFRESHED))
-                elif found.dropping_ms is not None:
-                    problem = "it is being dropped."
-                    raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
-                elif found.location != location:
-                    problem = f"it is registered at {found.location}, not {location}."
-                    hint = f"Was it moved there? `amv relocate {definition.name} --warehouse {warehouse}`."
-                    raise TableConflictError(definition.name, problem, hint=hint)
-                else:
-                    db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
-        except exc.IntegrityError as error:
-            if any(table.name == definition.name for table in self.tables()):
-                # Another process registered it between the read and the insert; now it can be updated.
-                return self.register(definition, warehouse=warehouse, location=location)
-            raise TableConflictError(definition.name, f"{location} holds another refreshable table.") from error
-        return self.table(definition.name)
-
-    def adopt_uuid(self, table: TableRecord, found: str) -> None:
-        """Adopt the uuid that main carries: the table's history in main's log continues under it.
-
-        raises : TableConflictError, when another registered table has that uuid (a copied directory)
-        """
-        try:
-            with transaction(self.engine) as db:
-                db.execute(update(Table).where(Table.id == table.id, Table.uuid == table.uuid).values(uuid=found))
-        except exc.IntegrityError as error:
-            raise TableConflictError(
-                table.name,
-                f"main carries the identity {found} of another registered table.",
-                hint="Was the directory copied? Give the copy an identity of its own: remove its table property "
-                "mv.table_uuid, then set `adopt: true`.",
-            ) from error
+        self.merging = Merging(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int
@@ -175,12 +120,12 @@ class Store(MergingStore, Control):
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
         """Keep the table for the owner's next process without heartbeats; 0 lets any caller take it over."""
-        with self._claimed(own, claim.hold(own)) as db:
+        with claimed(self.engine, own, claim.hold(own), self._now()) as db:
             db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), until_ms)))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Delete the progress, close the history row, and go from CLEANUP to NORMAL."""
-        with self._claimed(own, claim.advance(own, Phase.CLEANUP, Phase.NORMAL)) as db:
+        with claimed(self.engine, own, claim.advance(own, Phase.CLEANUP, Phase.NORMAL), self._now()) as db:
             self._end(db, own, seconds, Outcome.PUBLISHED, None)
 
     def abandon(
@@ -196,7 +141,7 @@ class Store(MergingStore, Control):
 
         is_main_known : main is as the state row describes it; else the next refresh compares everything
         """
-        with self._claimed(own, claim.abandon(own)) as db:
+        with claimed(self.engine, own, claim.abandon(own), self._now()) as db:
             if not is_main_known:
                 db.execute(update(State).where(*is_owned(own)).values(is_main_trusted=False, covered=[]))
             self._end(db, own, seconds, outcome, error)
@@ -288,4 +233,4 @@ class Store(MergingStore, Control):
             db.execute(delete(gone).where(gone.refresh_id == own.refresh_id))
         # Only a process that resumes the refresh needs the seal, and it is large: it names every column.
         ended = {"outcome": outcome, "phase": Phase.NORMAL, "finished_ms": self._now(), "seal": None}
-        self._update_refresh(db, own, seconds, **ended, error=asdict(error) if error else None)
+        end_phase(db, own, seconds, **ended, error=asdict(error) if error else None)

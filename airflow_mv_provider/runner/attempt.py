@@ -202,7 +202,7 @@ class Attempt:
         with durable(Write.SEAL):
             notes = work.evolution(work.layout.main_columns or ()).notes
             spent = self._clock.spent()
-            work.store.seal(
+            work.store.merging.seal(
                 *(work.own, found.seal, found.chunks, spent, found.frozen, notes),
                 reason=found.reason,
                 partition_type=work.layout.partition_type,

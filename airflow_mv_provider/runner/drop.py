@@ -52,7 +52,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
             if _is_ours(context, table, place.errors):
                 storage.remove_errors(context.spark, place)
     with durable(Write.FORGET):
-        if not context.store.forget(table.id):
+        if not context.store.registry.forget(table.id):
             raise RefreshInProgressError(name, "somebody wrote to it just now.", hint="Run `amv drop` again.")
     return Dropped(name, table.location, place is not None)
 
@@ -66,7 +66,7 @@ def _bar(context: Context, table: TableRecord, caller: Caller) -> None:
             raise in_progress(table, state)
         else:
             with durable(Write.DROP):
-                if context.store.begin_drop(state):
+                if context.store.registry.begin_drop(state):
                     return
 
 

@@ -46,7 +46,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
             "in use, give it its own: ALTER TABLE %s UNSET TBLPROPERTIES ('%s'), then apply it with `adopt: true`.",
             *(table.name, table.location, carried, at_path(table.location), UUID_PROPERTY),
         )
-        context.store.adopt_uuid(table, carried)
+        context.store.registry.adopt_uuid(table, carried)
         table = replace(table, uuid=carried)
     return table, True
 

@@ -26,4 +26,4 @@ def register(store: Store, settings: Settings, definition: RefreshableTable) -> 
     for path in definition.source.paths:
         check_apart(location, source_location(path, settings.warehouse, settings.source_roots))
     with durable(Write.REGISTER):
-        return store.register(definition, warehouse=settings.warehouse, location=location)
+        return store.registry.register(definition, warehouse=settings.warehouse, location=location)

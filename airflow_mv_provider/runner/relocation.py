@@ -57,7 +57,7 @@ def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool =
         else:
             digests = _moved(state.published_digests, table.warehouse, new.warehouse)
             with durable(Write.RELOCATE):
-                if context.store.relocate(state, new, digests):
+                if context.store.registry.relocate(state, new, digests):
                     return Relocated(name, table.location, new.location)
 
 

@@ -77,7 +77,7 @@ class Keeper:
         way = self.store.report(own.refresh_id).strategy
         size = self.rows_each * len(parts) * (9 if way != "incremental" else 1)
         staged = Seal("/wh/_mv/staging", "/wh/_mv/digests", 1024, size, parts, strategy=way)
-        self.store.seal(own, staged, chunks, {"REFRESHING": seconds})
+        self.store.merging.seal(own, staged, chunks, {"REFRESHING": seconds})
 
     def compare(self, own: Ownership, number: int) -> Counts:
         draw, rows = self.draw, self.rows_each
@@ -87,7 +87,7 @@ class Keeper:
         counts = Counts(rows, rows - inserted + deleted, inserted, updated, deleted)
         part = PartitionCounts(self.partitions[number], counts, '{"id":9}')
         chunk = RecordedChunk(number, own.epoch, 0, 5, f"/wh/changes-{number}", 3, -7, 1200, (part,))
-        self.store.record_chunk(own, chunk)
+        self.store.merging.record_chunk(own, chunk)
         return counts
 
     def publish(self, own: Ownership, counts: Sequence[Counts], seconds: Mapping[str, float]) -> None:
@@ -96,7 +96,7 @@ class Keeper:
         )
         seal = self.store.refresh(own.refresh_id).seal
         state = self.store.state(self.table.id)
-        self.store.published(
+        self.store.merging.published(
             own,
             main_version=(state.published_version or 0) + 2,
             commit="r:1",

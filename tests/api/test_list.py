@@ -36,7 +36,7 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     under_way = registered(store, "orders")
     own = acquired(store, under_way)
     walk(store, own, Phase.MERGING)
-    store.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, FIRST)
     walk(store, acquired(store, registered(store, "lonely")), Phase.NORMAL)
     store.pause(registered(store, "paused_one").id, "ann")
     store.abandon(acquired(store, registered(store, "broken")), Outcome.FAILED, ERROR, {})

@@ -55,7 +55,7 @@ def test_a_table_that_is_not_there(user, store):
 def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
     own = acquired(store, table, choice=Choice("corrections", "the definition changed"))
     walk(store, own, Phase.MERGING)
-    store.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, FIRST)
 
     shown = text_of(user.get(f"{URL}/now").text)
 
@@ -71,7 +71,7 @@ def test_progress_is_seen_to_move(user, store, table):
     seen = [re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1]]
     walk(store, own, Phase.MERGING)
     seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
-    store.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, FIRST)
     seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
 
     assert seen == [
@@ -99,7 +99,7 @@ def test_the_page_is_outdated_when_a_refresh_has_begun_or_ended(user, store, tab
     seen = [revision()]
     own = acquired(store, table)
     seen.append(revision())
-    store.seal(own, SEAL, (Chunk(0, None),), {})
+    store.merging.seal(own, SEAL, (Chunk(0, None),), {})
     assert revision() == seen[-1], "from phase to phase only the live part changes"
     store.abandon(own, Outcome.CANCELLED, ERROR, {})
     seen.append(revision())
@@ -288,12 +288,12 @@ def assert_harmless(page: str) -> None:
 def test_hostile_words_stay_words(user, store, table):
     error = ErrorReport("MV-ENGINE", HOSTILE, HOSTILE)
     own = acquired(store, table, choice=Choice("corrections", HOSTILE, (Estimate("replace", None, HOSTILE),)))
-    store.seal(own, SEAL, (Chunk(0, None),), {}, frozen=[partition_name([HOSTILE])], schema_changes=[HOSTILE])
+    store.merging.seal(own, SEAL, (Chunk(0, None),), {}, frozen=[partition_name([HOSTILE])], schema_changes=[HOSTILE])
     store.abandon(own, Outcome.FAILED, error, {})
     store.pause(table.id, HOSTILE)
     again = acquired_although_paused(store, table)
     name = partition_name([HOSTILE])
-    store.seal(again, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)),), {})
+    store.merging.seal(again, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)),), {})
     store.queue.take_ticket(table.id, a_caller(HOSTILE), patience_ms=60_000)
 
     for path in (URL, f"{URL}/now", f"{PAGE}/"):

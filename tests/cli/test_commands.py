@@ -283,7 +283,7 @@ def test_table_that_somebody_refreshes_is_not_dropped(amv):
 def test_table_whose_drop_has_begun_is_barred_until_it_is_dropped(amv):
     amv("apply", amv.file(ORDERS))
     table = amv.store.table("orders")
-    assert amv.store.begin_drop(amv.store.state(table.id))
+    assert amv.store.registry.begin_drop(amv.store.state(table.id))
 
     refused, applied = amv("refresh", "orders", "--json"), amv("apply", amv.file(ORDERS), "--json")
     amv("resume", "orders")

@@ -21,7 +21,8 @@ import pytest
 
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.metadata.database import open_engine
-from airflow_mv_provider.metadata.reader import Reader, TableStatus
+from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.status import TableStatus
 from scripts.native_compose import Place, read_env
 from scripts.topology import Topology
 from tests.browser.chromium import chromium

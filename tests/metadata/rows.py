@@ -58,7 +58,9 @@ def a_caller(key: str = "one", **more: Any) -> Caller:
 
 
 def registered(store: Store, name: str = "orders", **changes: Any) -> TableRecord:
-    return store.register(a_table(name=name, **changes), warehouse="/wh", location=f"/wh/{name.replace('.', '/')}")
+    return store.registry.register(
+        a_table(name=name, **changes), warehouse="/wh", location=f"/wh/{name.replace('.', '/')}"
+    )
 
 
 def a_refresh(table: TableRecord, *, lower: int = 0, upper: int = 1, **changes: Any) -> RefreshRecord:
@@ -96,11 +98,11 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
     """Take a refresh from REFRESHING to the phase `to`."""
     if to is Phase.REFRESHING:
         return
-    store.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.5})
+    store.merging.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.5})
     if to is Phase.MERGING:
         return
     for chunk in RECORDED:
-        store.record_chunk(own, chunk)
+        store.merging.record_chunk(own, chunk)
     publish(store, own)
     if to is Phase.NORMAL:
         store.finish(own, {"CLEANUP": 0.25})
@@ -109,7 +111,7 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
 def publish(store: Store, own: Ownership, **changes: Any) -> None:
     facts: dict[str, Any] = {"main_version": 6, "commit": "r:1", "counts": TOTAL, "bytes_main": 500}
     facts |= {"digests": digests_to_keep(SEAL, own.refresh_id), "seconds": {"MERGING": 2.0}}
-    store.published(own, **(facts | changes))
+    store.merging.published(own, **(facts | changes))
 
 
 def dump(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:

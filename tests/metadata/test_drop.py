@@ -17,7 +17,7 @@ def table(store):
 
 
 def begun(store, table) -> bool:
-    return store.begin_drop(store.state(table.id))
+    return store.registry.begin_drop(store.state(table.id))
 
 
 def test_dropped_table_leaves_no_row_and_others_keep_all_of_theirs(store, table):
@@ -30,7 +30,7 @@ def test_dropped_table_leaves_no_row_and_others_keep_all_of_theirs(store, table)
     store.queue.take_ticket(gone.id, a_caller("three"), patience_ms=1000)
 
     assert begun(store, gone)
-    assert store.forget(gone.id)
+    assert store.registry.forget(gone.id)
 
     assert dump(store.engine) == before
     with pytest.raises(TableNotFoundError):
@@ -39,7 +39,7 @@ def test_dropped_table_leaves_no_row_and_others_keep_all_of_theirs(store, table)
 
 def test_name_and_place_of_a_dropped_table_are_free_again(store, table):
     assert begun(store, table)
-    assert store.forget(table.id)
+    assert store.registry.forget(table.id)
 
     assert registered(store).uuid != table.uuid
 
@@ -51,7 +51,7 @@ def test_table_at_work_is_not_barred_even_from_a_dead_owner(store, table, clock,
     before = dump(store.engine)
 
     assert not begun(store, table)
-    assert not store.forget(table.id)
+    assert not store.registry.forget(table.id)
     assert dump(store.engine) == before
 
 
@@ -59,7 +59,7 @@ def test_table_that_was_refreshed_after_the_look_is_not_barred(store, table):
     seen = store.state(table.id)
     walk(store, acquired(store, table), Phase.NORMAL)
 
-    assert not store.begin_drop(seen)
+    assert not store.registry.begin_drop(seen)
 
 
 def test_nothing_begins_in_a_barred_table_and_no_resume_lifts_that(store, table):
@@ -80,13 +80,13 @@ def test_drop_that_died_on_the_way_is_begun_again(store, table, clock):
     clock.pass_ms(1000)
 
     assert begun(store, table)
-    assert store.forget(table.id)
-    assert not store.forget(table.id)
+    assert store.registry.forget(table.id)
+    assert not store.registry.forget(table.id)
 
 
 def test_table_that_is_not_barred_is_not_forgotten(store, table):
     before = dump(store.engine)
 
-    assert not store.forget(table.id)
-    assert not store.begin_drop(replace(store.state(table.id), table_id=table.id + 1))
+    assert not store.registry.forget(table.id)
+    assert not store.registry.begin_drop(replace(store.state(table.id), table_id=table.id + 1))
     assert dump(store.engine) == before

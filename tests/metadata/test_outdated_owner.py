@@ -26,10 +26,13 @@ from tests.metadata.rows import (
 # Every method that takes an Ownership and changes something, and the phase it is for (None: any).
 METHODS = {
     "park": (None, lambda store, own: store.park(own, until_ms=0)),
-    "seal": (Phase.REFRESHING, lambda store, own: store.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.0})),
-    "record_chunk": (Phase.MERGING, lambda store, own: store.record_chunk(own, FIRST)),
-    "record_committed": (Phase.MERGING, lambda store, own: store.record_committed(own, [0], 7, Counts(1, 1, 1), 5)),
-    "discard_chunks": (Phase.MERGING, lambda store, own: store.discard_chunks(own, Counts(1, 1, 1, 1, 1), 5)),
+    "seal": (Phase.REFRESHING, lambda store, own: store.merging.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.0})),
+    "record_chunk": (Phase.MERGING, lambda store, own: store.merging.record_chunk(own, FIRST)),
+    "record_committed": (
+        Phase.MERGING,
+        lambda store, own: store.merging.record_committed(own, [0], 7, Counts(1, 1, 1), 5),
+    ),
+    "discard_chunks": (Phase.MERGING, lambda store, own: store.merging.discard_chunks(own, Counts(1, 1, 1, 1, 1), 5)),
     "published": (Phase.MERGING, publish),
     "finish": (Phase.CLEANUP, lambda store, own: store.finish(own, {"CLEANUP": 1.0})),
     "abandon": (None, lambda store, own: store.abandon(own, Outcome.FAILED, ERROR, {"MERGING": 1.0})),
@@ -45,11 +48,15 @@ def table(store):
 def test_every_method_that_an_owner_has_is_here():
     import inspect
 
+    from airflow_mv_provider.metadata.merging import Merging
+    from airflow_mv_provider.metadata.queue import Queue
+    from airflow_mv_provider.metadata.registry import Registry
     from airflow_mv_provider.metadata.store import Store
 
     owned = {
         name
-        for name, method in inspect.getmembers(Store, inspect.isfunction)
+        for part in (Store, Merging, Queue, Registry)
+        for name, method in inspect.getmembers(part, inspect.isfunction)
         if not name.startswith("_") and "own" in inspect.signature(method).parameters
     }
 

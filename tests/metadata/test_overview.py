@@ -44,7 +44,7 @@ def test_a_refresh_under_way_is_counted_by_partitions_and_is_left_when_its_lease
     own = acquired(store, table)
     begun = the_line(store).compared
     walk(store, own, Phase.MERGING)
-    store.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, FIRST)
 
     line = the_line(store)
     assert (line.phase, line.refresh_id, line.is_left) == (Phase.MERGING, own.refresh_id, False)

@@ -22,7 +22,7 @@ OTHER_UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
 def test_new_table_has_its_definition_and_was_never_refreshed(store):
     definition = a_table(name="gold.orders", partition_by=["p"])
 
-    table = store.register(definition, warehouse="/wh", location="/wh/gold/orders")
+    table = store.registry.register(definition, warehouse="/wh", location="/wh/gold/orders")
 
     assert table == store.table("gold.orders")
     assert (table.name, table.warehouse, table.location) == ("gold.orders", "/wh", "/wh/gold/orders")
@@ -78,26 +78,26 @@ def test_location_of_another_table_is_refused(store):
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError, match=r"gold: /wh/orders holds another refreshable table\."):
-        store.register(a_table(name="gold"), warehouse="/wh", location="/wh/orders")
+        store.registry.register(a_table(name="gold"), warehouse="/wh", location="/wh/orders")
 
     assert dump(store.engine) == before
 
 
 @pytest.mark.parametrize(("first", "second"), [("/wh/gold", "/wh/gold/orders"), ("/wh/gold/orders", "/wh/gold")])
 def test_main_inside_another_main_is_refused(store, first, second):
-    store.register(a_table(name="one"), warehouse="/wh", location=first)
+    store.registry.register(a_table(name="one"), warehouse="/wh", location=first)
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError, match="main of one lie inside each other"):
-        store.register(a_table(name="two"), warehouse="/wh", location=second)
+        store.registry.register(a_table(name="two"), warehouse="/wh", location=second)
 
     assert dump(store.engine) == before
 
 
 def test_names_that_begin_alike_are_no_conflict(store):
-    store.register(a_table(name="a_b"), warehouse="/wh", location="/wh/a_b")
+    store.registry.register(a_table(name="a_b"), warehouse="/wh", location="/wh/a_b")
 
-    store.register(a_table(name="axb"), warehouse="/wh", location="/wh/axb/c")
+    store.registry.register(a_table(name="axb"), warehouse="/wh", location="/wh/axb/c")
 
     assert [t.name for t in store.tables()] == ["a_b", "axb"]
 
@@ -107,7 +107,7 @@ def test_table_does_not_move(store):
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError, match=r"it is registered at /wh/orders, not /elsewhere/orders\."):
-        store.register(a_table(chunk_rows=1), warehouse="/elsewhere", location="/elsewhere/orders")
+        store.registry.register(a_table(chunk_rows=1), warehouse="/elsewhere", location="/elsewhere/orders")
 
     assert dump(store.engine) == before
 
@@ -120,20 +120,20 @@ def test_table_that_a_person_moves_has_its_new_place_and_a_later_epoch(store):
     table = registered(store)
     seen = store.state(table.id)
 
-    assert store.relocate(seen, place(table, "/elsewhere"), None)
+    assert store.registry.relocate(seen, place(table, "/elsewhere"), None)
 
     assert store.table("orders") == place(table, "/elsewhere")
     assert store.state(table.id).epoch == seen.epoch + 1
-    assert not store.relocate(seen, table, None)
+    assert not store.registry.relocate(seen, table, None)
     assert store.table("orders") == place(table, "/elsewhere")
 
 
 def test_table_that_is_being_dropped_is_not_moved(store):
     table = registered(store)
     seen = store.state(table.id)
-    assert store.begin_drop(seen)
+    assert store.registry.begin_drop(seen)
 
-    assert not store.relocate(seen, place(table, "/elsewhere"), None)
+    assert not store.registry.relocate(seen, place(table, "/elsewhere"), None)
 
     assert store.table("orders") == table
 
@@ -141,11 +141,11 @@ def test_table_that_is_being_dropped_is_not_moved(store):
 @pytest.mark.parametrize("other", ["/elsewhere/orders", "/elsewhere", "/elsewhere/orders/more"])
 def test_table_is_not_moved_to_into_or_around_another_one(store, other):
     table = registered(store)
-    store.register(a_table(name="other"), warehouse="/", location=other)
+    store.registry.register(a_table(name="other"), warehouse="/", location=other)
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError):
-        store.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+        store.registry.relocate(store.state(table.id), place(table, "/elsewhere"), None)
 
     assert dump(store.engine) == before
 
@@ -156,14 +156,14 @@ def test_table_at_work_is_not_moved_even_from_a_dead_owner(store, clock, phase):
     walk(store, acquired(store, table), phase)
     clock.pass_ms(LEASE_MS + 1)
 
-    assert not store.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+    assert not store.registry.relocate(store.state(table.id), place(table, "/elsewhere"), None)
     assert store.table("orders") == table
 
 
 def test_uuid_that_lives_in_main_is_adopted(store):
     table = registered(store)
 
-    store.adopt_uuid(table, OTHER_UUID)
+    store.registry.adopt_uuid(table, OTHER_UUID)
 
     assert store.table("orders").uuid == OTHER_UUID
 
@@ -173,7 +173,7 @@ def test_uuid_of_another_registered_table_is_not_adopted(store):
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError, match="of another registered table") as caught:
-        store.adopt_uuid(one, two.uuid)
+        store.registry.adopt_uuid(one, two.uuid)
 
     assert "copied" in caught.value.advice
     assert dump(store.engine) == before
@@ -181,9 +181,9 @@ def test_uuid_of_another_registered_table_is_not_adopted(store):
 
 def test_outdated_belief_about_the_uuid_changes_nothing(store):
     table = registered(store)
-    store.adopt_uuid(table, OTHER_UUID)
+    store.registry.adopt_uuid(table, OTHER_UUID)
 
-    store.adopt_uuid(table, OTHER_UUID.replace("6", "7"))
+    store.registry.adopt_uuid(table, OTHER_UUID.replace("6", "7"))
 
     assert store.table("orders").uuid == OTHER_UUID
 
@@ -232,7 +232,7 @@ def test_table_that_somebody_registers_in_the_same_moment_is_no_conflict(store, 
 def test_long_names_and_paths_fit(store):
     name = ".".join(["x" * 128] * 3)
 
-    table = store.register(a_table(name=name), warehouse="/" + "w" * 5000, location="/" + "l" * 2000)
+    table = store.registry.register(a_table(name=name), warehouse="/" + "w" * 5000, location="/" + "l" * 2000)
 
     assert store.table(name) == table
 

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.progress.partition import WHOLE_TABLE, partition_n
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.scope.scope import Scope
-from airflow_mv_provider.metadata.reader import PartitionStatus, TableStatus
+from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
 from tests.metadata.reading import num_read
 from tests.metadata.rows import (
     CHUNKS,
@@ -51,7 +51,7 @@ def waiting(partition: str, rows: int) -> PartitionStatus:
 
 
 def test_seal_moves_to_merging_with_everything_that_merging_needs(store, table, own):
-    store.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.5})
+    store.merging.seal(own, SEAL, CHUNKS, {"REFRESHING": 1.5})
 
     assert store.state(table.id).phase is Phase.MERGING
     assert store.chunks(own.refresh_id) == (CHUNKS, ())
@@ -65,17 +65,17 @@ def test_seal_moves_to_merging_with_everything_that_merging_needs(store, table, 
 def test_table_without_partitions_is_one_chunk(store, table, own):
     seal = replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 60, 5),))
 
-    store.seal(own, seal, (Chunk(0, None),), {})
+    store.merging.seal(own, seal, (Chunk(0, None),), {})
 
     assert store.refresh(own.refresh_id).seal == seal
     assert store.chunks(own.refresh_id) == ((Chunk(0, None),), ())
 
 
 def test_empty_source_is_sealed_too(store, table, own):
-    store.seal(own, replace(SEAL, partitions=()), (Chunk(0, None),), {})
+    store.merging.seal(own, replace(SEAL, partitions=()), (Chunk(0, None),), {})
     whole = recorded(0, PartitionCounts(P1, Counts(0, 9, 0, 0, 9)))
 
-    store.record_chunk(own, whole)
+    store.merging.record_chunk(own, whole)
 
     assert store.chunks(own.refresh_id) == ((Chunk(0, None),), (whole,))
 
@@ -85,7 +85,7 @@ def test_seal_that_fails_half_way_leaves_nothing(store, table, own):
     twice = replace(SEAL, partitions=(*SEAL.partitions, SEAL.partitions[0]))
 
     with pytest.raises(Exception, match=r"(?i)unique"):
-        store.seal(own, twice, CHUNKS, {})
+        store.merging.seal(own, twice, CHUNKS, {})
 
     assert dump(store.engine) == before
 
@@ -94,7 +94,7 @@ def test_recorded_chunks_are_given_back_as_they_were(store, table, own):
     walk(store, own, Phase.MERGING)
 
     for chunk in RECORDED:
-        store.record_chunk(own, chunk)
+        store.merging.record_chunk(own, chunk)
 
     chunks, found = store.chunks(own.refresh_id)
     assert chunks == CHUNKS, "partitions that only main has belong to the rest and are not planned"
@@ -106,7 +106,7 @@ def test_seal_stays_what_it_was_when_chunks_are_recorded(store, table, own):
     before = store.refresh(own.refresh_id).seal
 
     for chunk in RECORDED:
-        store.record_chunk(own, chunk)
+        store.merging.record_chunk(own, chunk)
 
     after = store.refresh(own.refresh_id).seal
     assert set(after.partitions) == set(before.partitions)
@@ -117,7 +117,7 @@ def test_chunk_without_corrections_is_recorded_too(store, table, own):
     nothing = recorded(0, PartitionCounts(P1, Counts(10, 10)), PartitionCounts(P2, Counts(20, 20)), path=None)
     nothing = replace(nothing, num_rows=0, digest=0, num_bytes=0)
 
-    store.record_chunk(own, nothing)
+    store.merging.record_chunk(own, nothing)
 
     assert store.chunks(own.refresh_id)[1] == (nothing,)
 
@@ -127,7 +127,7 @@ def test_progress_only_grows(store, table, own):
 
     seen = [store.status(table)]
     for chunk in RECORDED:
-        store.record_chunk(own, chunk)
+        store.merging.record_chunk(own, chunk)
         seen.append(store.status(table))
 
     assert [(s.partitions_completed, s.partitions_total) for s in seen] == [(0, 3), (2, 3), (3, 3), (4, 4)]
@@ -138,7 +138,7 @@ def test_progress_only_grows(store, table, own):
 
 def test_status_tells_each_partitions_position_and_counts(store, table, own):
     walk(store, own, Phase.MERGING)
-    store.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, FIRST)
 
     status = store.status(table)
 
@@ -152,10 +152,10 @@ def test_status_tells_each_partitions_position_and_counts(store, table, own):
 def test_discarded_chunks_are_compared_again_in_the_next_round(store, table, own):
     walk(store, own, Phase.MERGING)
     for chunk in RECORDED:
-        store.record_chunk(own, chunk)
+        store.merging.record_chunk(own, chunk)
     staged = store.report(own.refresh_id).bytes_staging
 
-    store.discard_chunks(own, None, 0)
+    store.merging.discard_chunks(own, None, 0)
 
     assert store.chunks(own.refresh_id) == (CHUNKS, ())
     assert store.status(table).partitions == (waiting(P1, 10), waiting(P2, 20), waiting(P3, 30))
@@ -167,10 +167,10 @@ def test_discarded_chunks_are_compared_again_in_the_next_round(store, table, own
 
 
 def test_discarded_table_without_partitions_keeps_its_progress_row(store, table, own):
-    store.seal(own, replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 0, 0),)), (Chunk(0, None),), {})
-    store.record_chunk(own, recorded(0, PartitionCounts(WHOLE_TABLE, Counts(0, 5, 0, 0, 5), "[1]")))
+    store.merging.seal(own, replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 0, 0),)), (Chunk(0, None),), {})
+    store.merging.record_chunk(own, recorded(0, PartitionCounts(WHOLE_TABLE, Counts(0, 5, 0, 0, 5), "[1]")))
 
-    store.discard_chunks(own, None, 0)
+    store.merging.discard_chunks(own, None, 0)
 
     assert store.status(table).partitions == (waiting(WHOLE_TABLE, 0),)
 
@@ -178,7 +178,7 @@ def test_discarded_table_without_partitions_keeps_its_progress_row(store, table,
 def test_what_a_lost_round_put_into_main_is_counted(store, table, own):
     walk(store, own, Phase.MERGING)
 
-    store.discard_chunks(own, Counts(60, 33, 32, 1, 5), 700)
+    store.merging.discard_chunks(own, Counts(60, 33, 32, 1, 5), 700)
     publish(store, own)
 
     report, refresh = store.report(own.refresh_id), store.refresh(own.refresh_id)
@@ -295,13 +295,13 @@ def test_status_during_a_refresh_shows_who_and_since_when(store, table, own):
 def test_history_keeps_the_changed_partitions_of_a_table_with_very_many(store, table, own):
     names = [partition_name([f"{i:05}"]) for i in range(1500)]
     parts = tuple(SealedPartition(name, 1, i) for i, name in enumerate(names))
-    store.seal(own, Seal("/s", "/d", 64, 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
+    store.merging.seal(own, Seal("/s", "/d", 64, 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
     counts = [Counts(1, 1, 0, int(i >= 1400), 0) for i in range(1500)]
-    store.record_chunk(
+    store.merging.record_chunk(
         own,
         recorded(0, *(PartitionCounts(n, c, "[1]" if c.updated else None) for n, c in zip(names, counts, strict=True))),
     )
-    store.record_chunk(own, recorded(REST))
+    store.merging.record_chunk(own, recorded(REST))
 
     publish(store, own)
 
@@ -316,10 +316,12 @@ def test_history_keeps_the_changed_partitions_of_a_table_with_very_many(store, t
 )
 def test_partition_of_any_name_finds_its_row_again(store, table, own, value):
     name = partition_name([value])
-    store.seal(own, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)), Chunk(REST, ())), {})
+    store.merging.seal(
+        own, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)), Chunk(REST, ())), {}
+    )
     chunk = recorded(0, PartitionCounts(name, Counts(1, 0, 1, 0, 0), name))
 
-    store.record_chunk(own, chunk)
+    store.merging.record_chunk(own, chunk)
 
     assert store.chunks(own.refresh_id)[1] == (chunk,)
     assert [p.partition for p in store.status(table).partitions] == [name]
@@ -332,7 +334,7 @@ def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
     seal = replace(SEAL, partitions=parts)
     chunks = plan_chunks(parts, chunk_rows=5_000_000, is_partitioned=True)
 
-    store.seal(own, seal, chunks, {})
+    store.merging.seal(own, seal, chunks, {})
 
     planned, recorded = store.chunks(own.refresh_id)
     assert (len(planned), recorded) == (201, ())
@@ -353,7 +355,7 @@ def test_steps_together_read_as_many_partitions_as_there_are(store, table):
         own = acquired(store, table)
         parts = tuple(SealedPartition(partition_name([f"day {n:05}"]), 7, n) for n in range(num_partitions))
         chunks = plan_chunks(parts, chunk_rows=70, is_partitioned=True)
-        store.seal(own, replace(SEAL, partitions=parts), chunks, {})
+        store.merging.seal(own, replace(SEAL, partitions=parts), chunks, {})
         before = num_read(store.engine, lambda: None)
 
         def steps() -> None:
@@ -361,9 +363,9 @@ def test_steps_together_read_as_many_partitions_as_there_are(store, table):
                 store.state(table.id)
                 store.done(own.refresh_id)
                 found = (PartitionCounts(name, Counts(7, 0, 7, 0, 0), None) for name in chunk.partitions or ())
-                store.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
+                store.merging.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
                 store.chunks(own.refresh_id, [chunk.number])
-                store.record_committed(own, [chunk.number], 6, Counts(7, 0, 7, 0, 0), 1)
+                store.merging.record_committed(own, [chunk.number], 6, Counts(7, 0, 7, 0, 0), 1)
 
         read = num_read(store.engine, steps) - before
         store.abandon(own, Outcome.CANCELLED, None, {})

@@ -418,7 +418,7 @@ class Attempt:
         if whole is None or self.refresh.seal is None:
             raise OvertakenError("simulated", "others have followed it.")
         yield "published.before"
-        self.world.store.published(
+        self.world.store.merging.published(
             self.own,
             main_version=whole.version,
             commit=whole.mark,
@@ -472,7 +472,7 @@ class Attempt:
         parts = tuple(SealedPartition(name(p), len(held(rows, p)), hash(held(rows, p))) for p in world.partitions)
         chunks = tuple(Chunk(n, (name(p),)) for n, p in enumerate(world.partitions))
         yield "seal.before"
-        world.store.seal(own, Seal(path[1], "digests", 64, 1, parts), chunks, {})
+        world.store.merging.seal(own, Seal(path[1], "digests", 64, 1, parts), chunks, {})
         self.phase, self.chunks = Phase.MERGING, chunks
         yield "seal.after"
         self.refresh = replace(self.refresh, seal=Seal(path[1], "digests", 64, 1, parts))
@@ -507,7 +507,7 @@ class Attempt:
             *(len(found), 0, 1, parts),
         )
         yield "progress.before"
-        world.store.record_chunk(own, record, is_progressive=world.is_progressive)
+        world.store.merging.record_chunk(own, record, is_progressive=world.is_progressive)
         self.recorded = tuple(sorted((*self.recorded, record), key=lambda c: c.number))
         yield "progress.after"
         return None
@@ -538,7 +538,7 @@ class Attempt:
             case Move.DONE:
                 version = standing.published[-1].version
                 yield "committed.before"
-                self.world.store.record_committed(self.own, sorted(numbers), version, counts, 0)
+                self.world.store.merging.record_committed(self.own, sorted(numbers), version, counts, 0)
                 self.recorded = tuple(
                     replace(c, committed_version=version) if c.number in numbers else c for c in self.recorded
                 )
@@ -582,7 +582,7 @@ class Attempt:
     def _published(self, standing: LogCheck, counts: Counts) -> Points:
         version = standing.published[-1].version if standing.published else standing.latest
         yield "published.before"
-        self.world.store.published(
+        self.world.store.merging.published(
             self.own,
             main_version=version,
             commit=mark_at(self.world.delta.log(), version),
@@ -602,7 +602,7 @@ class Attempt:
             raise MainMovedError("simulated", "others kept changing main.")
         committed = counts if standing.published else Counts() if standing.stragglers else None
         yield "discard.before"
-        self.world.store.discard_chunks(self.own, None if self.world.is_progressive else committed, 0)
+        self.world.store.merging.discard_chunks(self.own, None if self.world.is_progressive else committed, 0)
         yield "discard.after"
         found = self.world.store.refresh(self.own.refresh_id)
         assert found is not None

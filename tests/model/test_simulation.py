@@ -52,7 +52,7 @@ class Site:
         event.listen(self.engine, "begin", self._begin)
         key = ["id"] if publish == "atomic" else ["id", "p"]
         definition = a_table(key=key, partition_by=["p"], publish=publish)
-        self.table = self.store.register(definition, warehouse="/wh", location="/wh/orders")
+        self.table = self.store.registry.register(definition, warehouse="/wh", location="/wh/orders")
         sources = [tuple(row for row in rows if row[1] in partitions) for rows in SOURCES]
         first = World(self.store, self.table, partitions, source=sources[:2])
         process = Process(first, Caller("first", "first"))

@@ -35,7 +35,7 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
     work.lease.ignore_cancel()
     _, recorded = work.store.chunks(work.own.refresh_id)
     with durable(Write.PUBLISHED):
-        work.store.published(
+        work.store.merging.published(
             work.own,
             main_version=whole.version,
             commit=whole.mark,

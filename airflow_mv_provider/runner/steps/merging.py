@@ -13,15 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_mv_provider.core.fence import (
-    Commit,
-    LogCheck,
-    Move,
-    mark_at,
-    next_move,
-    next_part_move,
-    next_txn_version,
-)
+from airflow_mv_provider.core.fence import Commit, LogCheck, Move, mark_at, next_move, next_part_move, next_txn_version
 from airflow_mv_provider.core.guard import Counts, Refusal, judge
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
@@ -96,7 +88,7 @@ class Merging:
             *(record.base_version, record.num_rows, record.path),
         )
         with durable(Write.PROGRESS):
-            self._work.store.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
+            self._work.store.merging.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
 
     def publish(self, recorded: Sequence[RecordedChunk]) -> None:
         """Make or confirm the commit of everything; one move per call, and the next call reads main's log again.
@@ -147,7 +139,7 @@ class Merging:
             case Move.DONE:
                 version, num_bytes = check.published[-1].version, check.bytes_added
                 with durable(Write.COMMITTED):
-                    self._work.store.record_committed(self._work.own, numbers, version, counts, num_bytes)
+                    self._work.store.merging.record_committed(self._work.own, numbers, version, counts, num_bytes)
             case Move.START_OVER:
                 self._start_over(check, counts)
             case Move.MERGE:
@@ -240,7 +232,7 @@ class Merging:
         is_continued = self._ground.is_as_published and not work.current().merge_round
         kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
         with durable(Write.PUBLISHED):
-            work.store.published(
+            work.store.merging.published(
                 work.own,
                 main_version=version,
                 commit=mark_at(commits, version),
@@ -286,7 +278,7 @@ class Merging:
         committed = counts if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive
-            work.store.discard_chunks(work.own, committed if is_told else None, check.bytes_added)
+            work.store.merging.discard_chunks(work.own, committed if is_told else None, check.bytes_added)
         self._has_tried_before = True
         self._publisher = Publisher(work, self._may_stop)
         self._ground.base = check.latest

@@ -1,0 +1,101 @@
+"""The status of one table: its phase, its owner, the progress of its running refresh, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
+from airflow_mv_provider.metadata.queue import WaiterStatus, statuses
+from airflow_mv_provider.metadata.reports import reports
+from airflow_mv_provider.metadata.rows import maybe_iso
+from airflow_mv_provider.metadata.stored_once import began_with
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """The progress of one partition in a running refresh."""
+
+    partition: str
+    is_completed: bool
+    sealed_rows: int
+    position: str | None
+    checkpoint_version: int | None
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
+
+    pending_definition : the fields in which the registered definition differs from the running refresh's
+    """
+
+    table: str
+    phase: Phase
+    epoch: int
+    main_version: int | None
+    is_main_trusted: bool
+    refresh_id: str | None
+    owner: str | None
+    owned_since: str | None
+    is_lease_live: bool
+    is_cancel_requested: bool
+    partitions_completed: int
+    partitions_total: int
+    partitions: tuple[PartitionStatus, ...]
+    last: RefreshReport | None
+    paused_since: str | None = None
+    paused_by: str | None = None
+    is_dropping: bool = False
+    pending_definition: tuple[str, ...] = ()
+    queue: tuple[WaiterStatus, ...] = ()
+
+
+def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Sequence[Waiter]) -> TableStatus:
+    """Return a table's status, with per-partition progress while a refresh is running."""
+    parts = _progress(db, state.refresh_id) if state.refresh_id else ()
+    running = _began_with(db, state.refresh_id) if state.refresh_id else None
+    ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
+    return TableStatus(
+        table=table.name,
+        phase=state.phase,
+        epoch=state.epoch,
+        main_version=state.published_version,
+        is_main_trusted=state.is_main_trusted,
+        refresh_id=state.refresh_id,
+        owner=state.owner_process,
+        owned_since=maybe_iso(state.owned_since_ms),
+        is_lease_live=state.is_lease_live,
+        is_cancel_requested=state.is_cancel_requested,
+        partitions_completed=sum(p.is_completed for p in parts),
+        partitions_total=len(parts),
+        partitions=parts,
+        last=ended[0] if ended else None,
+        paused_since=maybe_iso(state.paused_since_ms),
+        paused_by=state.paused_by,
+        is_dropping=state.is_dropping,
+        pending_definition=changed_fields(running, table.definition) if running else (),
+        queue=statuses(waiting, state.owner_process),
+    )
+
+
+def _progress(db: Connection, refresh_id: str) -> tuple[PartitionStatus, ...]:
+    columns = (getattr(RefreshProgressRow, name) for name in PartitionStatus.__slots__)
+    query = select(*columns).where(RefreshProgressRow.refresh_id == refresh_id)
+    return tuple(PartitionStatus(*row) for row in db.execute(query.order_by(RefreshProgressRow.partition)))
+
+
+def _began_with(db: Connection, refresh_id: str) -> RefreshableTable | None:
+    query = select(RefreshDefinitionRow.definition).join(RefreshRow, began_with())
+    found = db.scalar(query.where(RefreshRow.id == refresh_id))
+    return None if found is None else RefreshableTable.model_validate(found)
