@@ -352,6 +352,17 @@ def test_no_clock_of_a_worker_decides(path):
     assert bool(found) == (short(path) in SHOWN_ONLY), f"{short(path)} asks this machine's clock: {found or 'no more'}"
 
 
+# -- addresses of Delta tables: a name of a catalog has to be taught to two modules only ----------------------------
+
+
+@pytest.mark.parametrize("path", MODULES, ids=short)
+def test_only_two_modules_address_delta_tables(path):
+    text = path.read_text(encoding="utf-8")
+
+    assert 'format("delta")' not in text or short(path) == "spark/delta.py", "open it by a function of spark/delta"
+    assert 'f"delta.{' not in text or short(path) == "core/location.py", "use TableRef.sql"
+
+
 # -- shape -----------------------------------------------------------------------------------------------------------
 
 

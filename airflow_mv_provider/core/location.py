@@ -1,4 +1,4 @@
-"""Where a table's files may lie: paths are confined to roots, and this package's own contain a marker.
+"""How tables are addressed and where files may lie: paths are confined to roots, and this package's own are marked.
 
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/gold/orders__errors    its error table, if it has one
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, check_table_name
+from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, check_table_name, quoted
 from airflow_mv_provider.core.secret import check_no_password
 from airflow_mv_provider.exceptions import UnsafeLocationError
 
@@ -31,6 +31,33 @@ MARKER = "_mv"
 _DIGESTS = "digests"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """The address of a Delta table, which need not exist: main, an error table, or a table that a source reads.
+
+    Today every table is addressed by its path. A table of a catalog would also have a name, which `sql` and `str` would
+    return, and by which `spark/delta`, the only module that opens tables, would open it.
+
+    location : the absolute directory of its files and its log
+    """
+
+    location: str
+
+    def __str__(self) -> str:
+        """Return what messages call the table."""
+        return self.location
+
+    @property
+    def sql(self) -> str:
+        """What stands for the table in a SQL statement."""
+        return f"delta.{quoted(self.location)}"
+
+    @property
+    def errors(self) -> TableRef:
+        """The error table of the main at this address."""
+        return TableRef(errors_location(self.location))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
 from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
@@ -133,6 +134,11 @@ class TableRecord:
     warehouse: str
     location: str
     definition: RefreshableTable
+
+    @property
+    def main(self) -> TableRef:
+        """How main is addressed."""
+        return TableRef(self.location)
 
 
 @dataclass(frozen=True, slots=True)

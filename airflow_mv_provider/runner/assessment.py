@@ -72,7 +72,7 @@ def _assess(
 ) -> Assessment:
     frontier = source.probe(request.overrides)
     nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
-    main = Main(context.spark, table.location, table.uuid)
+    main = Main(context.spark, table.main, table.uuid)
     commits = main.log(state.published_version) if exists else []
     definition = table.definition
     if nondeterminism_reason is not None and definition.errors is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_mv_provider.core.location import MainPlace, absolute_source, check_apart
+from airflow_mv_provider.core.location import MainPlace, TableRef, absolute_source, check_apart
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.turned_away import in_progress
@@ -41,7 +41,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
     """
     table = context.store.table(name)
     if delete_main and (place := _provably_ours(context, table)) is not None:
-        _is_ours(context, table, place.errors)
+        _is_ours(context, table, table.main.errors)
     _bar(context, table, caller)
     with durable(Write.DROP_FILES):
         storage.remove_table_workspaces(context.spark, table.warehouse, table.uuid)
@@ -49,7 +49,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
         place = _provably_ours(context, table) if delete_main else None
         if place is not None:
             storage.remove_main(context.spark, place)
-            if _is_ours(context, table, place.errors):
+            if _is_ours(context, table, table.main.errors):
                 storage.remove_errors(context.spark, place)
     with durable(Write.FORGET):
         if not context.store.registry.forget(table.id):
@@ -83,24 +83,24 @@ def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
         for path in other.definition.source.paths:
             # Sources outside the current source roots are checked too: they are still that table's source.
             check_apart(place.location, absolute_source(path, other.warehouse))
-    if not _is_ours(context, table, place.location):
+    if not _is_ours(context, table, table.main):
         return None
     return place
 
 
-def _is_ours(context: Context, table: TableRecord, location: str) -> bool:
-    """True if a Delta table with this table's identity is at `location`; False if nothing is there.
+def _is_ours(context: Context, table: TableRecord, ref: TableRef) -> bool:
+    """True if a Delta table with this table's identity is at `ref`; False if nothing is there.
 
     raises : MainNotOursError, if anything else is there
     """
-    found = detail(context.spark, location)
-    if found is None and not storage.has_files(context.spark, location):
+    found = detail(context.spark, ref)
+    if found is None and not storage.has_files(context.spark, ref.location):
         return False
     carried = None if found is None else found.properties.get(UUID_PROPERTY)
     if carried != table.uuid:
         raise MainNotOursError(
             table.name,
-            f"{location} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
+            f"{ref} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
             hint="Nothing was deleted. Look at it, and remove it by hand, or drop the table without --delete-main.",
         )
     return True

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from airflow_mv_provider.core.location import is_table_uuid, main_location
+from airflow_mv_provider.core.location import TableRef, is_table_uuid, main_location
 from airflow_mv_provider.core.one_host import check_log_store, log_store_confs
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MainNotOursError, TableConflictError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, at_path, detail
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, detail
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
     """
     confs = {name: context.spark.conf.get(name, None) for name in log_store_confs(table.location)}
     check_log_store(table.location, confs, is_single_driver=context.settings.is_s3_single_driver)
-    main = Main(context.spark, table.location, table.uuid)
+    main = Main(context.spark, table.main, table.uuid)
     found = main.properties()
     if found is None:
         _check_not_moved(context, table)
@@ -44,18 +44,18 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
         log.warning(
             "%s: %s has the identity %s from another metadata database and keeps it. If it is a copy whose original is "
             "in use, give it its own: ALTER TABLE %s UNSET TBLPROPERTIES ('%s'), then apply it with `adopt: true`.",
-            *(table.name, table.location, carried, at_path(table.location), UUID_PROPERTY),
+            *(table.name, table.location, carried, table.main.sql, UUID_PROPERTY),
         )
         context.store.registry.adopt_uuid(table, carried)
         table = replace(table, uuid=carried)
     return table, True
 
 
-def identity_at(context: Context, location: str) -> str | None:
-    """Return the identity of the table at `location`; NOBODY if there are files without one, None if there are none."""
-    found = detail(context.spark, location)
+def identity_at(context: Context, main: TableRef) -> str | None:
+    """Return the identity of a table; NOBODY if there are files without one, None if there are none."""
+    found = detail(context.spark, main)
     if found is None:
-        return NOBODY if storage.has_files(context.spark, location) else None
+        return NOBODY if storage.has_files(context.spark, main.location) else None
     return found.properties.get(UUID_PROPERTY, NOBODY)
 
 
@@ -67,8 +67,8 @@ def _check_not_moved(context: Context, table: TableRecord) -> None:
     warehouse = context.settings.warehouse
     if warehouse is None:
         return
-    elsewhere = main_location(warehouse, table.name)
-    if elsewhere != table.location and identity_at(context, elsewhere) == table.uuid:
+    elsewhere = TableRef(main_location(warehouse, table.name))
+    if elsewhere != table.main and identity_at(context, elsewhere) == table.uuid:
         raise TableConflictError(
             table.name,
             f"it is registered at {table.location}, where nothing lies; it lies at {elsewhere}.",

@@ -94,7 +94,7 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
 
 def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
     source = context.source_of(table, table.definition)
-    main = Main(context.spark, table.location, table.uuid)
+    main = Main(context.spark, table.main, table.uuid)
     rows = rows_at(source, refresh.frontier, main)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
@@ -103,7 +103,7 @@ def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, w
         rows = rows_at(source, refresh.frontier, main, definition.order_by)
     exists, notes = main.properties() is not None, tuple[str, ...]()
     if exists:
-        existing = schema.columns_of(context.spark.read.format("delta").load(table.location).schema.jsonValue())
+        existing = schema.columns_of(delta.schema_of(context.spark, table.main).jsonValue())
         fixed = (*definition.key, *definition.partition_by)
         policy, on_lost = definition.schema_policy, definition.on_lost_column
         evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
@@ -111,7 +111,7 @@ def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, w
     layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(context.spark, layout)
-    held = in_scope(delta.read(context.spark, table.location, main.log()[0].version), layout) if exists else None
+    held = in_scope(delta.read(context.spark, table.main, main.log()[0].version), layout) if exists else None
     rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     found = source.rejected(refresh.frontier)

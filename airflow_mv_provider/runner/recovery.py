@@ -144,7 +144,7 @@ class Recoverer:
 
         returns : None if another process was faster
         """
-        main = Main(self.context.spark, table.location, table.uuid)
+        main = Main(self.context.spark, table.main, table.uuid)
         try:
             log_epoch = last_epoch(main.log()) if main.properties() is not None else 0
         except MainUnsupportedError:

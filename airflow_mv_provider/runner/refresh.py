@@ -127,7 +127,7 @@ class Refresher:
         table = self.store.table(name)
         state = self.store.state(table.id)
         check_scope(request.scope, table.definition, state.partition_type)
-        exists = Main(self.spark, table.location, table.uuid).properties() is not None
+        exists = Main(self.spark, table.main, table.uuid).properties() is not None
         seen = assess(self._context, table, state, request, exists=exists)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.owner_process if state.is_lease_live else None

@@ -21,7 +21,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.identity import identity_at
 from airflow_mv_provider.runner.recovery import Recoverer
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, at_path
+from airflow_mv_provider.spark.delta import UUID_PROPERTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ def _at_the_warehouse(context: Context, table: TableRecord) -> TableRecord:
 
 
 def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_old_gone: bool) -> None:
-    found = identity_at(context, new.location)
-    is_there = None if is_old_gone else identity_at(context, table.location)
+    found = identity_at(context, new.main)
+    is_there = None if is_old_gone else identity_at(context, table.main)
     if is_there == table.uuid and found == table.uuid:
         raise TableConflictError(
             table.name,
             f"{table.location} and {new.location} both hold main with the identity {table.uuid}.",
             hint=f"Remove the old one. If the new one is a copy to keep, give it an identity of its own: `ALTER TABLE "
-            f"{at_path(new.location)} UNSET TBLPROPERTIES ('{UUID_PROPERTY}')`, then apply it under a name of its own "
+            f"{new.main.sql} UNSET TBLPROPERTIES ('{UUID_PROPERTY}')`, then apply it under a name of its own "
             "with `adopt: true`.",
         )
     if is_there == table.uuid:

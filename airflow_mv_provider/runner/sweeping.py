@@ -41,7 +41,7 @@ def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Lefto
     old = [each for each in unknown if each.refresh_id not in in_use and not each.is_in_grace(now_ms)]
     if not old:
         return
-    main = Main(context.spark, table.location, table.uuid)
+    main = Main(context.spark, table.main, table.uuid)
     commits = main.log(0) if main.properties() is not None else []
     epoch = context.store.state(table.id).epoch
     for leftover in old:

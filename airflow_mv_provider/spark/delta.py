@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
 from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, damage_of_log, first_line, translate
 from airflow_mv_provider.spark.layout import Layout, sql_of
@@ -50,64 +51,73 @@ class Detail:
 
 
 @contextmanager
-def _understood(location: str) -> Iterator[None]:
+def _understood(table: TableRef) -> Iterator[None]:
     """As `errors.translated`, for reads of a table that a later Delta may have written, or whose log may be damaged."""
     try:
         yield
     except FROM_SPARK as error:
         if condition_of(error) in _TOO_NEW:
             raise MainUnsupportedError(
-                location,
+                str(table),
                 f"this Delta cannot read it: {first_line(str(error))}.",
                 hint="Upgrade Delta, or drop the feature from the table.",
             ) from error
         if (damage := damage_of_log(error)) is not None:
-            hint = (
-                f"Restore {location}/_delta_log from a backup; or move main away, and the next refresh makes it anew."
-            )
-            raise MainUnsupportedError(location, f"its Delta log is damaged: {damage}.", hint=hint) from error
-        raise translate(error, location) from error
+            log = f"{table.location}/_delta_log"
+            hint = f"Restore {log} from a backup; or move main away, and the next refresh makes it anew."
+            raise MainUnsupportedError(str(table), f"its Delta log is damaged: {damage}.", hint=hint) from error
+        raise translate(error, str(table)) from error
 
 
-def at_path(location: str) -> str:
-    """Return the SQL name of the Delta table at a location."""
-    return f"delta.{quoted(location)}"
+def detail(spark: SparkSession, table: TableRef) -> Detail | None:
+    """Return the table's metadata, or None if no table is there.
 
-
-def detail(spark: SparkSession, location: str) -> Detail | None:
-    """Return the Delta table at `location`, or None if none is there.
-
-    raises : MainUnsupportedError, when the location holds something other than a Delta table
+    raises : MainUnsupportedError, when something other than a Delta table is there
     """
     try:
-        row = spark.sql(f"DESCRIBE DETAIL {at_path(location)}").collect()[0]
+        row = spark.sql(f"DESCRIBE DETAIL {table.sql}").collect()[0]
     except FROM_SPARK as error:
         if condition_of(error).startswith(_MISSING):
             return None
-        with _understood(location):
+        with _understood(table):
             raise
     if row.format != "delta" or row.id is None:
-        raise MainUnsupportedError(location, f"what lies there is {row.format}, not Delta.")
+        raise MainUnsupportedError(str(table), f"what lies there is {row.format}, not Delta.")
     return Detail(row.id, tuple(row.partitionColumns), dict(row.properties), row.sizeInBytes)
 
 
-def history(spark: SparkSession, location: str, limit: int | None = None) -> list[Row]:
+def history(spark: SparkSession, table: TableRef, limit: int | None = None) -> list[Row]:
     """Return the rows of DESCRIBE HISTORY, newest first."""
     last = "" if limit is None else f" LIMIT {int(limit)}"
-    with _understood(location):
-        return spark.sql(f"DESCRIBE HISTORY {at_path(location)}{last}").collect()
+    with _understood(table):
+        return spark.sql(f"DESCRIBE HISTORY {table.sql}{last}").collect()
 
 
-def properties(spark: SparkSession, location: str) -> dict[str, str]:
+def properties(spark: SparkSession, table: TableRef) -> dict[str, str]:
     """Return a table's properties; cheaper than `detail`, which counts the table's files."""
-    with _understood(location):
-        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {at_path(location)}").collect()}
+    with _understood(table):
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
 
 
-def read(spark: SparkSession, location: str, version: int) -> DataFrame:
+def read(spark: SparkSession, table: TableRef, version: int) -> DataFrame:
     """Return the table as it was at `version`."""
-    with _understood(location):
-        return spark.read.format("delta").option("versionAsOf", version).load(location)
+    with _understood(table):
+        return _opened(spark, table, versionAsOf=version)
+
+
+def schema_of(spark: SparkSession, table: TableRef) -> StructType:
+    """Return the table's present columns."""
+    return _opened(spark, table).schema
+
+
+def change_feed(spark: SparkSession, table: TableRef, first: int, last: int) -> DataFrame:
+    """Return the change data feed of the commits from version `first` to `last`, both included."""
+    return _opened(spark, table, readChangeFeed=True, startingVersion=first, endingVersion=last)
+
+
+def _opened(spark: SparkSession, table: TableRef, **options: int) -> DataFrame:
+    """Open a table for reading; the only place that does, as `Main._save` is the only one for writing."""
+    return spark.read.format("delta").options(**options).load(table.location)
 
 
 def features_for(layout: Layout, *, is_rewritten: bool) -> Mapping[str, str]:
@@ -129,7 +139,7 @@ class Main:
     """The main table of one refreshable table, accessed through a session that no other writer uses."""
 
     spark: SparkSession
-    location: str
+    ref: TableRef
     table_uuid: str
 
     def detail(self) -> Detail | None:
@@ -138,14 +148,14 @@ class Main:
         cost   : Delta counts main's files after each new commit: 0.4 s for a few hundred files
         raises : MainUnsupportedError, when a transaction retention is set or the location holds something else
         """
-        found = detail(self.spark, self.location)
+        found = detail(self.spark, self.ref)
         self._check_memory(found.properties if found else {})
         return found
 
     def properties(self) -> Mapping[str, str] | None:
         """Return main's properties, or None before its first refresh; as `detail`, for a twentieth of its cost."""
         try:
-            found = properties(self.spark, self.location)
+            found = properties(self.spark, self.ref)
         except MvError:
             found = {}
         if _PROTOCOL not in found:  # not a Delta table, or not created yet: `detail` distinguishes them
@@ -157,7 +167,7 @@ class Main:
     def _check_memory(self, properties: Mapping[str, str]) -> None:
         if "delta.setTransactionRetentionDuration" in properties:
             raise MainUnsupportedError(
-                self.location,
+                str(self.ref),
                 "delta.setTransactionRetentionDuration makes it forget the fence.",
                 hint="Unset this table property.",
             )
@@ -170,20 +180,20 @@ class Main:
         features = {"delta.enableDeletionVectors": "true"} | mapping
         properties = {UUID_PROPERTY: self.table_uuid, **features}
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        create = f"CREATE TABLE IF NOT EXISTS {at_path(self.location)} ({columns}) USING delta{partitions} "
+        create = f"CREATE TABLE IF NOT EXISTS {self.ref.sql} ({columns}) USING delta{partitions} "
         with self._or_created():
             self.spark.sql(f"{create} TBLPROPERTIES ({pairs})")
-        if (found := detail(self.spark, self.location)) is not None:
+        if (found := detail(self.spark, self.ref)) is not None:
             return found
         # A creator that died left a log without a commit. CREATE treats that as an existing table, a write does not.
-        writer = no_rows(self.spark, kind).write.format("delta").mode("ignore").partitionBy(*partition_by)
+        writer = no_rows(self.spark, kind).write.mode("ignore").partitionBy(*partition_by)
         with self._or_created():
-            writer.options(userMetadata=self._claim, **features).save(self.location)
+            self._save(writer.options(userMetadata=self._claim, **features))
         if self.is_claimed:  # otherwise another process created it meanwhile, with this UUID or as a foreign table
             self.adopt()
-        found = detail(self.spark, self.location)
+        found = detail(self.spark, self.ref)
         if found is None:
-            raise MainUnsupportedError(self.location, "it cannot be created, although no Delta table is there.")
+            raise MainUnsupportedError(str(self.ref), "it cannot be created, although no Delta table is there.")
         return found
 
     @contextmanager
@@ -192,14 +202,14 @@ class Main:
         try:
             yield
         except PySparkException as error:
-            if detail(self.spark, self.location) is None:
-                with writing_to(self.location):
+            if detail(self.spark, self.ref) is None:
+                with writing_to(str(self.ref)):
                     raise error
 
     @property
     def is_claimed(self) -> bool:
         """True if a creator of this table died before it wrote the table UUID into the table's properties."""
-        commits = history(self.spark, self.location, 20)
+        commits = history(self.spark, self.ref, 20)
         return bool(commits[-1].version == 0 and commits[-1].userMetadata == self._claim)
 
     @property
@@ -217,8 +227,8 @@ class Main:
     def enable(self, properties: Mapping[str, str]) -> None:
         """Set table properties of main; its rows and columns stay unchanged."""
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        with writing_to(self.location):
-            self.spark.sql(f"ALTER TABLE {at_path(self.location)} SET TBLPROPERTIES ({pairs})")
+        with writing_to(str(self.ref)):
+            self.spark.sql(f"ALTER TABLE {self.ref.sql} SET TBLPROPERTIES ({pairs})")
 
     def log(self, since: int | None = None) -> list[Commit]:
         """Return main's newest commits, newest first.
@@ -229,7 +239,7 @@ class Main:
         """
         limit = 20
         while True:
-            rows = history(self.spark, self.location, limit)
+            rows = history(self.spark, self.ref, limit)
             commits = [self._commit(row) for row in rows]
             is_far_enough = any(c.note and (since is None or c.version <= since) for c in commits)
             if len(rows) < limit or is_far_enough:
@@ -238,9 +248,9 @@ class Main:
 
     def fence(self, note: CommitNote) -> None:
         """Commit an empty append under the note's transaction; Delta drops it silently if the log has a later one."""
-        with writing_to(self.location):
-            kind = self.spark.read.format("delta").load(self.location).schema
-            self._under(no_rows(self.spark, kind).write, note).mode("append").save(self.location)
+        with writing_to(str(self.ref)):
+            kind = schema_of(self.spark, self.ref)
+            self._save(self._under(no_rows(self.spark, kind).write, note).mode("append"))
 
     def overwrite(self, rows: DataFrame, note: CommitNote, *, new_partitions: Sequence[str] | None = None) -> None:
         """Replace all rows under the note's transaction; Delta drops it silently if the log has a later one.
@@ -250,16 +260,18 @@ class Main:
         writer = self._under(rows.write, note).mode("overwrite").option("partitionOverwriteMode", "static")
         if new_partitions is not None:
             writer = writer.option("overwriteSchema", "true").partitionBy(*new_partitions)
-        with writing_to(self.location):
-            writer.save(self.location)
+        with writing_to(str(self.ref)):
+            self._save(writer)
 
     def _under(self, writer: DataFrameWriter, note: CommitNote) -> DataFrameWriter:
         return (
-            writer.format("delta")
-            .option("txnAppId", app_id(self.table_uuid))
+            writer.option("txnAppId", app_id(self.table_uuid))
             .option("txnVersion", note.txn_version)
             .option("userMetadata", note.to_json())
         )
+
+    def _save(self, writer: DataFrameWriter) -> None:
+        writer.format("delta").save(self.ref.location)
 
     @contextmanager
     def transaction(self, note: CommitNote) -> Iterator[None]:
@@ -269,7 +281,7 @@ class Main:
         ):
             self.spark.conf.set(name, value)
         try:
-            with writing_to(self.location):
+            with writing_to(str(self.ref)):
                 yield
         finally:
             for name in _TXN_CONFS:

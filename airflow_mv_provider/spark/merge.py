@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
@@ -54,7 +55,7 @@ def publish(
     pays = is_large and not has_null_keys and 0 < num_keys <= MAX_KEYS
     try:
         with bitmap_of(spark, view, layout.table, num_keys) if pays else nullcontext() as keys:
-            sql = merge_sql(main.location, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
+            sql = merge_sql(main.ref, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
             with main.transaction(note):
                 spark.sql(sql).collect()
     finally:
@@ -62,7 +63,7 @@ def publish(
 
 
 def merge_sql(
-    location: str,
+    main: TableRef,
     view: str,
     layout: Layout,
     touched: Sequence[str],
@@ -98,7 +99,7 @@ def merge_sql(
     target, evolving = ("", "WITH SCHEMA EVOLUTION ") if layout.is_evolving else ("t.", "")
     update = ", ".join(f"{target}{quoted(n)} = s.{quoted(n)}" for n in layout.names)
     return f"""
-        MERGE {evolving}INTO {delta.at_path(location)} AS t USING {quoted(view)} AS s
+        MERGE {evolving}INTO {main.sql} AS t USING {quoted(view)} AS s
         ON {" AND ".join(match)}
         WHEN MATCHED AND {op} = 'X' THEN DELETE
         WHEN MATCHED AND {op} = 'D' AND {as_expected} THEN DELETE

@@ -37,29 +37,29 @@ _WORDS = (
 
 
 @contextmanager
-def writing_to(location: str) -> Iterator[None]:
-    """As `errors.translated`, for a write into the table at `location`.
+def writing_to(where: str) -> Iterator[None]:
+    """As `errors.translated`, for a write into a table, which messages call `where`.
 
     raises : MainRefusedError, when the table refuses these rows, or refuses to be written at all
     """
     try:
         yield
     except FROM_SPARK as error:
-        raise refusal(error, location) or translate(error, location) from error
+        raise refusal(error, where) or translate(error, where) from error
 
 
-def refusal(error: BaseException, location: str) -> MvError | None:
-    """Return the error for a write that the table at `location` refuses; None for every other failure."""
-    found = translate(error, location)
+def refusal(error: BaseException, where: str) -> MvError | None:
+    """Return the error for a write that the table `where` refuses; None for every other failure."""
+    found = translate(error, where)
     if isinstance(found, DiskFullError | InterruptedRefreshError):
         return None
     if isinstance(found, EngineError | DefinitionError | CorruptRecordError) and _is_refused(error):
         # A value that cannot be converted is the source's fault, unless the condition shows that the table refused it.
         if isinstance(found, CorruptRecordError) and not condition_of(error).startswith(("DELTA_", "EXCEED_")):
             return None
-        return MainRefusedError(location, f"it refuses what is written to it: {_said(error)}.")
+        return MainRefusedError(where, f"it refuses what is written to it: {_said(error)}.")
     if type(found) in (EngineError, SourceFileError) and (line := _line_of_file_system(error)):
-        return MainRefusedError(location, f"it cannot be written: {line}.")
+        return MainRefusedError(where, f"it cannot be written: {line}.")
     return None
 
 

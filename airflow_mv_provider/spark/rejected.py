@@ -23,7 +23,7 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import Main, at_path, no_rows
+from airflow_mv_provider.spark.delta import Main, no_rows
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, struct_type
 from airflow_mv_provider.spark.marking import KEY_NULL, NOTHING, ORIGIN, plain_path
@@ -155,8 +155,7 @@ def publish(errors: Main, table: RefreshableTable, collected: Rejected, note: Co
         view = f"mv_errors_{note.refresh_id}"
         rows.createOrReplaceTempView(view)
         try:
-            place = at_path(errors.location)
-            spark.sql(f"INSERT OVERWRITE {place} SELECT * FROM {quoted(view)}").collect()  # nosec B608  # quoted
+            spark.sql(f"INSERT OVERWRITE {errors.ref.sql} SELECT * FROM {quoted(view)}").collect()  # nosec B608  # quoted
         finally:
             spark.catalog.dropTempView(view)
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.location import (
+    TableRef,
     Workspace,
     absolute_root,
     check_apart,
@@ -22,6 +23,22 @@ from airflow_mv_provider.exceptions import InvalidIdentifierError, UnsafeLocatio
 WAREHOUSE = "/wh"
 UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
 REFRESH = "0123456789abcdef" * 2
+
+
+# -- addresses of Delta tables ---------------------------------------------------------------------------------------
+
+
+def test_statement_addresses_a_table_by_its_quoted_path():
+    assert TableRef("s3a://lake/gold/orders").sql == "delta.`s3a://lake/gold/orders`"
+    assert TableRef("/odd`; DROP TABLE x").sql == "delta.`/odd``; DROP TABLE x`"
+
+
+def test_message_calls_a_table_by_its_path():
+    assert f"{TableRef('/lake/gold/orders')} is missing" == "/lake/gold/orders is missing"
+
+
+def test_error_table_lies_beside_main():
+    assert TableRef("/lake/gold/orders").errors == TableRef("/lake/gold/orders__errors")
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------

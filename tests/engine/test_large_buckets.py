@@ -10,6 +10,7 @@ import pytest
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
@@ -215,7 +216,7 @@ def test_rows_chosen_to_keep_count_and_xor_are_not_what_was_sealed(spark, tmp_pa
     staging.load(source, layout, (copy, sums), None)
     parts = (SealedPartition(WHOLE_TABLE, before.num_rows, before.digest),)
     seal = Seal(copy, sums, before.num_buckets, 0, parts, layout.columns, mixed=before.mixed)
-    main, note = Main(spark, str(tmp_path / "main"), "u"), CommitNote("u", "r", 1, "publish", 1)
+    main, note = Main(spark, TableRef(str(tmp_path / "main")), "u"), CommitNote("u", "r", 1, "publish", 1)
 
     mine = digests.read(spark, layout, sums)
     with closing(buckets.compared(mine, mine, layout.table, before.num_buckets)) as found:

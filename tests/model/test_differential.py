@@ -12,6 +12,7 @@ import pytest
 
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.fence import CommitNote, fence_version
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import FencedError, MainMovedError, MvError
 from airflow_mv_provider.runner import crash_points
@@ -42,7 +43,7 @@ class RealDelta:
         # Others have sessions of their own: the confs of a transaction are a session's.
         self.spark, self._apart = isolated(spark), isolated(spark)
         self.location = location
-        self.main = Main(self.spark, str(location), UUID)
+        self.main = Main(self.spark, TableRef(str(location)), UUID)
         self.layout = Layout(a_table(partition_by=["p"]), COLUMNS)
         self.main.create(struct_type(COLUMNS), ["p"])
         rows = self.spark.createDataFrame(list(product(range(8), (0, 1), VALUES)), struct_type(COLUMNS))
@@ -55,7 +56,7 @@ class RealDelta:
     def fence(self, of: CommitNote) -> None:
         from airflow_mv_provider.spark.delta import Main
 
-        Main(self._apart, str(self.location), UUID).fence(of)
+        Main(self._apart, self.main.ref, UUID).fence(of)
 
     def merge(self, changes: tuple[Change, ...], of: CommitNote) -> None:
         """Run the MERGE that `spark/merge` writes."""
@@ -67,9 +68,7 @@ class RealDelta:
         self.spark.createDataFrame(found, schema).createOrReplaceTempView("changes")
         touched = sorted({f'["{c.row[1]}"]' for c in changes})
         with self.main.transaction(of):
-            self.spark.sql(
-                merge_sql(str(self.location), "changes", self.layout, touched, has_null_keys=False)
-            ).collect()
+            self.spark.sql(merge_sql(self.main.ref, "changes", self.layout, touched, has_null_keys=False)).collect()
 
     def append(self, rows: tuple[Row, ...]) -> None:
         self._sql(f"INSERT INTO {{t}} VALUES {', '.join(map(str, rows))}")

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version
-from airflow_mv_provider.core.location import errors_location
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MainNotOursError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -47,7 +46,7 @@ class ErrorTable:
         if self._work.definition.errors is None:
             return
         found = self._table.properties()
-        if found is None and not storage.has_files(self._work.spark, self._table.location):
+        if found is None and not storage.has_files(self._work.spark, self._table.ref.location):
             with durable(Write.CREATE_ERRORS):
                 found = self._table.create(struct_type(rejected.COLUMNS), ()).properties
         carried = found.get(UUID_PROPERTY) if found else None
@@ -56,7 +55,7 @@ class ErrorTable:
         elif carried != self._work.table.uuid:
             raise MainNotOursError(
                 self._work.table.name,
-                f"what lies at {self._table.location} is not its error table.",
+                f"what lies at {self._table.ref} is not its error table.",
                 hint="Move it away, or leave `errors` out of the definition.",
             )
 
@@ -136,4 +135,4 @@ class ErrorTable:
     @cached_property
     def _table(self) -> Main:
         table = self._work.table
-        return Main(self._work.spark, errors_location(table.location), table.uuid)
+        return Main(self._work.spark, table.main.errors, table.uuid)

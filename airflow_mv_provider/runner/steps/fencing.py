@@ -162,7 +162,7 @@ class FencedMain:
         _ = work.ordered_source  # raises for a missing order_by column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
-                raise MainUnsupportedError(work.table.location, "what lies there is not Delta.")
+                raise MainUnsupportedError(str(work.table.main), "what lies there is not Delta.")
             with durable(Write.CREATE_MAIN):
                 created = work.main.create(rows.schema, definition.partition_by)
             self._check_partitions(created)

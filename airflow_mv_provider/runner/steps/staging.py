@@ -82,7 +82,7 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return "main is not as it was published"
     if work.layout.changes_main:
         return "main's columns change"
-    main = delta.read(work.spark, work.table.location, ground.base)
+    main = delta.read(work.spark, work.table.main, ground.base)
     path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
     try:
         with durable(Write.STAGING):
@@ -126,7 +126,7 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
-        main = delta.read(work.spark, work.table.location, ground.base)
+        main = delta.read(work.spark, work.table.main, ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
             keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)
         has_frozen = work.definition.frozen_before is not None

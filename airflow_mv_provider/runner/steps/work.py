@@ -65,7 +65,7 @@ class Work:
 
     @cached_property
     def main(self) -> Main:
-        return Main(self.spark, self.table.location, self.table.uuid)
+        return Main(self.spark, self.table.main, self.table.uuid)
 
     @property
     def workspace(self) -> Workspace:
@@ -95,7 +95,7 @@ class Work:
 
     def _main_columns(self) -> tuple[schema.Column, ...]:
         with translated(self.table.name):
-            found = self.spark.read.format("delta").load(self.table.location).schema
+            found = delta.schema_of(self.spark, self.table.main)
         return schema.columns_of(found.jsonValue())
 
     def is_small(self) -> bool:
@@ -110,7 +110,7 @@ class Work:
             with translated(self.table.name):
                 if self.refresh.seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
                     return False
-                main = delta.detail(self.spark, self.table.location)
+                main = delta.detail(self.spark, self.table.main)
                 return cost.is_small(0, main.num_bytes if main else 0)
         except MvError:
             return False
@@ -135,7 +135,7 @@ class Work:
         rows = in_scope(self.ordered_source, self.layout)
         existing = None
         if base is not None and self.definition.on_conflict in ("ignore", "keep"):
-            existing = in_scope(delta.read(self.spark, self.table.location, base), self.layout)
+            existing = in_scope(delta.read(self.spark, self.table.main, base), self.layout)
         return self.layout.shaped(conflicts.resolved(rows, self.layout, existing))
 
     @cached_property
@@ -157,6 +157,6 @@ def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Seque
     """Return the source's rows; or no rows, with main's columns, if main exists and the source knows no columns."""
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
-    with translated(main.location):
-        rows = delta.no_rows(main.spark, main.spark.read.format("delta").load(main.location).schema)
+    with translated(str(main.ref)):
+        rows = delta.no_rows(main.spark, delta.schema_of(main.spark, main.ref))
     return rows.select("*", *(F.lit(None).alias(conflicts.ordering(name)) for name in order_by))

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.source import DeltaSource
 from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
+from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
@@ -36,24 +37,24 @@ class DeltaReader:
     def __init__(self, spark: SparkSession, source: DeltaSource, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark
         self._source = source
-        self._location = confined(source.path, warehouse, roots)
-        self.locations = (self._location,)
+        self.table = TableRef(confined(source.path, warehouse, roots))
+        self.locations = (self.table.location,)
         self._judged: tuple[Frontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], bool] | None = None  # the probe's newest commits, and whether there is a feed
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
-        found = delta.detail(self._spark, self._location)
+        found = delta.detail(self._spark, self.table)
         if found is None:
-            raise SourceNotFoundError("source", f"{self._location} is not a Delta table.")
-        commits = delta.history(self._spark, self._location, _MARGIN)
+            raise SourceNotFoundError("source", f"{self.table} is not a Delta table.")
+        commits = delta.history(self._spark, self.table, _MARGIN)
         self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
         return DeltaFrontier(found.delta_id, commits[0].version)
 
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
-        rows = delta.read(self._spark, self._location, frontier.version)
+        rows = delta.read(self._spark, self.table, frontier.version)
         return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
@@ -66,8 +67,8 @@ class DeltaReader:
         commits, has_feed = self._seen or ((), False)
         asked = set(range(since.version + 1, until.version + 1))
         if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
-            commits = delta.history(self._spark, self._location, num_commits + _MARGIN)
-            properties = delta.properties(self._spark, self._location)
+            commits = delta.history(self._spark, self.table, num_commits + _MARGIN)
+            properties = delta.properties(self._spark, self.table)
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         entries = [
             Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
@@ -87,13 +88,7 @@ class DeltaReader:
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
-            rows = (
-                self._spark.read.format("delta")
-                .option("readChangeFeed", "true")
-                .option("startingVersion", since.version + 1)
-                .option("endingVersion", until.version)
-                .load(self._location)
-            )
+            rows = delta.change_feed(self._spark, self.table, since.version + 1, until.version)
         is_gone = F.col("_change_type").isin("delete", "update_preimage")
         signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
@@ -102,7 +97,7 @@ class DeltaReader:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
         if self._judged is None or self._judged[0] != frontier:
-            pinned = f"{delta.at_path(self._location)} VERSION AS OF {frontier.version}"
+            pinned = f"{self.table.sql} VERSION AS OF {frontier.version}"
             self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
         return self._judged[1]
 
@@ -116,17 +111,17 @@ class DeltaReader:
             return False
 
     def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
-        before, after = (delta.read(self._spark, self._location, at.version).schema for at in (since, until))
+        before, after = (delta.read(self._spark, self.table, at.version).schema for at in (since, until))
         return before == after
 
     def num_bytes(self, frontier: Frontier) -> int | None:
         """Return the size of the newest version, as an estimate for every version; see `SourceReader`."""
-        found = delta.detail(self._spark, self._location)
+        found = delta.detail(self._spark, self.table)
         return found.num_bytes if found else None
 
     def verify(self, frontier: Frontier) -> None:
         """Check that the table was not replaced by another; see `SourceReader`."""
         assert isinstance(frontier, DeltaFrontier)
-        found = delta.detail(self._spark, self._location)
+        found = delta.detail(self._spark, self.table)
         if found is None or found.delta_id != frontier.table_id:
-            raise SourceChangedError("source", f"{self._location} was dropped or replaced while it was read.")
+            raise SourceChangedError("source", f"{self.table} was dropped or replaced while it was read.")

@@ -13,7 +13,6 @@ from airflow_mv_provider.exceptions import UnpinnedTableError
 from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
 from airflow_mv_provider.sources.query.plan import pinned_sql, unpinned_relation
-from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.errors import understood
 
 
@@ -82,9 +81,8 @@ class QueryReader:
         return dict(frontier.inputs)
 
     def _pinned(self, name: str, at: DeltaFrontier) -> str:
-        (location,) = self._inputs[name].locations
-        place = delta.at_path(location)
-        return f"SELECT * FROM {place} VERSION AS OF {at.version}"  # nosec B608  # quoted; a whole number
+        table = self._inputs[name].table
+        return f"SELECT * FROM {table.sql} VERSION AS OF {at.version}"  # nosec B608  # quoted; a whole number
 
     def _check(self, sql: str) -> None:
         """Check in Spark's plan, which resolves views, SQL functions and paths, that the query reads only its inputs.

@@ -320,4 +320,4 @@ def _unchanged(part: SealedPartition) -> PartitionCounts:
 
 def _existing(main: delta.Main, layout: Layout, base_version: int) -> DataFrame:
     """Return the rows of main that the refresh compares."""
-    return layout.shaped(in_scope(delta.read(main.spark, main.location, base_version), layout))
+    return layout.shaped(in_scope(delta.read(main.spark, main.ref, base_version), layout))
