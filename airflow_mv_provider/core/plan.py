@@ -55,6 +55,20 @@ class Clean:
 Step = Fence | Conclude | Stage | Compare | PublishPart | Publish | Clean
 
 
+def chunks_of(step: Step) -> frozenset[int] | None:
+    """Return the numbers of the chunks whose record a step may add or change; None if it may change all of them.
+
+    A `PublishPart` that discards all records, because another writer has changed main, discards also its own.
+    """
+    match step:
+        case Compare(chunk):
+            return frozenset({chunk.number})
+        case PublishPart(chunks):
+            return frozenset(chunk.number for chunk in chunks)
+        case _:
+            return None
+
+
 def remaining(
     phase: Phase,
     *,

@@ -35,10 +35,15 @@ def chunks(
     return found, recorded
 
 
-def done(db: Connection, refresh_id: str) -> DoneChunks:
-    """Return which chunks of a refresh are recorded, and which of them main contains."""
+def done(db: Connection, refresh_id: str, numbers: Collection[int] | None = None) -> DoneChunks:
+    """Return which of these chunks of a refresh are recorded, and which of them main contains.
+
+    numbers : the numbers of the chunks; None for all
+    """
     columns = (RefreshChunkRow.number, RefreshChunkRow.path, RefreshChunkRow.committed_version)
-    of_refresh = (RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.base_version.is_not(None))
+    of_refresh = [RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.base_version.is_not(None)]
+    if numbers is not None:
+        of_refresh.append(RefreshChunkRow.number.in_(numbers))
     rows = db.execute(select(*columns).where(*of_refresh)).all()
     has_commit = {row.number for row in rows if row.committed_version is not None}
     needs_none = {row.number for row in rows if row.path is None}

@@ -126,9 +126,18 @@ class Reader:
             return chunks(db, refresh_id, numbers)
 
     def done(self, refresh_id: str) -> DoneChunks:
-        """Return which chunks of a refresh are recorded, and which main contains; cheap, read at every step."""
+        """Return which chunks of a refresh are recorded, and which main contains."""
         with transaction(self.engine) as db:
             return done(db, refresh_id)
+
+    def done_after(self, refresh_id: str, before: DoneChunks, numbers: Collection[int]) -> DoneChunks:
+        """Return `done` after a step of the owner that worked on these chunks, from what it was before the step.
+
+        cost : reads these chunks; all of them only if the step has discarded what was recorded
+        """
+        with transaction(self.engine) as db:
+            after = before.after(numbers, done(db, refresh_id, numbers))
+            return done(db, refresh_id) if after is None else after
 
     def merging_attempts(self, refresh_id: str) -> int:
         """Return how many epochs have worked on a refresh while it was MERGING."""

@@ -61,8 +61,9 @@ class Attempt:
 
         raises : LeaseLostError, RefreshCancelledError, and every error of a step
         """
+        done = self.work.store.done(self.work.own.refresh_id)
         while (phase := self._phase()) is not until:
-            done, chunks = self.work.store.done(self.work.own.refresh_id), self._chunks()
+            chunks = self._chunks()
             steps = plan.remaining(
                 phase,
                 is_fenced=self._ground.is_fenced,
@@ -88,6 +89,7 @@ class Attempt:
                 self._clock.stop()
             if isinstance(steps[0], plan.Clean):
                 return
+            done = self._done_after(steps[0], done)
 
     def close(self) -> None:
         """Release what Spark caches for this attempt."""
@@ -147,6 +149,12 @@ class Attempt:
             has_committed=self._merging.has_committed,
             has_tried=self._merging.has_tried_publish,
         )
+
+    def _done_after(self, step: plan.Step, before: DoneChunks) -> DoneChunks:
+        """Return which chunks are done after a step; all steps together read each chunk a few times."""
+        store, refresh_id = self.work.store, self.work.own.refresh_id
+        numbers = plan.chunks_of(step)
+        return store.done(refresh_id) if numbers is None else store.done_after(refresh_id, before, numbers)
 
     def _chunks(self) -> tuple[Chunk, ...]:
         """Return the chunks as planned at the seal; none before it. They never change, so they are read only once."""

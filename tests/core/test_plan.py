@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.plan import Clean, Compare, Conclude, Fence, Publish, PublishPart, remaining
+from airflow_mv_provider.core.plan import (
+    Clean,
+    Compare,
+    Conclude,
+    Fence,
+    Publish,
+    PublishPart,
+    Stage,
+    chunks_of,
+    remaining,
+)
 from airflow_mv_provider.core.progress.chunk import REST, Chunk, Slice, part_number
 
 WHOLE = Chunk(0, ("[1]",))
@@ -70,3 +80,13 @@ def test_refresh_that_others_have_followed_is_concluded_whatever_is_left_of_it(p
 
 def test_parts_have_numbers_that_differ_from_a_commit_of_everything():
     assert [part_number([REST]), part_number([0]), part_number([1, 2])] == [1, 2, 3]
+
+
+def test_comparison_or_commit_of_a_part_changes_the_records_of_its_own_chunks():
+    assert chunks_of(Compare(CHUNKS[0])) == {CHUNKS[0].number}
+    assert chunks_of(PublishPart(CHUNKS)) == {chunk.number for chunk in CHUNKS}
+
+
+@pytest.mark.parametrize("step", [Fence(), Conclude(), Stage(), Publish(), Clean()])
+def test_any_other_step_may_change_all_records(step):
+    assert chunks_of(step) is None

@@ -349,23 +349,27 @@ def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
 
 @pytest.mark.parametrize("address", ["sqlite"], indirect=True)
 def test_steps_together_read_as_many_partitions_as_there_are(store, table):
-    """Twice as many partitions are twice as many chunks; were all of them read in each step, it would be four times."""
+    """Twice as many partitions are twice as many chunks; if all were read in each step, it would be four times."""
 
     def num_read_by_all_steps(num_partitions: int) -> int:
         own = acquired(store, table)
         parts = tuple(SealedPartition(partition_name([f"day {n:05}"]), 7, n) for n in range(num_partitions))
-        chunks = plan_chunks(parts, chunk_rows=70, is_partitioned=True)
+        chunks = plan_chunks(parts, chunk_rows=7, is_partitioned=True)
         store.merging.seal(own, replace(SEAL, partitions=parts), chunks, {})
         before = num_read(store.engine, lambda: None)
 
         def steps() -> None:
+            done = store.done(own.refresh_id)
             for chunk in chunks:
                 store.state(table.id)
-                store.done(own.refresh_id)
                 found = (PartitionCounts(name, Counts(7, 0, 7, 0, 0), None) for name in chunk.partitions or ())
                 store.merging.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
+                done = store.done_after(own.refresh_id, done, [chunk.number])
                 store.chunks(own.refresh_id, [chunk.number])
                 store.merging.record_committed(own, [chunk.number], 6, Counts(7, 0, 7, 0, 0), 1)
+                done = store.done_after(own.refresh_id, done, [chunk.number])
+            assert done == store.done(own.refresh_id)
+            assert len(done.committed) == len(chunks)
 
         read = num_read(store.engine, steps) - before
         store.abandon(own, Outcome.CANCELLED, None, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from airflow_mv_provider.core.guard import Counts
@@ -54,6 +54,17 @@ class DoneChunks:
     recorded: frozenset[int]
     committed: frozenset[int]
     has_commit: bool
+
+    def after(self, numbers: Collection[int], found: DoneChunks) -> DoneChunks | None:
+        """Return the state after a step of the refresh's owner that worked on the chunks `numbers`.
+
+        found   : the state of these chunks after the step
+        returns : None if one of them is no longer recorded: a new round has begun, which discards all records
+        """
+        if any(number in self.recorded and number not in found.recorded for number in numbers):
+            return None
+        committed, has_commit = self.committed | found.committed, self.has_commit or found.has_commit
+        return DoneChunks(self.recorded | found.recorded, committed, has_commit)
 
 
 def total(recorded: Iterable[RecordedChunk]) -> Counts:
