@@ -9,16 +9,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
     from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
+    from airflow_mv_provider.sources.delta.model import DeltaSource
+    from airflow_mv_provider.sources.files.model import Files
+    from airflow_mv_provider.sources.function.model import Function
+    from airflow_mv_provider.sources.query.model import Query
 
 __version__ = "0.1.0"
 __all__ = ["DeltaSource", "Files", "Function", "Guards", "Query", "RefreshableTable"]
 
-_SOURCE, _TABLE = "airflow_mv_provider.core.definition.source", "airflow_mv_provider.core.definition.table"
 _MODULES = {
-    **dict.fromkeys(("DeltaSource", "Files", "Function", "Query"), _SOURCE),
-    **dict.fromkeys(("Guards", "RefreshableTable"), _TABLE),
+    "DeltaSource": "airflow_mv_provider.sources.delta.model",
+    "Files": "airflow_mv_provider.sources.files.model",
+    "Function": "airflow_mv_provider.sources.function.model",
+    "Guards": "airflow_mv_provider.core.definition.table",
+    "Query": "airflow_mv_provider.sources.query.model",
+    "RefreshableTable": "airflow_mv_provider.core.definition.table",
 }
 
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from airflow_mv_provider.api.detail import detail_of
 from airflow_mv_provider.api.table_list import selected
 from airflow_mv_provider.cli.main import main as amv
-from airflow_mv_provider.core.frontier import fingerprint, to_json
+from airflow_mv_provider.core.frontier import fingerprint
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import SourceBindingRow, SourceFrontierRow
@@ -164,7 +164,7 @@ def publish(home: Path, address: str, num_files: int) -> None:
     with engine.begin() as db:
         row = db.execute(select(SourceFrontierRow.table_id)).one()
         new = {"fingerprint": fingerprint(found)}
-        db.execute(insert(SourceFrontierRow).values(table_id=row.table_id, **new, frontier=to_json(found)))
+        db.execute(insert(SourceFrontierRow).values(table_id=row.table_id, **new, frontier=found.to_json()))
         db.execute(SourceBindingRow.__table__.update().values(**new))
     engine.dispose()
     assert run(home, address, "refresh", "t")["outcome"] == "nothing_to_do"

@@ -25,13 +25,13 @@ from sqlalchemy import text
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from airflow_mv_provider.core.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from tests.metadata.rows import a_caller, a_refresh, acquired, registered, walk
 
 DAY_MS = 86_400_000

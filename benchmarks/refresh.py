@@ -30,9 +30,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from airflow_mv_provider import __version__
+from airflow_mv_provider import DeltaSource, __version__
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.definition.source import DeltaSource
 from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner import crash_points

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pyspark.sql import DataFrame
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Files
+from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import Request

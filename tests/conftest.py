@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 from sqlalchemy import text
 
-from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.core.state import Caller

@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,11 @@ PACKAGE = "airflow_mv_provider"
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
-# A module's room is its first directory, or its own name where it lies at the top. What a room may import of ours:
+# A module's room is its first directory, or its own name where it lies at the top. Of `sources`, what is as pure as
+# `core` is two rooms more: the registry of kinds, and a kind's model, frontier and entry there.
+REGISTRY, A_KIND = "sources/kinds", "sources/<kind>"
+PURE_OF_A_KIND = {"model", "frontier", "kind"}
+# What a room may import of ours:
 BOTTOM = {
     "__init__": set(),
     "get_provider_info": set(),
@@ -30,12 +34,16 @@ BOTTOM = {
     "asset": set(),
     "core": {"exceptions"},
     "definition_file": {"core", "exceptions"},
-    "metadata": {"core", "exceptions"},
+    REGISTRY: {"core", "exceptions"},
+    A_KIND: {"core", "exceptions", REGISTRY},
+    "metadata": {"core", "exceptions", REGISTRY},
     "spark": {"core", "exceptions"},
-    "sources": {"core", "exceptions", "spark"},
+    "sources": {"core", "exceptions", "spark", A_KIND},
     "report_text": {"core", "exceptions", "metadata"},
     "runner": {"core", "definition_file", "exceptions", "metadata", "report_text", "sources", "spark"},
 }
+# A definition's source is of one of the kinds. Whoever has the definition asks it what its source can do.
+MORE = {"core/definition/table.py": {REGISTRY}}
 # Airflow's rooms: parsing a DAG must not need PySpark, so what does is imported inside functions.
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"}
 AIRFLOW_AT_IMPORT = {"asset", "core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
@@ -51,6 +59,8 @@ LIBRARIES = {
     "asset": set(),
     "core": {"pydantic"},
     "definition_file": {"yaml", "croniter"},
+    REGISTRY: set(),
+    A_KIND: {"pydantic"},
     "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
     "sources": {"pyspark", "delta", "py4j"},
@@ -81,11 +91,18 @@ class Import:
         if self.library != PACKAGE:
             return None
         parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 and _is_room(parts[1]) else "__init__"
+        return _room(parts[1:]) if len(parts) > 1 and _is_room(parts[1]) else "__init__"
 
 
 def _is_room(name: str) -> bool:
     return (ROOT / PACKAGE / name).is_dir() or (ROOT / PACKAGE / f"{name}.py").is_file()
+
+
+def _room(parts: Sequence[str]) -> str:
+    """Return the room of a module, or of a name in it; `parts` is its path below the package."""
+    if parts[0] == "sources" and list(parts[1:2]) == ["kinds"]:
+        return REGISTRY
+    return A_KIND if parts[0] == "sources" and len(parts) > 2 and parts[2] in PURE_OF_A_KIND else parts[0]
 
 
 def short(path: Path) -> str:
@@ -94,7 +111,7 @@ def short(path: Path) -> str:
 
 def room_of(path: Path) -> str:
     relative = path.relative_to(ROOT / PACKAGE)
-    return "operators" if short(path) in AIRFLOWS_OWN else relative.parts[0].removesuffix(".py")
+    return "operators" if short(path) in AIRFLOWS_OWN else _room(relative.with_suffix("").parts)
 
 
 def imports_of(path: Path) -> list[Import]:
@@ -139,11 +156,44 @@ def test_imports_run_one_way(path):
             continue
         where = f"{short(path)}:{found.line} imports {found.name}"
         if room in BOTTOM:
-            assert found.room in BOTTOM[room] | {"__init__"}, f"{where}, but {room} may import {sorted(BOTTOM[room])}"
+            allowed = BOTTOM[room] | MORE.get(short(path), set()) | {"__init__"}
+            if room == A_KIND and path.stem == "kind" and found.is_inner:
+                allowed |= {"sources"}  # its reader, which needs PySpark
+            assert found.room in allowed, f"{where}, but {room} may import {sorted(allowed)}"
         elif room in AIRFLOW:
             assert found.is_inner or found.room in AIRFLOW_AT_IMPORT, f"{where}; import it inside the function"
         else:
             assert found.room not in AIRFLOW, f"{where}; the command line works without Airflow"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if not short(p).startswith("sources/")], ids=short)
+def test_only_sources_know_their_kinds(path):
+    """All others ask for a capability (`RefreshableTable.source_kind`), so a new kind is one new folder."""
+    kinds = {folder.name for folder in (ROOT / PACKAGE / "sources").iterdir() if folder.is_dir()}
+
+    for found in imports_of(path):
+        parts = found.name.split(".")
+        assert parts[1:2] != ["sources"] or parts[2] not in kinds, (
+            f"{short(path)}:{found.line} imports {found.name}; ask for what the kind can do (sources/kinds.py)"
+        )
+    assert "source.type" not in path.read_text(encoding="utf-8"), f"{short(path)} asks which kind a source is"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in (REGISTRY, A_KIND)], ids=short)
+def test_kinds_are_loaded_before_the_definition_that_lists_them(path):
+    """`core.definition.table` imports every kind by its folder's name, which no import statement shows."""
+    loaded, left = set[Path](), {path}
+    while left:
+        loaded |= left
+        left = {file for each in left for file in _loaded_with(each)} - loaded
+
+    assert ROOT / PACKAGE / "core/definition/table.py" not in loaded
+
+
+def _loaded_with(path: Path) -> set[Path]:
+    names = {found.name for found in imports_of(path) if not found.is_inner and found.library == PACKAGE}
+    modules = names | {name.rpartition(".")[0] for name in names}
+    return {file for name in modules if (file := ROOT / f"{name.replace('.', '/')}.py").is_file()}
 
 
 def test_no_module_imports_itself_by_way_of_others():
@@ -224,7 +274,16 @@ def test_import_rules_see_every_way_to_import(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".get_provider_info", ".exceptions", ".core.definition.table", ".definition_file", ".cli.main"]
+    "module",
+    [
+        "",
+        ".get_provider_info",
+        ".exceptions",
+        ".sources.kinds",
+        ".core.definition.table",
+        ".definition_file",
+        ".cli.main",
+    ],
 )
 def test_light_modules_load_nothing_heavy(module):
     name = PACKAGE + module

@@ -1,7 +1,6 @@
 """The state of a source, and the counter that stands for it.
 
-A `Frontier` identifies a source's state: a table id and a version for Delta, a listing with sizes and times for files,
-the frontiers of its inputs for a query. A function has none.
+A `Frontier` identifies a source's state; each kind of source has its own, in `sources/<kind>/frontier.py`, or has none.
 A `Binding` maps one value of this package's counter to one frontier; it is durable before anything is read at it.
 """
 
@@ -9,66 +8,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, ClassVar, Self
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file of a listing. `path` is a URI; equal size, time and, if present, checksum count as equal content."""
+class Frontier(ABC):
+    """A source's state at one moment, as an immutable value: equal frontiers of one source stand for the same rows."""
 
-    path: str
-    num_bytes: int
-    modified_ms: int
-    checksum: str | None = None
+    __slots__ = ()
 
+    type: ClassVar[str]  # marks its stored form; no other frontier has it
 
-@dataclass(frozen=True, slots=True)
-class DeltaFrontier:
-    """A Delta table at a version (inclusive, as Delta counts). The id detects a table dropped and recreated."""
-
-    table_id: str
-    version: int
-
+    @abstractmethod
     def describe(self) -> str:
         """Return the frontier in words."""
-        return f"Delta version {self.version}"
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return its stored form, with its `type`; `from_json` reverses it."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Return the frontier that `to_json` stored. The registry finds its class by `type`."""
 
 
 @dataclass(frozen=True, slots=True)
-class FilesFrontier:
-    """A listing of files, sorted by path."""
-
-    files: tuple[SourceFile, ...]
-
-    def describe(self) -> str:
-        """Return the frontier in words."""
-        return f"{len(self.files)} files, {sum(f.num_bytes for f in self.files):,} bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class QueryFrontier:
-    """The inputs of a query, each at its own frontier, sorted by name."""
-
-    inputs: tuple[tuple[str, DeltaFrontier], ...]
-
-    def describe(self) -> str:
-        """Return the frontier in words."""
-        return ", ".join(f"{name} at {at.describe()}" for name, at in self.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class NoFrontier:
+class NoFrontier(Frontier):
     """A source without versions: its rows may differ at each read."""
 
+    type = "none"
+
     def describe(self) -> str:
-        """Return the frontier in words."""
+        """See `Frontier`."""
         return "a source without versions"
 
+    def to_json(self) -> dict[str, Any]:
+        """See `Frontier`."""
+        return {"type": self.type}
 
-Frontier = DeltaFrontier | FilesFrontier | QueryFrontier | NoFrontier
+    @classmethod
+    def from_json(cls, _stored: Mapping[str, Any]) -> Self:
+        """See `Frontier`."""
+        return cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +61,6 @@ class Binding:
 
     upper: int
     frontier: Frontier
-
-
-def added_files(since: FilesFrontier, until: FilesFrontier) -> tuple[SourceFile, ...] | None:
-    """Return the files that `until` has in addition to `since`; None if a file of `since` is gone or changed."""
-    old, new = set(since.files), set(until.files)
-    return tuple(sorted(new - old, key=lambda f: f.path)) if old <= new else None
 
 
 def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *, must_compare: bool) -> int:
@@ -102,51 +80,6 @@ def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *,
     return newest.upper  # the binding of an abandoned batch stays: the same frontier keeps its number
 
 
-def to_json(frontier: Frontier) -> dict[str, Any]:
-    """Return the stored form of a frontier; `from_json` reverses it."""
-    match frontier:
-        case DeltaFrontier(table_id, version):
-            return {"type": "delta", "table_id": table_id, "version": version}
-        case FilesFrontier(files):
-            return {"type": "files", "files": [_stored(file) for file in files]}
-        case QueryFrontier(inputs):
-            return {"type": "query", "inputs": [[name, to_json(at)] for name, at in inputs]}
-        case NoFrontier():
-            return {"type": "none"}
-        case _:
-            assert_never(frontier)
-
-
-def from_json(stored: dict[str, Any]) -> Frontier:
-    """Return the frontier that `to_json` stored."""
-    match stored["type"]:
-        case "delta":
-            return _delta(stored)
-        case "files":
-            return FilesFrontier(tuple(SourceFile(*file) for file in stored["files"]))
-        case "query":
-            return QueryFrontier(tuple((name, _delta(at)) for name, at in stored["inputs"]))
-        case "none":
-            return NoFrontier()
-        case other:
-            raise ValueError(f"no frontier is of type {other!r}")
-
-
-def _stored(file: SourceFile) -> list[str | int]:
-    facts: list[str | int] = [file.path, file.num_bytes, file.modified_ms]
-    return facts if file.checksum is None else [*facts, file.checksum]
-
-
-def _delta(stored: dict[str, Any]) -> DeltaFrontier:
-    return DeltaFrontier(stored["table_id"], int(stored["version"]))
-
-
-def listing(files: Sequence[tuple[str, int, datetime]]) -> FilesFrontier:
-    """Build a frontier from (path, bytes, UTC time) in any order."""
-    found = (SourceFile(path, size, round(time.timestamp() * 1000)) for path, size, time in files)
-    return FilesFrontier(tuple(sorted(found, key=lambda f: f.path)))
-
-
 def fingerprint(frontier: Frontier) -> str:
     """Return 16 hex digits that differ for different frontiers; short enough for a commit's metadata."""
-    return hashlib.sha256(json.dumps(to_json(frontier), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(frontier.to_json(), sort_keys=True).encode()).hexdigest()[:16]

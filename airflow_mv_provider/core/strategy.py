@@ -17,7 +17,6 @@ from typing import Literal, get_args
 
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.cost import CostSample, Estimate, Strategy
-from airflow_mv_provider.core.definition.source import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import Scope
@@ -220,7 +219,7 @@ def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     If main's rows win over the source's duplicates of a key, the staged rows depend on main, which will change.
     """
     is_repeatable = determinism.nondeterminism_reason is None and determinism.is_by_row
-    return not (isinstance(table.source, DeltaSource) and is_repeatable) or table.on_conflict in ("ignore", "keep")
+    return not (table.source_kind.keeps_versions and is_repeatable) or table.on_conflict in ("ignore", "keep")
 
 
 def _judged(way: Strategy, table: RefreshableTable, situation: Situation) -> Estimate:

@@ -11,7 +11,7 @@ from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.frontier import Binding, NoFrontier, from_json
+from airflow_mv_provider.core.frontier import Binding, NoFrontier
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
@@ -26,6 +26,7 @@ from airflow_mv_provider.metadata.models import (
     SourceFrontierRow,
 )
 from airflow_mv_provider.metadata.stored_once import began_with, stands_for
+from airflow_mv_provider.sources.kinds import frontier_from_json
 
 
 def binding(db: Connection, table_id: int, upper: int | None = None) -> Binding | None:
@@ -39,7 +40,7 @@ def binding(db: Connection, table_id: int, upper: int | None = None) -> Binding 
         .limit(1)
     )
     found = db.execute(query).one_or_none()
-    return None if found is None else Binding(found.upper, from_json(found.frontier))
+    return None if found is None else Binding(found.upper, frontier_from_json(found.frontier))
 
 
 def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
@@ -69,7 +70,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         overrides=tuple(row.overrides),
         scope=scope_from_json(row.scope),
         batch=None if row.upper is None else BatchDescription(row.lower, row.upper),
-        frontier=NoFrontier() if row.frontier is None else from_json(row.frontier),
+        frontier=NoFrontier() if row.frontier is None else frontier_from_json(row.frontier),
         choice=Choice(row.strategy, row.reason, tuple(Estimate(**each) for each in row.estimates), row.wanted_strategy),
         merge_round=row.merge_round,
         has_committed=row.has_committed,

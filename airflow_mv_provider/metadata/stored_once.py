@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, and_, delete, exists, func, insert, se
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.frontier import Frontier, fingerprint, to_json
+from airflow_mv_provider.core.frontier import Frontier, fingerprint
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definition
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
@@ -35,7 +35,7 @@ def bind(db: Connection, table_id: int, upper: int, frontier: Frontier, now: Col
     if db.execute(select(Binding.upper).filter_by(**key)).one_or_none() is None:
         found = fingerprint(frontier)
         if not _is_stored(db, Source.__table__, table_id, found):
-            db.execute(insert(Source).values(table_id=table_id, fingerprint=found, frontier=to_json(frontier)))
+            db.execute(insert(Source).values(table_id=table_id, fingerprint=found, frontier=frontier.to_json()))
         db.execute(insert(Binding).values(**key, fingerprint=found, bound_ms=now))
     forget_bindings(db, table_id)
 

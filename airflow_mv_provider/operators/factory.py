@@ -22,7 +22,6 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.core.definition.dag_options import DagOptions
-from airflow_mv_provider.core.definition.source import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.form import refresh_params
@@ -94,10 +93,11 @@ def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) 
 def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
     if options.after:
         return [Asset(asset_uri(name)) for name in options.after]
-    if options.schedule == "source" and isinstance(table.source, DeltaSource):
+    if options.schedule == "source" and table.source_kind.has_triggers:
         from airflow_mv_provider.triggers.commits import delta_asset
 
-        return delta_asset(table.source.path)
+        (path,) = table.source.paths
+        return delta_asset(path)
     if options.interval is not None and options.schedule is not None:
         # Runs of a plain "@daily" schedule have no data interval.
         return CronDataIntervalTimetable(options.schedule, timezone=zone)

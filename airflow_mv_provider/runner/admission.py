@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.definition.source import DeltaSource, Files
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
@@ -138,8 +137,8 @@ def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
 
     A query may compute a few rows from many files.
     """
-    published, source = state.published_digests, table.definition.source
-    return published is not None and cost.is_small(published.num_rows) and isinstance(source, DeltaSource | Files)
+    published, kind = state.published_digests, table.definition.source_kind
+    return published is not None and cost.is_small(published.num_rows) and kind.is_cheap_to_probe
 
 
 def _turned_away(

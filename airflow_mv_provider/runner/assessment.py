@@ -27,8 +27,7 @@ from airflow_mv_provider.core.strategy import (
 )
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.sources.files.passed_over import told
-from airflow_mv_provider.sources.reader import TableSource
+from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark.delta import Main
 
 _PAST = 20
@@ -56,9 +55,9 @@ def assess(context: Context, table: TableRecord, state: RefreshState, request: R
     """
     source = context.source_of(table, table.definition)
     seen = _assess(context, table, state, request, source, exists=exists)
-    if not source.passed_over:
+    if not source.probe_note:
         return seen
-    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {told(source.passed_over)}"))
+    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.probe_note}"))
 
 
 def _assess(

@@ -19,7 +19,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Watcher
-from airflow_mv_provider.sources.reader import TableSource, open_source
+from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 
 

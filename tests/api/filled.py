@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -24,6 +23,7 @@ from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.state import Caller, Ownership, TableRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.conftest import Clock
 from tests.metadata.rows import a_refresh, registered
 

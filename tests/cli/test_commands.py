@@ -12,11 +12,11 @@ from sqlalchemy import text
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.document import json_schema
-from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 
 ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id]}]"
 ITEMS = "tables: [{name: items, source: {type: delta, path: raw/items}, key: [id]}]"

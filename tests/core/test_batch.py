@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
-from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, Frontier, NoFrontier, desired_upper
+from airflow_mv_provider.core.frontier import Binding, Frontier, NoFrontier, desired_upper
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 0), (3, 3), (3, 2), (-1, 2), (-2, -1)])

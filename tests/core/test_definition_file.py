@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Function, Query
+from airflow_mv_provider import Function, Query
 from airflow_mv_provider.definition_file import load, parse
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 

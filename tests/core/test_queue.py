@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.table import changed_fields
-from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter, ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.scope.request import Request, parse_request
 from airflow_mv_provider.core.state import Admission, RefreshRecord, RefreshState
 from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.conftest import a_table
 
 FREE = RefreshState(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.exceptions import (
     DuplicateKeyError,
     GuardRefusedError,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Files
+from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.exceptions import (
     AdoptionError,
     MainNotOursError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Function, Query
+from airflow_mv_provider import Function, Query
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     MvError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Files
+from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import KeyColumnError, NullKeyError
 from airflow_mv_provider.spark import session

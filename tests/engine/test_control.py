@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Function
+from airflow_mv_provider import DeltaSource, Function
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DefinitionError, LeaseLostError, RefreshCancelledError, TableConflictError
 from airflow_mv_provider.metadata import migrations

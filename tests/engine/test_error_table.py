@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from airflow_mv_provider import Files
 from airflow_mv_provider.core.definition.schema import Column
-from airflow_mv_provider.core.definition.source import Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
     GuardRefusedError,
@@ -19,7 +19,7 @@ from airflow_mv_provider.exceptions import (
     NullKeyError,
     TooManyErrorsError,
 )
-from airflow_mv_provider.sources.reader import open_source
+from airflow_mv_provider.sources.table_source import open_source
 from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, no_rows
 from airflow_mv_provider.spark.layout import struct_type

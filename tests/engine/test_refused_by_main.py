@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MainRefusedError, MainUnsupportedError, TerminalError
 from airflow_mv_provider.spark.refusal import _GONE, _REFUSING

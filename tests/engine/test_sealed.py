@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider import Files
 from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
 from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash

@@ -12,7 +12,7 @@ from unittest.mock import DEFAULT, patch
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Query
+from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of

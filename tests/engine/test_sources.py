@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
+from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
 from airflow_mv_provider.sources.files import listing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider import Files
 from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
 from airflow_mv_provider.sources.files import csv_lines
 from airflow_mv_provider.sources.files.reader import FilesReader

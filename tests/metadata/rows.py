@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport
 from airflow_mv_provider.core.phase import Phase
@@ -21,6 +20,7 @@ from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, Tab
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.conftest import a_table
 
 LEASE_MS = 60_000

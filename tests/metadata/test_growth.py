@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import event, text
 
-from airflow_mv_provider.core.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import RefreshRow
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from tests.metadata.reading import num_read, repeat
 from tests.metadata.rows import ERROR, P1, a_caller, a_refresh, acquired, dump, publish, registered, walk
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.frontier import DeltaFrontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.strategy import Choice
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.metadata.rows import (
     ERROR,
     LEASE_MS,

@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, MetaData, Table, insert, inspect, text
 
 from airflow_mv_provider.core.fence import Commit, CommitNote
-from airflow_mv_provider.core.frontier import Binding, FilesFrontier, NoFrontier, SourceFile, to_json
+from airflow_mv_provider.core.frontier import Binding, NoFrontier
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import is_main_as_published
 from airflow_mv_provider.exceptions import DatabaseVersionError
@@ -22,6 +22,7 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from tests.conftest import a_table
 from tests.metadata.rows import dump, registered
 
@@ -128,10 +129,10 @@ def test_what_an_older_database_bound_and_refreshed_is_carried_over(empty_engine
     day = Scope(start="2026-01-01", end="2026-01-02")
     with empty_engine.begin() as db:
         for upper in (1, 2):
-            binding = {"table_id": 1, "upper": upper, "frontier": to_json(files), "bound_ms": 7}
+            binding = {"table_id": 1, "upper": upper, "frontier": files.to_json(), "bound_ms": 7}
             db.execute(insert(reflected(db, "source_binding")).values(binding))
         for upper, scope in ((1, None), (2, day.to_json()), (None, Scope(without=(day,)).to_json())):
-            row = an_older_refresh(upper, scope) | {"definition": a_table().to_json(), "frontier": to_json(files)}
+            row = an_older_refresh(upper, scope) | {"definition": a_table().to_json(), "frontier": files.to_json()}
             row["seal"] = AN_OLDER_SEAL if upper == 2 else None
             db.execute(insert(reflected(db, "refresh")).values(row))
 

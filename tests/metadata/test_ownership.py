@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import literal, select
 
 from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.frontier import Binding, DeltaFrontier
+from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Admission, Ownership, Renewal, admit, is_lease_live
@@ -17,6 +17,7 @@ from airflow_mv_provider.exceptions import LeaseLostError
 from airflow_mv_provider.metadata import rows
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.metadata.rows import (
     ERROR,
     LEASE_MS,

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event, exc, text
 from sqlalchemy.engine import make_url
 
-from airflow_mv_provider.core.definition.source import Query
+from airflow_mv_provider import Query
 from airflow_mv_provider.core.outcome import EXIT_RETRY, RefreshReport, exit_code, failed
 from airflow_mv_provider.exceptions import DatabaseVersionError, DefinitionError, MetadataUnavailableError
 from airflow_mv_provider.metadata import migrations

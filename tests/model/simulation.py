@@ -36,7 +36,7 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.frontier import DeltaFrontier, desired_upper
+from airflow_mv_provider.core.frontier import desired_upper
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
@@ -72,6 +72,7 @@ from airflow_mv_provider.exceptions import (
     TransientError,
 )
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.model.delta import Change, Rows, SimulatedDelta, Transaction, corrections
 
 LEASE_MS, HANDOVER_MS = 60_000, 3_600_000

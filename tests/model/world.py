@@ -43,12 +43,13 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.frontier import Binding, DeltaFrontier, desired_upper
+from airflow_mv_provider.core.frontier import Binding, desired_upper
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.queue import turn
 from airflow_mv_provider.core.state import Admission, Ownership, RefreshState, is_main_as_published
 from airflow_mv_provider.core.strategy import compare_reason
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 
 PHASES = tuple(Phase)
 NORMAL, REFRESHING, MERGING, CLEANUP = range(4)

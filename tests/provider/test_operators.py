@@ -30,7 +30,7 @@ def group_dag(table: str = "'orders'", **arguments: object) -> str:
     return f"""
 from datetime import timedelta
 from airflow.sdk import DAG
-from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.operators.groups import refresh_table_group
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 DAG_TEXT = """
 from datetime import timedelta
 from airflow.sdk import DAG
-from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.operators.submit import SubmitRefreshTableOperator
 

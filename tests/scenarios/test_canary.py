@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
-from airflow_mv_provider.core.definition.source import Function
+from airflow_mv_provider import Function
 from airflow_mv_provider.core.outcome import error_report
 from airflow_mv_provider.exceptions import DuplicateKeyError, MetadataUnavailableError, MvError, SourceFunctionError
 from airflow_mv_provider.metadata import migrations

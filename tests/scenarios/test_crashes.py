@@ -224,7 +224,7 @@ def test_retry_before_the_seal_reads_the_recorded_pin(table, crash_at):
 def test_copied_source_may_vanish_after_the_seal(lake, crash_at):
     import shutil
 
-    from airflow_mv_provider.core.definition.source import Files
+    from airflow_mv_provider import Files
 
     folder = lake.root / "raw/csv"
     folder.mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider import Files
 from airflow_mv_provider.core.leftover import GRACE_MS
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.metadata import migrations

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function
+from airflow_mv_provider import DeltaSource, Files, Function
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MvError
 from tests.conftest import Crash

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from airflow_mv_provider.core.definition.problems import Problem, kind_of, nearest, problems_of, sentence
-from airflow_mv_provider.core.definition.source import DeltaSource, Part
+from airflow_mv_provider.core.definition.source import Part
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.exceptions import DefinitionError
 
@@ -132,7 +132,7 @@ def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) 
         raise DefinitionError(where, sentence(problems), table=table.name, problems=problems) from error
     if found.interval is not None and not table.partition_by:
         raise DefinitionError(where, "interval needs a table with partition_by.")
-    if found.schedule == "source" and not isinstance(table.source, DeltaSource):
+    if found.schedule == "source" and not table.source_kind.has_triggers:
         raise DefinitionError(where, "schedule: source needs a Delta source.")
     return found
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal, Self
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -13,8 +15,13 @@ from airflow_mv_provider.core.definition.identifier import check_column_name, ch
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.kinds import SourceKind, kind_of_source, kinds
 
 RequestedStrategy = Literal["auto", "corrections", "replace", "incremental"]
+if TYPE_CHECKING:
+    AnySource = Source
+else:
+    AnySource = Annotated[reduce(or_, [kind.model for kind in kinds()]), Field(discriminator="type")]
 
 
 class Guards(Part):
@@ -59,8 +66,10 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     rewritable = {"properties": {"publish": {"const": "atomic"}, "frozen_before": {"type": "null"}}}
     schema["allOf"] += [{"if": loses, "then": adds}, {"if": drops, "then": rewritable}]
     collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
-    readable = {"properties": {"source": {"properties": {"type": {"not": {"const": "function"}}}}}}
-    schema["allOf"].append({"if": collects, "then": readable})
+    for kind in kinds():
+        if not kind.is_repeatable:
+            readable = {"properties": {"source": {"properties": {"type": {"not": {"const": kind.name}}}}}}
+            schema["allOf"].append({"if": collects, "then": readable})
 
 
 class RefreshableTable(Part):
@@ -69,7 +78,7 @@ class RefreshableTable(Part):
     model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
 
     name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
-    source: Source
+    source: AnySource
     key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
     partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of main.")
     hash_partitions: int | None = Field(
@@ -171,9 +180,15 @@ class RefreshableTable(Part):
             raise ValueError(
                 "on_lost_column: drop writes all of main anew: not with publish: progressive or frozen_before"
             )
-        if self.errors is not None and self.source.type == "function":
-            raise ValueError("errors needs a source whose rows are the same when read twice: a function's may not be")
+        if self.errors is not None and not self.source_kind.is_repeatable:
+            whose = f"a {self.source_kind.name}'s"
+            raise ValueError(f"errors needs a source whose rows are the same when read twice: {whose} may not be")
         return self
+
+    @property
+    def source_kind(self) -> SourceKind:
+        """What the source can do."""
+        return kind_of_source(self.source)
 
     @property
     def is_partitioned(self) -> bool:
@@ -194,7 +209,7 @@ class RefreshableTable(Part):
     def content_hash(self) -> str:
         """Sixteen hex digits over the fields that determine main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})
-        for name in ("watermark", "fingerprint"):  # they decide how changes are found, not main's content
+        for name in self.source.not_content:
             content["source"].pop(name, None)
         if self.frozen_before is not None:
             content["frozen_before"] = self.frozen_before

@@ -20,7 +20,7 @@ from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
-from airflow_mv_provider.sources.reader import TableSource
+from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.definition.source import DeltaSource
-from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import (
@@ -18,9 +17,11 @@ from airflow_mv_provider.exceptions import (
     SourceChangedError,
     SourceNotFoundError,
 )
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in
-from airflow_mv_provider.sources.place import confined
+from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
+from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
@@ -31,15 +32,14 @@ _OTHER_COLUMNS = "its columns are not those of the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-class DeltaReader:
+class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
     """A reader of a Delta table at a version; a version stays readable as long as VACUUM keeps its files."""
 
     def __init__(self, spark: SparkSession, source: DeltaSource, warehouse: str, roots: Sequence[str]) -> None:
-        self._spark = spark
-        self._source = source
-        self.table = TableRef(confined(source.path, warehouse, roots))
-        self.locations = (self.table.location,)
-        self._judged: tuple[Frontier, Determinism] | None = None
+        super().__init__(spark, source, warehouse, roots)
+        (location,) = self.locations
+        self.table = TableRef(location)
+        self._judged: tuple[DeltaFrontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], bool] | None = None  # the probe's newest commits, and whether there is a feed
 
     def probe(self) -> DeltaFrontier:
@@ -51,15 +51,13 @@ class DeltaReader:
         self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
         return DeltaFrontier(found.delta_id, commits[0].version)
 
-    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: DeltaFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
-        assert isinstance(frontier, DeltaFrontier)
         rows = delta.read(self._spark, self.table, frontier.version)
         return projected(rows, self._source.select, beside)
 
-    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: DeltaFrontier) -> SourceChanges | None:
         """Return what the table's log shows of the commits after `since`; see `SourceReader`."""
-        assert isinstance(until, DeltaFrontier)
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
             return SourceChanges(None, "the source is not the table that it was", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
@@ -81,10 +79,8 @@ class DeltaReader:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
-    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
-        """Return the rows that commits removed and added; see `TableSource.feed`."""
-        assert isinstance(since, DeltaFrontier)
-        assert isinstance(until, DeltaFrontier)
+    def feed(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame:
+        """Return the rows that commits removed and added; see `SourceReader`."""
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
@@ -93,9 +89,8 @@ class DeltaReader:
         signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
 
-    def determinism(self, frontier: Frontier) -> Determinism:
+    def determinism(self, frontier: DeltaFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
-        assert isinstance(frontier, DeltaFrontier)
         if self._judged is None or self._judged[0] != frontier:
             pinned = f"{self.table.sql} VERSION AS OF {frontier.version}"
             self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
@@ -114,14 +109,13 @@ class DeltaReader:
         before, after = (delta.read(self._spark, self.table, at.version).schema for at in (since, until))
         return before == after
 
-    def num_bytes(self, frontier: Frontier) -> int | None:
+    def num_bytes(self, frontier: DeltaFrontier) -> int | None:
         """Return the size of the newest version, as an estimate for every version; see `SourceReader`."""
         found = delta.detail(self._spark, self.table)
         return found.num_bytes if found else None
 
-    def verify(self, frontier: Frontier) -> None:
+    def verify(self, frontier: DeltaFrontier) -> None:
         """Check that the table was not replaced by another; see `SourceReader`."""
-        assert isinstance(frontier, DeltaFrontier)
         found = delta.detail(self._spark, self.table)
         if found is None or found.delta_id != frontier.table_id:
             raise SourceChangedError("source", f"{self.table} was dropped or replaced while it was read.")

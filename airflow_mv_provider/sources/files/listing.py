@@ -12,10 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import frontier as frontiers
-from airflow_mv_provider.core.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.exceptions import SourceNotFoundError
 from airflow_mv_provider.sources.files import passed_over as listing
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote
 
@@ -123,7 +122,7 @@ def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> 
             raise SourceNotFoundError("source", f"{_shown(paths[0])} does not exist.") from error
         with translated("source"):
             raise
-    found = frontiers.listing([(_plain(row.path), row.length, row.modificationTime) for row in rows]).files
+    found = FilesFrontier.of([(_plain(row.path), row.length, row.modificationTime) for row in rows]).files
     empty = {_plain(unquote(name)) for name in names} - {file.path for file in found}
     nothing = (SourceFile(path, 0, _NO_BYTES_MS) for path in empty)
     return tuple(sorted((*found, *nothing), key=lambda file: file.path))

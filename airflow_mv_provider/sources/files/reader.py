@@ -18,8 +18,7 @@ from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.core.definition.source import Files
-from airflow_mv_provider.core.frontier import FilesFrontier, Frontier, added_files
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -32,10 +31,13 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, added_files
 from airflow_mv_provider.sources.files.listing import listed, listed_again, literal_path, with_checksums
+from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.passed_over import told
-from airflow_mv_provider.sources.place import check_link, confined
+from airflow_mv_provider.sources.place import check_link
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
+from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.sources.texts import is_multi_line
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
@@ -45,17 +47,13 @@ from airflow_mv_provider.spark.layout import sql_of
 log = logging.getLogger(__name__)
 
 
-class FilesReader:
+class FilesReader(SourceReader[Files, FilesFrontier]):
     """A reader of csv, json, orc or parquet files under one path or glob."""
 
     def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
-        self._spark = spark
-        self._source = source
-        self._roots = (warehouse, roots)
-        self._checked: Frontier | None = None
-        self.passed_over: tuple[str, ...] = ()  # set by `probe`
-        self._location = confined(source.path, warehouse, roots)
-        self.locations = (self._location,)
+        super().__init__(spark, source, warehouse, roots)
+        (self._location,) = self.locations
+        self._checked: FilesFrontier | None = None
 
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`.
@@ -63,9 +61,9 @@ class FilesReader:
         raises : also SourceFileError, for an empty file of a format whose files cannot be empty
         """
         found = listed(self._spark, self._location)
-        self.passed_over = found.passed_over
-        if self.passed_over:
-            log.warning("%s: %s", self._location, told(self.passed_over))
+        self.probe_note = told(found.passed_over) if found.passed_over else ""
+        if self.probe_note:
+            log.warning("%s: %s", self._location, self.probe_note)
         for file in found.frontier.files:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
@@ -73,26 +71,24 @@ class FilesReader:
                 raise SourceFileError("source", f"{file.path} is empty.")  # Spark would silently skip it
         return self._fingerprinted(found.frontier)
 
-    def check_not_empty(self, frontier: Frontier) -> None:
+    def check_not_empty(self, frontier: FilesFrontier) -> None:
         """Refuse a source without files or with an empty file: an incomplete upload would look like deleted rows.
 
         raises : SourceNotFoundError, SourceFileError
         """
-        assert isinstance(frontier, FilesFrontier)
         if not frontier.files:
-            said = f"no file is at {self._location}" + (f"; {told(self.passed_over)}" if self.passed_over else "")
+            said = f"no file is at {self._location}" + (f"; {self.probe_note}" if self.probe_note else "")
             hint = "Check the path; `allow_empty` takes a folder without files for a source without rows."
             raise SourceNotFoundError("source", f"{said}.", hint=hint)
         if empty := next((file.path for file in frontier.files if not file.num_bytes), None):
             hint = "Repair or remove it; `allow_empty` takes it for a file without rows."
             raise SourceFileError("source", f"{empty} is empty.", hint=hint)
 
-    def knows_columns(self, frontier: Frontier) -> bool:
+    def knows_columns(self, frontier: FilesFrontier) -> bool:
         """True if the columns are known, from a schema or from a file."""
-        assert isinstance(frontier, FilesFrontier)
         return bool(self._source.schema_ or frontier.files)
 
-    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: FilesFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         with _gone_if_missing(), translated("source"):
             rows = self._rows(self._pinned(frontier), beside)
@@ -111,9 +107,8 @@ class FilesReader:
         ]
         return projected(rows, [*select, *(quoted(name) for name in more)], beside)
 
-    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: FilesFrontier) -> SourceChanges | None:
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
-        assert isinstance(until, FilesFrontier)
         if not isinstance(since, FilesFrontier):
             return SourceChanges(None, "the source is not the one that it was", is_another=True)
         added = added_files(since, until)
@@ -123,10 +118,8 @@ class FilesReader:
             return SourceChanges(None, MORE_THAN_ROWS)
         return SourceChanges(None if added else 0, None)
 
-    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
-        """Return the rows of the files that were added; see `TableSource.feed`."""
-        assert isinstance(since, FilesFrontier)
-        assert isinstance(until, FilesFrontier)
+    def feed(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
+        """Return the rows of the files that were added; see `SourceReader`."""
         added = [literal_path(file.path) for file in added_files(since, until) or ()]
         with _gone_if_missing(), translated("source"):
             self._check(added)
@@ -135,12 +128,11 @@ class FilesReader:
                 raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
         return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
 
-    def determinism(self, frontier: Frontier) -> Determinism:
+    def determinism(self, frontier: FilesFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`.
 
         cost : opens one file of ORC or Parquet without a schema; all of them if the projection needs columns of others
         """
-        assert isinstance(frontier, FilesFrontier)
         if self._source.select is None or not self.knows_columns(frontier):
             return Determinism()
         paths = [literal_path(file.path) for file in frontier.files]
@@ -153,7 +145,7 @@ class FilesReader:
         # Not analysable here: the columns that only files have (_metadata), and missing ones, for which `read` raises.
         return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
 
-    def marked(self, frontier: Frontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: FilesFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, including those that cannot be decoded; see `rejected`.
 
         is_numbered : add each record's position in its file
@@ -162,26 +154,23 @@ class FilesReader:
             paths, place = self._pinned(frontier, is_marked=True), self._place(beside)
             return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), beside)
 
-    def _pinned(self, frontier: Frontier, *, is_marked: bool = False) -> list[str]:
+    def _pinned(self, frontier: FilesFrontier, *, is_marked: bool = False) -> list[str]:
         """Return the paths of the pinned files, after checking their content once.
 
         is_marked : records that cannot be decoded are marked while they are read
         """
-        assert isinstance(frontier, FilesFrontier)
         paths = [literal_path(file.path) for file in frontier.files]
         if paths and self._checked != frontier:
             self._check(paths, is_marked=is_marked)
             self._checked = frontier
         return paths
 
-    def num_bytes(self, frontier: Frontier) -> int | None:
+    def num_bytes(self, frontier: FilesFrontier) -> int | None:
         """Return the size of the pinned files; see `SourceReader`."""
-        assert isinstance(frontier, FilesFrontier)
         return sum(file.num_bytes for file in frontier.files)
 
-    def verify(self, frontier: Frontier) -> None:
+    def verify(self, frontier: FilesFrontier) -> None:
         """List the pinned files again; see `SourceReader`."""
-        assert isinstance(frontier, FilesFrontier)
         with _gone_if_missing():
             now = self._fingerprinted(listed_again(self._spark, [file.path for file in frontier.files]))
         if now != frontier:

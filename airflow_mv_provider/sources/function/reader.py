@@ -10,47 +10,35 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core.definition.source import Function
-from airflow_mv_provider.core.frontier import Frontier, NoFrontier
+from airflow_mv_provider.core.frontier import NoFrontier
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import MvError, SourceFunctionError
+from airflow_mv_provider.sources.function.model import Function
 from airflow_mv_provider.sources.projection import projected
+from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import is_of_spark, understood
 from airflow_mv_provider.spark.session import apply_required_confs
 
 
-class FunctionReader:
+class FunctionReader(SourceReader[Function, NoFrontier]):
     """A reader that calls a function once, at the first read, with the refresh's own session."""
-
-    locations: tuple[str, ...] = ()
-
-    def __init__(self, spark: SparkSession, source: Function) -> None:
-        self._spark = spark
-        self._source = source
 
     def probe(self) -> NoFrontier:
         """Return the empty frontier; see `SourceReader`."""
         return NoFrontier()
 
-    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, _frontier: NoFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the function's rows, projected; see `SourceReader`.
 
         raises : SourceFunctionError
         """
-        assert isinstance(frontier, NoFrontier)
         return projected(self._rows, self._source.select, beside)
 
-    def changes(self, since: Frontier, until: Frontier) -> None:
-        """Return None: changes are unknown; see `SourceReader`."""
-
-    def determinism(self, _frontier: Frontier) -> Determinism:
+    def determinism(self, _frontier: NoFrontier) -> Determinism:
         """Return that the rows may differ between reads; see `SourceReader`."""
         return Determinism("nothing says whether the function's rows are the same")
 
-    def num_bytes(self, _frontier: Frontier) -> None:
-        """Return None: the size is unknown; see `SourceReader`."""
-
-    def verify(self, frontier: Frontier) -> None:
+    def verify(self, _frontier: NoFrontier) -> None:
         """Do nothing: an empty frontier cannot be checked; see `SourceReader`."""
 
     @cached_property

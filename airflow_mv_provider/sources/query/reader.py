@@ -6,33 +6,35 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_mv_provider.core.definition.source import DeltaSource, Query
-from airflow_mv_provider.core.frontier import DeltaFrontier, Frontier, QueryFrontier
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import UnpinnedTableError
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
+from airflow_mv_provider.sources.query.frontier import QueryFrontier
+from airflow_mv_provider.sources.query.model import Query
 from airflow_mv_provider.sources.query.plan import pinned_sql, unpinned_relation
+from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import understood
 
 
-class QueryReader:
+class QueryReader(SourceReader[Query, QueryFrontier]):
     """A reader of a query over Delta tables at pinned versions."""
 
     def __init__(self, spark: SparkSession, source: Query, warehouse: str, roots: Sequence[str]) -> None:
-        self._spark = spark
-        self._source = source
+        super().__init__(spark, source, warehouse, roots)
         self._inputs = {
             name: DeltaReader(spark, DeltaSource(path=path), warehouse, roots) for name, path in source.inputs.items()
         }
         self._checked: str | None = None
-        self.locations = tuple(location for reader in self._inputs.values() for location in reader.locations)
 
     def probe(self) -> QueryFrontier:
         """Return the id and newest version of each input; see `SourceReader`."""
         return QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
 
-    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: QueryFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the query's rows over its inputs at their pinned versions; see `SourceReader`.
 
         raises : UnpinnedTableError, if the query reads a relation that is not an input
@@ -45,18 +47,18 @@ class QueryReader:
                 self._check(sql)
         return projected(rows, self._source.select, beside)
 
-    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: QueryFrontier) -> SourceChanges | None:
         """Return whether rows of any input may have changed; None if the inputs are others; see `SourceReader`."""
         if not isinstance(since, QueryFrontier):
             return None
-        before, inputs = self._pins(since), self._pins(until)
+        before, inputs = dict(since.inputs), dict(until.inputs)
         if before.keys() != inputs.keys():
             return None
         found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
         is_none = all(each is not None and each.is_none for each in found)
         return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
 
-    def determinism(self, frontier: Frontier) -> Determinism:
+    def determinism(self, frontier: QueryFrontier) -> Determinism:
         """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""
         sql = self._sql(frontier)
         found = determinism(self._spark, sql, self._source.sql, "query")
@@ -64,21 +66,14 @@ class QueryReader:
             return projected_determinism(self._spark, self._source.select, f"({sql})")
         return found
 
-    def num_bytes(self, _frontier: Frontier) -> None:
-        """Return None: the size of a query's result is unknown; see `SourceReader`."""
-
-    def verify(self, frontier: Frontier) -> None:
+    def verify(self, frontier: QueryFrontier) -> None:
         """Check that no input was replaced by another table; see `SourceReader`."""
-        for name, at in self._pins(frontier).items():
+        for name, at in frontier.inputs:
             self._inputs[name].verify(at)
 
-    def _sql(self, frontier: Frontier) -> str:
-        pinned = {name: self._pinned(name, at) for name, at in self._pins(frontier).items()}
+    def _sql(self, frontier: QueryFrontier) -> str:
+        pinned = {name: self._pinned(name, at) for name, at in frontier.inputs}
         return pinned_sql(self._source.sql, pinned)
-
-    def _pins(self, frontier: Frontier) -> dict[str, DeltaFrontier]:
-        assert isinstance(frontier, QueryFrontier)
-        return dict(frontier.inputs)
 
     def _pinned(self, name: str, at: DeltaFrontier) -> str:
         table = self._inputs[name].table

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.definition.document import json_schema
-from airflow_mv_provider.core.definition.source import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.definition.table import Guards, RefreshableTable, parse_table
 from airflow_mv_provider.core.strategy import Determinism, compare_reason, is_copied
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError

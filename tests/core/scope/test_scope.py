@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.definition.source import DeltaSource
+from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.scope.scope import (
     EVERYTHING,

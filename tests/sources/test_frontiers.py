@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.frontier import (
-    DeltaFrontier,
-    FilesFrontier,
-    NoFrontier,
-    QueryFrontier,
-    SourceFile,
-    added_files,
-    fingerprint,
-    from_json,
-    listing,
-    to_json,
-)
+from airflow_mv_provider.core.frontier import NoFrontier, fingerprint
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
+from airflow_mv_provider.sources.kinds import frontier_from_json
+from airflow_mv_provider.sources.query.frontier import QueryFrontier
 
 FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62), st.one_of(st.none(), st.text()))
 DELTA = st.builds(DeltaFrontier, st.text(), st.integers(0, 2**62))
@@ -34,9 +27,9 @@ FRONTIERS = st.one_of(
 
 @given(FRONTIERS)
 def test_frontier_survives_the_database(frontier):
-    stored = json.loads(json.dumps(to_json(frontier)))
+    stored = json.loads(json.dumps(frontier.to_json()))
 
-    assert from_json(stored) == frontier
+    assert frontier_from_json(stored) == frontier
 
 
 @given(FRONTIERS, FRONTIERS)
@@ -49,10 +42,10 @@ def test_listing_does_not_depend_on_the_order_in_which_files_are_found():
     time = datetime(2013, 1, 1, 12, 0, 0, 123_000, tzinfo=UTC)
     found = [("b.csv", 2, time), ("a.csv", 1, time)]
 
-    frontier = listing(found)
+    frontier = FilesFrontier.of(found)
 
     assert frontier == FilesFrontier((SourceFile("a.csv", 1, 1357041600123), SourceFile("b.csv", 2, 1357041600123)))
-    assert frontier == listing(found[::-1])
+    assert frontier == FilesFrontier.of(found[::-1])
 
 
 def test_frontier_is_described_for_people():
@@ -68,7 +61,7 @@ def test_frontier_is_described_for_people():
 
 def test_frontier_of_an_unknown_kind_is_no_frontier():
     with pytest.raises(ValueError, match="'kafka'"):
-        from_json({"type": "kafka"})
+        frontier_from_json({"type": "kafka"})
 
 
 def test_added_files_are_told_only_where_all_others_are_as_they_were():

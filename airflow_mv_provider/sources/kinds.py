@@ -1,0 +1,78 @@
+"""The registry of source kinds. A kind is one folder, `sources/<kind>/`, and adding the folder adds the kind:
+
+    model.py      what users write: a pydantic model, derived from `core.definition.source.Source`
+    frontier.py   what identifies the source's state: a value, derived from `core.frontier.Frontier`
+    reader.py     how it is probed and read with Spark: derived from `sources.reader.SourceReader`
+    kind.py       `KIND`: these three, and what the kind can do
+
+All other modules ask for a capability and not for a kind. Importing the registry, the models and the frontiers loads
+no PySpark; a kind's reader is imported when a source of this kind is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from airflow_mv_provider.core.definition.source import Source
+from airflow_mv_provider.core.frontier import Frontier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKind:
+    """One kind of source, and what it can do.
+
+    model             : what users write; its field `type` has the kind's name as default
+    frontier          : what identifies such a source's state; `NoFrontier` if nothing does
+    reader            : imports and returns the `SourceReader`, which needs PySpark
+    is_repeatable     : two reads at one frontier return the same rows, or `verify` fails
+    keeps_versions    : also after the source has changed, and as cheaply as from a copy; so nothing is copied
+    has_feed          : the reader can return the rows that were lost and gained between two frontiers
+    is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
+    has_triggers      : its paths are Delta tables, whose commits Airflow can wait for (`schedule: source`)
+    needs_credentials : a connection with a secret has to be given to the reader
+    """
+
+    model: type[Source]
+    frontier: type[Frontier]
+    reader: Callable[[], type[Any]]
+    is_repeatable: bool = False
+    keeps_versions: bool = False
+    has_feed: bool = False
+    is_cheap_to_probe: bool = False
+    has_triggers: bool = False
+    needs_credentials: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kind's name: the value of `type` in a definition, and its folder."""
+        return str(self.model.model_fields["type"].default)
+
+
+@cache
+def kinds() -> tuple[SourceKind, ...]:
+    """Return every kind: first those whose sources are repeatable, then by name."""
+    folders = (found.name for found in iter_modules([str(Path(__file__).parent)]) if found.ispkg)
+    found: list[SourceKind] = [import_module(f"{__package__}.{folder}.kind").KIND for folder in folders]
+    return tuple(sorted(found, key=lambda kind: (not kind.is_repeatable, kind.name)))
+
+
+def kind_of_source(source: Source) -> SourceKind:
+    """Return the kind of a definition's source."""
+    return next(kind for kind in kinds() if kind.model is type(source))
+
+
+def frontier_from_json(stored: Mapping[str, Any]) -> Frontier:
+    """Return the frontier that `Frontier.to_json` stored.
+
+    raises : ValueError, if no kind has frontiers of this type
+    """
+    frontier = next((kind.frontier for kind in kinds() if kind.frontier.type == stored["type"]), None)
+    if frontier is None:
+        raise ValueError(f"no frontier is of type {stored['type']!r}")
+    return frontier.from_json(stored)

@@ -1,0 +1,55 @@
+"""A SQL query as the definition's source."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
+from airflow_mv_provider.core.definition.source import Source
+
+_COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: a failed match does not backtrack into it
+_BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+
+
+class Query(Source):
+    """A SQL query over Delta tables, each of them pinned by its version."""
+
+    first = "sql"
+
+    type: Literal["query"] = "query"
+    sql: str = Field(description="One query. It reads its inputs by their names, and nothing else.")
+    inputs: dict[str, str] = Field(
+        min_length=1,
+        description="Name of each input → path of its Delta table, relative to the warehouse or under an allowed root.",
+        json_schema_extra={"propertyNames": {"pattern": _NAME}},
+    )
+
+    @field_validator("sql")
+    @classmethod
+    def _is_query(cls, sql: str) -> str:
+        if not _BEGINS_QUERY.match(sql):
+            raise ValueError("expected one query: SELECT, WITH, FROM, VALUES or TABLE")
+        if RESERVED_PREFIX in sql.lower():
+            raise ValueError(f"the prefix {RESERVED_PREFIX} is reserved")
+        return sql
+
+    @field_validator("inputs")
+    @classmethod
+    def _have_names(cls, inputs: dict[str, str]) -> dict[str, str]:
+        for name in inputs:
+            if not re.fullmatch(_NAME, name) or name.lower().startswith(RESERVED_PREFIX):
+                raise ValueError(
+                    f"{name[:60]!r} is no name of an input: letters, digits and underscores, not {RESERVED_PREFIX}"
+                )
+        if len({name.lower() for name in inputs}) < len(inputs):
+            raise ValueError("an input is named twice")
+        return inputs
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """See `Source`."""
+        return tuple(self.inputs.values())

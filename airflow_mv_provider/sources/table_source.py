@@ -1,0 +1,104 @@
+"""The source of one table: its reader, and what of the table's definition applies to every kind of source.
+
+Every table reads its source through `TableSource`. If the table has an error table, `read` leaves out the rows that
+cannot be rows of main, and `rejected` returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark import marking, rejected
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """One table's source: its reader, and the definition that selects the table's rows."""
+
+    reader: SourceReader[Any, Any]
+    table: RefreshableTable
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """See `SourceReader`."""
+        return self.reader.locations
+
+    def probe(self, overrides: Collection[str] = ()) -> Frontier:
+        """Return the reader's frontier; see `SourceReader`.
+
+        overrides : names of the guards that a person has overridden
+        raises    : also SourceNotFoundError if there is no file and SourceFileError if a file is empty, unless
+                    `allow_empty` is set
+        """
+        frontier: Frontier = self.reader.probe()
+        if not (self.table.guards.allow_empty or "allow_empty" in overrides):
+            self.reader.check_not_empty(frontier)
+        return frontier
+
+    @property
+    def probe_note(self) -> str:
+        """See `SourceReader`."""
+        return self.reader.probe_note
+
+    def knows_columns(self, frontier: Frontier) -> bool:
+        """See `SourceReader`."""
+        return self.reader.knows_columns(frontier)
+
+    def determinism(self, frontier: Frontier) -> Determinism:
+        """See `SourceReader`."""
+        return self.reader.determinism(frontier)
+
+    def num_bytes(self, frontier: Frontier) -> int | None:
+        """See `SourceReader`."""
+        return self.reader.num_bytes(frontier)
+
+    def verify(self, frontier: Frontier) -> None:
+        """See `SourceReader`."""
+        self.reader.verify(frontier)
+
+    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the rows that can be rows of main; see `SourceReader`."""
+        if self.table.errors is None:
+            return self.reader.read(frontier, beside)
+        rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
+        return rejected.keyed(self.reader.project(rows, beside), self.table.key)
+
+    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
+        """Return the reader's changes; a declared watermark removes every obstacle to a feed; see `SourceReader`."""
+        found = self.reader.changes(since, until)
+        if found is None or found.is_another or self.table.source.watermark is None:
+            return found
+        return SourceChanges(found.at_most, None)  # the definition's watermark identifies the changed rows
+
+    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
+        """See `SourceReader`."""
+        return self.reader.feed(since, until)
+
+    def rejected(self, frontier: Frontier) -> rejected.Bad | None:
+        """Return the records that cannot be rows of main, as `rejected.bad` does.
+
+        returns : None if the table has no error table, or the source's columns are unknown
+        """
+        if self.table.errors is None or not self.knows_columns(frontier):
+            return None
+        marked = self.reader.marked(frontier, is_numbered=True)
+        rows = self.reader.project(marking.decoded(marked), (), marking.ORIGIN)
+        return rejected.bad(marked, rows, self.table.key)
+
+
+def open_source(spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str] = ()) -> TableSource:
+    """Return a table's source.
+
+    roots  : directories outside the warehouse that a source may lie under
+    raises : UnsafeLocationError
+    """
+    reader = table.source_kind.reader()
+    return TableSource(reader(spark, table.source, warehouse, roots), table)
