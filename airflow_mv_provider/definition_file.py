@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from airflow_mv_provider.core.definition.dag_options import DagOptions, options_of
-from airflow_mv_provider.core.definition.problems import Problem, kind_of, nearest, sentence
+from airflow_mv_provider.core.definition.problems import Problem, nearest, sentence
 from airflow_mv_provider.core.definition.table import RefreshableTable, parse_table
 from airflow_mv_provider.exceptions import DefinitionError
 
@@ -115,15 +115,15 @@ def _schedule_problem(schedule: str, options: DagOptions) -> str | None:
     shown = repr(schedule[:_MAX_SHOWN])
     if schedule in _WITHOUT_TIMES:
         if options.interval is not None:
-            return f"{shown} has no intervals, and interval asks for them"
+            return f"{shown} has no intervals, and interval needs them"
         return "@continuous needs max_active_runs: 1" if _is_crowded(schedule, options) else None
     if schedule.lower() not in _PRESETS and len(schedule.split()) not in _NUM_FIELDS:
-        told = f"it has not the five fields of a cron expression, and is none of {', '.join(_PRESETS)}, source"
-        return f"{shown} is no schedule{nearest(schedule, (*_PRESETS, 'source'))}: {told}"
+        expected = f"expected the five fields of a cron expression, or one of {', '.join(_PRESETS)}, source"
+        return f"{shown} is not a schedule{nearest(schedule, (*_PRESETS, 'source'))}: {expected}"
     try:
         croniter(_QUARTERLY.get(schedule, schedule), datetime(2026, 1, 1, tzinfo=UTC)).get_next(datetime)
     except (CroniterError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        return f"{shown} is no schedule: {str(error).rstrip('. ')[:200]}"
+        return f"{shown} is not a schedule: {str(error).rstrip('. ')[:200]}"
     return None
 
 
@@ -162,8 +162,8 @@ def _in(where: str, error: DefinitionError, root: yaml.Node | None, place: Place
     problems: tuple[Problem, ...] = error.facts.get("problems", ())
     if not problems:
         return type(error)(f"{where}, {error.where}", f"{_at(root, place)}{error.problem}", hint=error.advice)
-    told = sentence(f"{_at(root, *_places(place, error, problem))}{problem}" for problem in problems)
-    return type(error)(f"{where}, {error.where}", told, hint=error.advice, problems=problems)
+    text = sentence(f"{_at(root, *_places(place, error, problem))}{problem}" for problem in problems)
+    return type(error)(f"{where}, {error.where}", text, hint=error.advice, problems=problems)
 
 
 def _places(place: Place, error: DefinitionError, problem: Problem) -> Iterator[Place]:
@@ -211,19 +211,18 @@ class _UniqueKeys(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node.tag not in self.yaml_constructors:
-            problem = "a merge (<<) is not taken here: write the names out" if node.tag == _MERGE else None
+            problem = "a merge key (<<) is not supported: write its names out" if node.tag == _MERGE else None
             raise yaml.constructor.ConstructorError(
-                problem=problem or f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')!r} is not taken here",
+                problem=problem or f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')!r} is not supported",
                 problem_mark=node.start_mark,
             )
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
             # A text that does not fit its tag (!!int abc), or a number with more digits than Python parses.
-            text = node.value[:_MAX_SHOWN] if isinstance(node, yaml.ScalarNode) else kind_of(node.value)
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(
-                problem=f"{text!r} is no {kind}", problem_mark=node.start_mark
+                problem=f"the value is not a valid {kind}", problem_mark=node.start_mark
             ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
@@ -235,7 +234,7 @@ class _UniqueKeys(yaml.SafeLoader):
                 continue  # the base class reports it
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"key {key!r} is written twice", problem_mark=key_node.start_mark
+                    problem=f"key {key!r} appears twice", problem_mark=key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)

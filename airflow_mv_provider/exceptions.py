@@ -112,7 +112,7 @@ class RefreshInProgressError(TransientError):
 
 class LeaseLostError(TransientError):
     code = "MV-LEASE-LOST"
-    hint = "Another process goes on with the refresh; see `amv status`."
+    hint = "Another process continues the refresh; see `amv status`."
 
 
 class FencedError(LeaseLostError):
@@ -126,42 +126,44 @@ class MainMovedError(TransientError):
 
 class OvertakenError(TransientError):
     code = "MV-OVERTAKEN"
-    hint = "Was the metadata database put back from a backup, or is another one in use too? Refresh again."
+    hint = (
+        "Check whether the metadata database was restored from a backup or a second one is in use, then refresh again."
+    )
 
 
 class SourceChangedError(TransientError):
     code = "MV-SOURCE-CHANGED"
-    hint = "Refresh again: the next refresh pins what is there now."
+    hint = "Refresh again: the next refresh pins the source's current version."
 
 
 class SealBrokenError(TransientError):
     code = "MV-SEAL-BROKEN"
-    hint = "Refresh again: nothing was merged from it."
+    hint = "Refresh again: none of these rows were merged."
 
 
 class EngineError(TransientError):
     code = "MV-ENGINE"
-    hint = "Look at the Spark log of this refresh, then refresh again."
+    hint = "See the Spark log of this refresh, then refresh again."
 
 
 class DiskFullError(EngineError):
     code = "MV-DISK-FULL"
-    hint = "Free space, then refresh again: what is recorded is kept."
+    hint = "Free space, then refresh again: recorded progress is kept."
 
 
 class CommitUnknownError(TransientError):
     code = "MV-COMMIT-UNKNOWN"
-    hint = "Refresh again, or run `amv recover`: the table's own log will tell."
+    hint = "Refresh again, or run `amv recover`: main's log then shows whether the commit succeeded."
 
 
 class InterruptedRefreshError(TransientError):
     code = "MV-INTERRUPTED"
-    hint = "Run it again: the next refresh goes on from what is durable."
+    hint = "Run it again: the next refresh continues from the last durable step."
 
 
 class MetadataUnavailableError(TransientError):
     code = "MV-DATABASE-UNAVAILABLE"
-    hint = "Check that the database runs and that its address and password are right, then try again."
+    hint = "Check that the database runs and that its address and password are correct, then try again."
 
 
 class DefinitionError(TerminalError):
@@ -181,7 +183,7 @@ class UnsafeLocationError(DefinitionError):
 
 class UnpinnedTableError(DefinitionError):
     code = "MV-QUERY-UNPINNED"
-    hint = "Name the table among the `inputs` of a query, with its path: what is not an input is not pinned."
+    hint = "Add the table with its path to the query's `inputs`: only inputs are pinned."
 
 
 class SourceFunctionError(DefinitionError):
@@ -191,7 +193,7 @@ class SourceFunctionError(DefinitionError):
 
 class TableNotFoundError(TerminalError):
     code = "MV-TABLE-UNKNOWN"
-    hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the known ones."
+    hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the registered tables."
 
 
 class TableConflictError(TerminalError):
@@ -201,12 +203,12 @@ class TableConflictError(TerminalError):
 
 class MainUnsupportedError(TerminalError):
     code = "MV-MAIN-UNSUPPORTED"
-    hint = "Choose another name, or move what lies there."
+    hint = "Choose another name, or move the existing data away."
 
 
 class MainRefusedError(TerminalError):
     code = "MV-MAIN-REFUSED"
-    hint = "Mend the source's rows, or what main asks of them (constraints, properties, rights), then refresh again."
+    hint = "Correct the source's rows, or main's constraints, properties or permissions, then refresh again."
 
 
 class MainNotOursError(TerminalError):
@@ -221,7 +223,7 @@ class AdoptionError(TerminalError):
 
 class EpochRegressionError(TerminalError):
     code = "MV-EPOCH-REGRESSION"
-    hint = "Was the metadata database restored from a backup? Run `amv recover`, then refresh again."
+    hint = "If the metadata database was restored from a backup, run `amv recover`, then refresh again."
 
 
 class SourceNotFoundError(TerminalError):
@@ -246,22 +248,22 @@ class FileEncodingError(SourceFileError):
 
 class SchemaMismatchError(TerminalError):
     code = "MV-SCHEMA"
-    hint = "Change the source or its `select` so that the columns are main's again."
+    hint = "Change the source or its `select` so that the columns match main's."
 
 
 class NotComparableError(SchemaMismatchError):
     code = "MV-NOT-COMPARABLE"
-    hint = "Leave the column out, or turn it into something comparable in `select` (to_json, map_entries, a cast)."
+    hint = "Leave the column out, or convert it to a comparable type in `select` (to_json, map_entries, a cast)."
 
 
 class KeyColumnError(TerminalError):
     code = "MV-KEY-COLUMN"
-    hint = "Name columns of the source whose values identify a row."
+    hint = "Choose columns of the source whose values identify a row."
 
 
 class DuplicateKeyError(TerminalError):
     code = "MV-KEY-DUPLICATE"
-    hint = "Add the column that tells these rows apart to `key`, or remove the duplicates from the source."
+    hint = "Add a column that distinguishes these rows to `key`, or remove the duplicates from the source."
 
 
 class NullKeyError(TerminalError):
@@ -291,7 +293,7 @@ class FrozenPartitionError(TerminalError):
 
 class GuardRefusedError(TerminalError):
     code = "MV-GUARD"
-    hint = "If the difference is right, refresh once with `--override` and the guard's name, and say why in `--note`."
+    hint = "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`."
 
 
 class StrategyError(TerminalError):
@@ -301,17 +303,17 @@ class StrategyError(TerminalError):
 
 class RefreshCancelledError(TerminalError):
     code = "MV-CANCELLED"
-    hint = "Main is as it was; refresh again when you want."
+    hint = "Refresh again at any time. Main is unchanged, except for parts that a progressive refresh has published."
 
 
 class RefreshFinishedError(TerminalError):
     code = "MV-REFRESH-FINISHED"
-    hint = "Clear from the first task, so that a new refresh begins."
+    hint = "Clear the run from its first task on, so that a new refresh begins."
 
 
 class RefreshPausedError(TerminalError):
     code = "MV-PAUSED"
-    hint = "Let it go on with `amv resume`."
+    hint = "Resume it with `amv resume`."
 
 
 class DatabaseVersionError(TerminalError):

@@ -14,7 +14,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-mv-provider",
         "name": "Refreshable Delta tables",
-        "description": "Keep Delta tables equal to a source: load beside the table, compare, publish what differs.",
+        "description": "Keep Delta tables equal to a source: stage it, compare, publish the differences.",
         "integrations": [
             {
                 "integration-name": "Refreshable Delta tables",
@@ -103,7 +103,7 @@ _OPTIONS: dict[str, Any] = {
         example="3600",
     ),
     "answer_s": _option(
-        "How many seconds the database or a Spark Connect server may be silent until it counts as away; 30 unless set.",
+        "Seconds without an answer after which the database or a Spark Connect server is unavailable; 30 unless set.",
         type="float",
         example="30",
     ),
@@ -119,7 +119,7 @@ _OPTIONS: dict[str, Any] = {
         sensitive=True,
     ),
     "s3_single_driver": _option(
-        "Say true if only one Spark driver ever writes to tables on S3: Delta's own log store is enough for that."
+        "Set to true if only one Spark driver ever writes to tables on S3: Delta's own log store is enough for that."
         " Without it such a table needs a log store for several drivers.",
         type="boolean",
         example="true",

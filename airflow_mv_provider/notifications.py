@@ -55,13 +55,13 @@ def message(report: RefreshReport | None, context: Context) -> str:
     run = context["dag_run"]
     where = f"DAG {run.dag_id}, run {run.run_id}"
     if report is None:
-        return f"{where}: {_first_line(context.get('exception')) or 'the task ended before it began a refresh.'}"
-    rows = f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,}"
-    said = f"[{report.error.code}] {report.error.message} {report.error.hint}" if report.error else rows
+        return f"{where}: {_first_line(context.get('exception')) or 'the task ended before its refresh began.'}"
+    rows = f"{report.rows_inserted:,} rows inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted;"
+    facts = f"[{report.error.code}] {report.error.message} {report.error.hint}" if report.error else rows
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     place = page_url(report.table, report.refresh_id)
     host = base[: len(base) - len(_path(base))] if base else ""
-    return f"{report.table}: {report.outcome}. {said} {where}. {host}{place}"
+    return f"{report.table}: {report.outcome.replace('_', ' ')}. {facts} {where}. {host}{place}"
 
 
 def _report(context: Context) -> RefreshReport | None:
@@ -94,7 +94,7 @@ def _address(conn_id: str) -> str:
     host = connection.host or ""
     address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
     if not address.startswith(("https://", "http://")):
-        raise DefinitionError(f"connection {conn_id}", "its host is no address of the web.", hint="Use https://...")
+        raise DefinitionError(f"connection {conn_id}", "its host is not a web address.", hint="Use https://...")
     port = f":{connection.port}" if connection.port else ""
     return f"{address}{port}/{(connection.password or '').lstrip('/')}".rstrip("/")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.metadata.status import TableStatus
 
 _MAX_PARTITIONS = 20
+_MIN_SHOWN_S = 0.1
 
 
 def refresh_text(report: RefreshReport) -> str:
@@ -33,7 +34,7 @@ def refresh_text(report: RefreshReport) -> str:
     if report.frozen:
         names = ", ".join(partition_text(name) for name in report.frozen[:5])
         lines.append(
-            f"  frozen    {names}{', ...' if len(report.frozen) > 5 else ''}: not what the source has, and left"
+            f"  frozen    {names}{', ...' if len(report.frozen) > 5 else ''}: different in the source, left unchanged"
         )
     if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES):
         lines.append(f"  rows      {_rows(report)}")
@@ -59,9 +60,10 @@ def refresh_text(report: RefreshReport) -> str:
 
 def recovered_text(report: RefreshReport) -> str:
     """Return the result of recovering a refresh whose owner is dead."""
-    ended = f"it is {report.outcome} now."
-    later = "it could not be ended yet; the next `amv recover`, or refresh, tries again."
-    return f"{report.table}: refresh {report.refresh_id} was left behind; {ended if report.finished_at else later}"
+    who = f"refresh {report.refresh_id} of a dead owner"
+    if report.finished_at:
+        return f"{report.table}: {who} was ended: {_words(report.outcome)}."
+    return f"{report.table}: {who} could not be ended; the next refresh or `amv recover` tries again."
 
 
 def plan_text(plan: RefreshPlan) -> str:
@@ -73,7 +75,7 @@ def plan_text(plan: RefreshPlan) -> str:
         lines.append(f"  now       {shown(plan.under_way)} is refreshing it")
     if plan.estimates:
         rows = [(e.strategy, "-" if e.seconds is None else f"{e.seconds:.1f} s", e.why) for e in plan.estimates]
-        lines += ["", *("  " + line for line in table(("way", "expected", "why"), rows, numbers_from=3))]
+        lines += ["", *("  " + line for line in table(("strategy", "expected", "why"), rows, numbers_from=3))]
     return "\n".join(lines)
 
 
@@ -89,9 +91,15 @@ def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
 
 
 def phases_text(report: RefreshReport) -> str:
-    """Return the wall time of each phase, in the order of the protocol."""
-    spent = ((phase, report.phase_seconds.get(phase)) for phase in Phase)
-    return " · ".join(f"{phase} {seconds:.1f} s" for phase, seconds in spent if seconds is not None)
+    """Return the wall time of each phase, in the order of the protocol, and the time outside of phases.
+
+    Before its first phase an attempt opens the source and estimates sizes. Between attempts, nobody works.
+    """
+    spent = [(str(phase), report.phase_seconds[phase]) for phase in Phase if phase in report.phase_seconds]
+    rest = (_total_seconds(report) or 0.0) - sum(seconds for _, seconds in spent)
+    if rest >= _MIN_SHOWN_S:
+        spent.insert(0, ("preparation" if len(report.attempts) < 2 else "preparation and waiting", rest))
+    return " · ".join(f"{name} {seconds:.1f} s" for name, seconds in spent)
 
 
 def statuses_text(statuses: Sequence[TableStatus]) -> str:
@@ -114,10 +122,10 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
 def status_text(status: TableStatus) -> str:
     """Return the status of one table: phase, owner, progress, and the outcome of the last refresh."""
     main = "not published yet" if status.main_version is None else f"version {status.main_version}"
-    trust = "" if status.is_main_trusted or status.main_version is None else ", to be compared in full"
+    trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
     if status.refresh_id:
-        alive = "its lease is live" if status.is_lease_live else "its lease has run out: the next refresh takes over"
+        alive = "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
         lines += [
             f"  refresh    {status.refresh_id}, epoch {status.epoch}",
             f"  owner      {status.owner} since {_time(status.owned_since)}; {alive}",
@@ -128,12 +136,12 @@ def status_text(status: TableStatus) -> str:
             lines.append(f"  compared   {status.partitions_completed} of {status.partitions_total} partitions")
     if status.pending_definition:
         fields = ", ".join(status.pending_definition)
-        lines.append(f"  pending    a definition with another {fields}, for the next refresh; this one keeps its own")
+        lines.append(f"  pending    a changed definition ({fields}), used from the next refresh on")
     if status.paused_since:
         who = f" by {shown(status.paused_by)}" if status.paused_by else ""
         lines.append(f"  paused     since {_time(status.paused_since)}{who}: no new refresh begins before `amv resume`")
     if status.is_dropping:
-        lines.append("  dropping   `amv drop` has begun and not ended: run it again")
+        lines.append("  dropping   `amv drop` did not finish: run it again")
     lines += [f"  waiting    {_waiter(waiter)}" for waiter in status.queue]
     if status.last is not None:
         lines.append(f"  last       {_outcome(status.last)} at {_time(status.last.finished_at)}")
@@ -147,7 +155,7 @@ def status_text(status: TableStatus) -> str:
 def ledger_text(name: str, entries: Sequence[LedgerEntry]) -> str:
     """Return a table's intervals and partitions, and the state of each."""
     if not entries:
-        return f"{name}: nothing was ever refreshed."
+        return f"{name}: no refresh yet."
     rows = [
         (
             partition_text(each.partition) if each.partition else each.start or "the first",
@@ -285,7 +293,7 @@ def _barred(status: TableStatus) -> str:
 def _waiter(waiter: WaiterStatus) -> str:
     who = ", ".join(filter(None, (waiter.user, waiter.trigger)))
     whom = f", for {waiter.waits_for}" if waiter.waits_for else ", next"
-    joins = f", takes the report of {waiter.joins[:8]} for its own" if waiter.joins else ""
+    joins = f", joined to refresh {waiter.joins[:8]}" if waiter.joins else ""
     return shown(f"{waiter.place}. {waiter.process} ({who}) since {_time(waiter.since)}{whom}{joins}")
 
 
@@ -293,7 +301,7 @@ def _progress(status: TableStatus) -> str:
     waiting = f"{len(status.queue)} waiting" if status.queue else ""
     if status.refresh_id is None:
         return waiting or "-"
-    owner = "" if status.is_lease_live else "owner gone"
+    owner = "" if status.is_lease_live else "lease expired"
     done = f"{status.partitions_completed} of {status.partitions_total} partitions"
     return ", ".join(filter(None, (done, owner, waiting)))
 
@@ -304,10 +312,10 @@ def cancelled_text(*, requested: bool, phase: Phase, is_alive: bool) -> str:
     is_alive : its owner is at work
     """
     if requested:
-        gone = "will be given up by the next refresh or `amv recover`: its owner is gone."
-        return "asked to stop." if is_alive else gone
+        dead = "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
+        return "cancel requested; its owner stops within seconds." if is_alive else dead
     is_late = phase is Phase.CLEANUP
-    return "too late, the table is published and only cleaning up." if is_late else "nothing is under way."
+    return "not cancelled: it is already published and cleaning up." if is_late else "no refresh is running."
 
 
 def _progress_table(status: TableStatus) -> list[str]:
@@ -331,10 +339,14 @@ def _duration(report: RefreshReport) -> str:
 
 
 def _seconds(report: RefreshReport) -> str:
+    seconds = _total_seconds(report)
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+def _total_seconds(report: RefreshReport) -> float | None:
     if report.started_at is None or report.finished_at is None:
-        return "-"
-    took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
-    return f"{took.total_seconds():.1f} s"
+        return None
+    return (datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)).total_seconds()
 
 
 def _time(iso: str | None) -> str:

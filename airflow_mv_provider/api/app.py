@@ -41,11 +41,11 @@ from airflow_mv_provider.metadata.reader import Reader
 _STATIC = Path(__file__).parent / "static"
 # The message after an action, by the `done` code in the page's address; `-not` codes mean that nothing changed.
 _SAID = {
-    "cancel": "The refresh under way was asked to stop; its owner sees that within seconds.",
-    "cancel-not": "There is nothing to cancel: no refresh is under way, or main has it already.",
+    "cancel": "Cancel requested: the refresh stops within seconds.",
+    "cancel-not": "Nothing to cancel: no refresh is running, or it is already published.",
     "pause": "Paused: no new refresh begins.",
-    "pause-not": "It was paused already.",
-    "resume": "Refreshes may begin again.",
+    "pause-not": "It was already paused.",
+    "resume": "Resumed: refreshes can begin again.",
     "resume-not": "It was not paused.",
 }
 
@@ -185,7 +185,9 @@ def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) 
     """
     dags: Iterable[DeclaringDag] = declared(session).get(name, ())
     if not access.may_act(user, dags):
-        raise HTTPException(status.HTTP_403_FORBIDDEN, "That needs the right to start runs of every DAG of this table.")
+        raise HTTPException(
+            status.HTTP_403_FORBIDDEN, "This needs the permission to start runs of every DAG of this table."
+        )
     table = control.table(name)
     note_action(session, f"mv_{verb}", table.name, user.get_name(), dags)
     return control, table

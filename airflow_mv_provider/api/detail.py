@@ -77,7 +77,7 @@ def now_of(reader: Reader, table: TableRecord) -> Now:
     """
     found = reader.overview(table.name)
     if not found.lines:
-        raise TableNotFoundError(table.name, "it was dropped meanwhile.")
+        raise TableNotFoundError(table.name, "it has been dropped.")
     line = found.lines[0]
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None

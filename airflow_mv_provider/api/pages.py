@@ -70,6 +70,7 @@ def _environment() -> Environment:
         "outcome_word": words.outcome_word,
         "partition": partition_text,
         "phase_word": words.phase_word,
+        "process": words.process_text,
         "quoted": quoted,
         "short": words.short,
         "size": size,

@@ -51,16 +51,17 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The phases of one epoch of a refresh, along the time since the refresh began."""
+    """The phases of one attempt of a refresh, along the time since the refresh began."""
 
     label: str
+    title: str
     y: float
     bars: tuple[Bar, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A refresh from its begin to its end, or to now; one lane for each epoch."""
+    """A refresh from its begin to its end, or to now; one lane for each attempt."""
 
     lanes: tuple[Lane, ...]
     length: str
@@ -110,7 +111,7 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
 
 
 def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
-    """Return the phases of each epoch of a refresh over time; None for a refresh without attempts."""
+    """Return the phases of each attempt of a refresh over time; None for a refresh without attempts."""
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     if began is None or not report.attempts:
         return None
@@ -129,7 +130,9 @@ def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
             width = max(ms * scale, 1.5)
             bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, phase.lower(), _took(phase, ms)))
             at += width
-        lanes.append(Lane(f"Epoch {attempt.epoch}", row * _LANE + _LANE / 2, tuple(bars)))
+        label = f"Attempt {row + 1}: {attempt.phase.lower()}"
+        title = f"epoch {attempt.epoch}, {words.process_text(attempt.process)}"
+        lanes.append(Lane(label, title, row * _LANE + _LANE / 2, tuple(bars)))
     legend = tuple(
         (phase.lower(), _took(phase, sum(ms for parts in spent for p, ms in parts if p is phase)))
         for phase in _WORKING

@@ -20,7 +20,7 @@ TONES = {
     Outcome.CANCELLED: "warn",
     Outcome.ABANDONED: "warn",
 }
-"""How an outcome is coloured; its word always stands beside the colour."""
+"""The colour of each outcome; the page always shows its word beside the colour."""
 
 
 def outcome_word(outcome: Outcome) -> str:
@@ -31,6 +31,12 @@ def outcome_word(outcome: Outcome) -> str:
 def phase_word(phase: Phase) -> str:
     """Return a phase with a capital first letter only: Merging, not MERGING."""
     return phase.capitalize()
+
+
+def process_text(process: str) -> str:
+    """Return an owner's `host:pid` in words."""
+    host, found, pid = process.rpartition(":")
+    return f"process {pid} on {host}" if found and pid.isdecimal() else process
 
 
 def short(seconds: float) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import click
 
 _HELP = "Refreshable Delta tables"
-_TAIL = "What `amv` does without Airflow, with the settings that Airflow has for its tasks."
+_TAIL = "The commands of `amv`, with the settings that Airflow uses for its tasks."
 
 
 def get_commands() -> list[CLICommand]:

@@ -93,7 +93,7 @@ def tell(text: str, code: int) -> int:
         _silence_stdout()
     except OSError as error:
         _silence_stdout()
-        aside(f"amv: the command is done, its answer could not be written: {error.strerror or error}.")
+        aside(f"amv: the command succeeded, but its output could not be written: {error.strerror or error}.")
         return code or EXIT_UNTOLD
     return code
 

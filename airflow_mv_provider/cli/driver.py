@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
 @refresh_options
-@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
-@click.option("--request", metavar="JSON", help="What is asked for, as a run's params, instead of by single options.")
-@click.option("--caller", metavar="JSON", help="Who asks: a key that is the same for every try, trigger, user.")
+@click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
+@click.option("--request", metavar="JSON", help="The request as a run's params, instead of single options.")
+@click.option("--caller", metavar="JSON", help="The caller: a key that is the same for every try, trigger, user.")
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: str | None, **asked: Any) -> None:
     """Bring TABLE up to date with its source. The database is named by AMV_DATABASE_URL or AMV_DATABASE_URL_FILE."""

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="amv")
 def main() -> None:
-    """Keep Delta tables equal to what their sources hold.
+    """Keep Delta tables equal to their sources.
 
     Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
     75 a retry may succeed, 2 wrong usage, 74 done but the answer could not be written.
@@ -89,7 +89,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     rows = [(each["table"], each["location"]) for each in applied]
     lines = table(("table", "location"), rows, numbers_from=2)
     lines += [
-        f"{each['table']}: a refresh is under way and keeps the {', '.join(each['pending'])} that it began with."
+        f"{each['table']}: the running refresh keeps its {', '.join(each['pending'])}; the next one uses the new."
         for each in applied
         if each["pending"]
     ]
@@ -107,8 +107,8 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     "--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES),
     help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Compare even if the source says that nothing is new.")
-@click.option("--note", metavar="TEXT", help="Why, for the history; asked for where you set a guard aside.")
+@click.option("--force", is_flag=True, help="Compare even if the source is unchanged.")
+@click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
 @refresh_options
 @functools.partial(answering, is_refresh=True)
 def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
@@ -122,11 +122,11 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 
 @main.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="As if a refresh were asked to compare.")
+@click.option("--force", is_flag=True, help="Plan a refresh with --force.")
 @refresh_options
 @answering
 def plan(settings: Settings, name: str, **asked: Any) -> Answer:
-    """Show what a refresh would do now, which ways it could take and what each would cost. Reads no row."""
+    """Show what a refresh would do now: the possible strategies and the cost of each. Reads no row."""
     request = parse_request(asked)
     with _refresher(settings) as refresher:
         found = interruptibly(refresher, lambda: refresher.plan(name, request))
@@ -137,7 +137,7 @@ def plan(settings: Settings, name: str, **asked: Any) -> Answer:
 @click.argument("name", required=False)
 @answering
 def status(settings: Settings, name: str | None) -> Answer:
-    """Show where a table stands, or all tables."""
+    """Show the state of a table, or of all tables."""
     store = open_store(settings)
     if name is not None:
         one = store.status(store.table(name))
@@ -173,7 +173,7 @@ def ledger(settings: Settings, name: str, start: str | None, end: str | None) ->
 @click.argument("name")
 @answering
 def cancel(settings: Settings, name: str) -> Answer:
-    """Ask a refresh under way to stop. It does so within one chunk and leaves the table as it was."""
+    """Cancel the running refresh. It stops within one chunk and leaves the table unchanged."""
     store = open_store(settings)
     record, caller = store.table(name), command_line_caller()
     requested = store.request_cancel(record.id, caller.user)
@@ -187,13 +187,13 @@ def cancel(settings: Settings, name: str) -> Answer:
 @click.argument("name")
 @answering
 def pause(settings: Settings, name: str) -> Answer:
-    """Let no new refresh of a table begin. One under way goes on."""
+    """Pause a table: no new refresh of it begins. A running one continues."""
     store = open_store(settings)
     record = store.table(name)
     paused = store.pause(record.id, command_line_caller().user)
     state = store.state(record.id)
-    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} goes on with its refresh."
-    text = f"{name}: {'paused' if paused else 'it is paused already'}.{rest}"
+    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} continues its refresh."
+    text = f"{name}: {'paused' if paused else 'it was already paused'}.{rest}"
     return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
 
 
@@ -201,19 +201,19 @@ def pause(settings: Settings, name: str) -> Answer:
 @click.argument("name")
 @answering
 def resume(settings: Settings, name: str) -> Answer:
-    """Let refreshes of a paused table begin again."""
+    """Resume a paused table: refreshes of it can begin again."""
     store = open_store(settings)
     resumed = store.resume(store.table(name).id)
-    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it is not paused'}.")
+    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it was not paused'}.")
 
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--abandon", metavar="TABLE", help="Give this table's unfinished refresh up instead of resuming it.")
+@click.option("--abandon", metavar="TABLE", help="Abandon this table's unfinished refresh instead of completing it.")
 @click.option(
-    "--owner-is-dead", is_flag=True, help="Believe that who refreshes this table is dead, whatever its lease."
+    "--owner-is-dead", is_flag=True, help="State that the owner of this table's refresh is dead, whatever its lease."
 )
-@click.option("--note", metavar="TEXT", help="How you know that, for the history.")
+@click.option("--note", metavar="TEXT", help="How you know that the owner is dead, for the history.")
 @answering
 def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_dead: bool, note: str | None) -> Answer:
     """End every refresh whose process died, or that of one table. Also removes the files that ended refreshes left."""
@@ -229,7 +229,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
             refresher.bury(name, caller, word)
         if abandon is not None:
             report = interruptibly(refresher, lambda: refresher.abandon(abandon, caller))
-            text = refresh_text(report) if report else f"{abandon}: nothing is under way."
+            text = refresh_text(report) if report else f"{abandon}: no refresh is running."
             return Answer({"recovered": [report.to_json()] if report else []}, text)
         reports = interruptibly(refresher, lambda: refresher.recover(caller, say, name))
         is_left = name is not None and refresher.store.state(refresher.store.table(name).id).phase is not Phase.NORMAL
@@ -245,25 +245,25 @@ def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
     raises : DefinitionError, if either is missing
     """
     if name is None or not (note or "").strip():
-        problem = "one table has to be named, and how you know that its owner is dead."
+        problem = "expected one table, and how you know that its owner is dead."
         raise DefinitionError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
     return name, (note or "").strip()
 
 
 @main.command()
 @click.argument("name")
-@click.option("--delete-main", is_flag=True, help="Delete the table's own files too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete-main", is_flag=True, help="Delete main, too.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @answering
 def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
-    """Forget a table: its definition, history and staged files go. The table itself stays unless --delete-main."""
+    """Unregister a table: delete its definition, history and staged files. Main stays unless --delete-main."""
     record = open_store(settings).table(name)
     main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
     if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
         return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
     with _refresher(settings) as refresher:
         done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
-    rest = "deleted" if done.is_main_deleted else "left as it is"
+    rest = "deleted" if done.is_main_deleted else "unchanged"
     document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
     return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
 
@@ -271,10 +271,10 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
 @main.command()
 @click.argument("name", required=False)
 @click.option("--all", "is_all", is_flag=True, help="All tables, one after the other.")
-@click.option("--old-is-gone", is_flag=True, help="Do not look at the old place: nothing lies there any more.")
+@click.option("--old-is-gone", is_flag=True, help="Do not check the old location: its files are gone.")
 @answering
 def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bool) -> Answer:
-    """Register a table at the --warehouse to which its files were moved. Its history goes on."""
+    """Register a table at the --warehouse to which its files were moved. Its history is kept."""
     if (name is None) is not is_all:
         raise DefinitionError("relocate", "it takes one table, or --all.", hint="Name a table, or give --all.")
     names = [each.name for each in open_store(settings).tables()] if name is None else [name]
@@ -287,7 +287,7 @@ def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bo
 
 @main.group()
 def db() -> None:
-    """Look after the metadata database."""
+    """Manage the metadata database."""
 
 
 @db.command("migrate")
@@ -300,7 +300,7 @@ def migrate(settings: Settings) -> Answer:
 @db.command("check")
 @answering
 def check(settings: Settings) -> Answer:
-    """Say whether the database fits this version; exit code 1 if not."""
+    """Check that the database matches this version; exit code 1 if it does not."""
     from airflow_mv_provider.metadata import migrations
 
     return _version(migrations.check(open_database(settings)))

@@ -21,7 +21,7 @@ class _Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if math.isnan(found):
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return found
 
 
@@ -30,13 +30,13 @@ def refresh_options(function: _Function) -> _Function:
     for option in (
         click.option(
             "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),
-            help="How long to wait for one's turn, in a table whose `concurrency` is queue or join.",
+            help="How long to wait in the queue of a table whose `concurrency` is queue or join.",
         ),
         click.option(
             "--strategy", type=click.Choice(STRATEGIES),
-            help="How to bring the table up to date this time, instead of as its definition says.",
+            help="The strategy of this refresh, instead of the definition's.",
         ),
-        click.option("--stale", is_flag=True, help="Only what refreshes of some partitions left out of date."),
+        click.option("--stale", is_flag=True, help="Only the partitions that partial refreshes left out of date."),
         click.option("--until", metavar="VALUE", help="Only partitions before this one."),
         click.option("--from", metavar="VALUE", help="Only partitions from this one on, by the first column."),
         click.option(

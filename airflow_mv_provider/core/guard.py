@@ -65,7 +65,7 @@ def judge(
 def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:
     if counts.desired or guards.allow_empty or not (counts.main or is_everything):
         return None
-    return Refusal("allow_empty", f"the source has no rows; main has {counts.main:,}.")
+    return Refusal("allow_empty", f"the source has no rows, main has {counts.main:,}.")
 
 
 def _too_many(guard: str, most: float | None, num_rows: int, main: int, done: str) -> Refusal | None:

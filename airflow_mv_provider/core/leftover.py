@@ -37,10 +37,10 @@ def why_left(leftover: Leftover, commits: Sequence[Commit], *, epoch: int) -> st
     """
     newest = last_epoch(commits)
     if newest > epoch:
-        return f"main's log has epoch {newest}, and this database knows {epoch}: another one may be in use"
+        return f"main's log has epoch {newest}, this database only epoch {epoch}: a second database may be in use"
     last = max((c.version for c in commits if c.note and c.note.refresh_id == leftover.refresh_id), default=None)
     if last is None:
         return None  # the refresh never wrote its fence, or main's log no longer contains it
     if not any(c.note and c.note.step == "publish" and c.version > last for c in commits):
-        return "nothing was published after it, so main may still be what it left"
+        return "no later refresh has published, so it may still be in use"
     return None

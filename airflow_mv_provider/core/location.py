@@ -70,7 +70,9 @@ class Workspace:
 
     def __post_init__(self) -> None:
         if not _UUID.match(self.table_uuid) or not _REFRESH_ID.match(self.refresh_id):
-            raise UnsafeLocationError("staging", f"{self.table_uuid!r}/{self.refresh_id!r} is no workspace of ours.")
+            raise UnsafeLocationError(
+                "staging", f"{self.table_uuid!r}/{self.refresh_id!r} is not the workspace of a refresh."
+            )
 
     @property
     def root(self) -> str:
@@ -116,7 +118,7 @@ class MainPlace:
     def __post_init__(self) -> None:
         if self.location != main_location(self.warehouse, self.name):
             raise UnsafeLocationError(
-                self.name, f"{self.location!r} is not where its name says.", hint="Remove it by hand."
+                self.name, f"{self.location!r} is not the path that follows from its name.", hint="Remove it by hand."
             )
 
     @property
@@ -214,7 +216,7 @@ def check_apart(main: str, source: str) -> None:
         raise UnsafeLocationError(
             "source",
             f"{source!r} and main {main!r} share a directory.",
-            hint="Keep the source and main apart.",
+            hint="Keep the source and main in separate directories.",
         )
 
 

@@ -68,9 +68,9 @@ def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_dri
     if store is None or store.endswith(_SINGLE_DRIVER):
         raise MainUnsupportedError(
             main,
-            f"Delta's log store there is {store or 'the default one'}, which serves one driver only.",
-            hint=f"Set {named[0]} to one for several, such as io.delta.storage.S3DynamoDBLogStore; or say that there is"
-            " one driver only, with AMV_S3_SINGLE_DRIVER=true.",
+            f"Delta's log store there is {store or 'the default one'}, which supports only one driver.",
+            hint=f"Set {named[0]} to one for several, such as io.delta.storage.S3DynamoDBLogStore; or declare"
+            " with AMV_S3_SINGLE_DRIVER=true that there is only one driver.",
         )
 
 

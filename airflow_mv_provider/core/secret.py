@@ -13,6 +13,9 @@ _MIN_CHARS = 3  # a shorter password would match parts of many ordinary words
 # user:password@ before a host: a colon in the authority that starts neither a port nor the address of another root.
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
 _USER_AND_PASSWORD = re.compile(rf"{_SCHEME}[^/]*?:(?!\d*(?:[/?#;,:]|\Z)|{_SCHEME})")
+_SECRET_NAME = re.compile(
+    r"passw(or)?d|passphrase|pwd|secret|token|credential|(access|account|api|private|sas)[_.-]?(key|id)", re.IGNORECASE
+)
 _CONNECT_SECRET = re.compile(r";\s*(?:token|x-[\w-]*)\s*=([^;]+)")
 
 
@@ -23,7 +26,12 @@ def check_no_password(where: str, address: str) -> None:
     """
     if _USER_AND_PASSWORD.search(unquote(address)):
         hint = "Give credentials to Spark's own configuration (fs.s3a.*, fs.azure.*), and leave them out of the path."
-        raise UnsafeLocationError(where, "its address carries a password.", hint=hint)
+        raise UnsafeLocationError(where, "its address contains a password.", hint=hint)
+
+
+def may_be_secret(name: str, text: str) -> bool:
+    """True if a text may contain a secret: its name or the text mentions one, or it is an address with a password."""
+    return any(map(_SECRET_NAME.search, (name, text))) or bool(_USER_AND_PASSWORD.search(unquote(text)))
 
 
 def of_connect_address(remote: str | None) -> tuple[str, ...]:

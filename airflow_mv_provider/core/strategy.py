@@ -132,13 +132,13 @@ def compare_reason(
     if is_first:
         return "first refresh"
     if is_forced:
-        return "comparison was asked for"
+        return "a comparison was requested"
     if not same_definition:
         return "the definition changed"
     if not is_trusted:
-        return "main may have been changed by others"
+        return "another writer may have changed main"
     if is_partial:
-        return "refreshes before this one covered only some partitions"
+        return "earlier refreshes covered only some partitions"
     return nondeterminism_reason
 
 
@@ -159,11 +159,11 @@ def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situat
     best = min(possible, key=lambda each: each.seconds or 0.0)
     chosen, said = best, reason
     if wanted != "auto":
-        chosen, said = judged[wanted], f"{reason}; {wanted} is asked for"
+        chosen, said = judged[wanted], f"{reason}; {wanted} was requested"
         if chosen.seconds is None:
             if table.strict:
-                raise StrategyError(table.name, f"{wanted} cannot be taken: {chosen.why}.", wanted=wanted)
-            chosen, said = judged["corrections"], f"{reason}; {wanted} cannot be taken: {judged[wanted].why}"
+                raise StrategyError(table.name, f"{wanted} is not possible: {chosen.why}.", wanted=wanted)
+            chosen, said = judged["corrections"], f"{reason}; {wanted} is not possible: {judged[wanted].why}"
     others = tuple(_beside(each, chosen) for each in judged.values() if each is not chosen)
     return Choice(chosen.strategy, said, (replace(chosen, why="chosen"), *others), wanted)
 
@@ -182,7 +182,7 @@ def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
         return "a progressive refresh commits part by part"
     if not scope.is_everything:
         return "only some partitions are refreshed"
-    return "frozen partitions stay as they are" if table.frozen_before is not None else None
+    return "frozen partitions must not change" if table.frozen_before is not None else None
 
 
 def count_obstacle(table: RefreshableTable) -> str | None:
@@ -197,16 +197,16 @@ def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
     if found := replace_obstacle(table, situation.scope):
         return found
     if table.on_conflict != "fail":
-        return f"on_conflict: {table.on_conflict} chooses between rows that did not change, too"
+        return f"on_conflict: {table.on_conflict} also depends on rows that did not change"
     if table.errors is not None:
-        return "records for the error table are looked for in all of the source"
+        return "the error table needs a full read of the source"
     if situation.has_failed:
-        return "the last refresh took the changes alone, and failed"
+        return "the last incremental refresh failed"
     if situation.changes is None:
         return "the source does not list its changes"
     if situation.changes.feed_obstacle is not None:
         return situation.changes.feed_obstacle
-    return None if situation.has_digests else "main's digests of the last publish are not kept"
+    return None if situation.has_digests else "no digests of main are stored"
 
 
 def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
@@ -244,6 +244,6 @@ def _beside(other: Estimate, chosen: Estimate) -> Estimate:
     if other.seconds is None or chosen.seconds is None:
         return other
     if other.seconds >= chosen.seconds:
-        return replace(other, why=f"{other.seconds - chosen.seconds:.1f} s more")
-    why = "not worth the exact counts" if other.strategy == "replace" else "not asked for"
-    return replace(other, why=f"{chosen.seconds - other.seconds:.1f} s less, but {why}")
+        return replace(other, why=f"{other.seconds - chosen.seconds:.1f} s slower")
+    why = "without exact counts" if other.strategy == "replace" else "not requested"
+    return replace(other, why=f"{chosen.seconds - other.seconds:.1f} s faster, but {why}")

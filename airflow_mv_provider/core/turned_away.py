@@ -31,14 +31,14 @@ def turned_away(
     has_ticket : it has a place in the queue (`position` in the error's facts), and is expected to look again
     """
     if state.refresh_id is None and not before:
-        problem = "others kept being faster"
+        problem = "other callers acquired it first, again and again"
     elif state.refresh_id is None:
-        problem = f"{before[0].process} has waited for it since {_time(before[0].since_ms)} and comes first"
+        problem = f"{before[0].process} is first in its queue, since {_time(before[0].since_ms)}"
     else:
         problem = _who_works(state)
     if not has_ticket:
         return in_progress(table, state, f"{problem}.")
-    error = in_progress(table, state, f"{problem}; waiting in place {len(before) + 1}.")
+    error = in_progress(table, state, f"{problem}; number {len(before) + 1} in the queue.")
     error.facts["position"] = len(before) + 1
     return error
 
@@ -48,7 +48,8 @@ def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
     if state.is_dropping:
         return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
     since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
-    return RefreshPausedError(table.name, f"it has been paused by {state.paused_by or 'somebody'}{since}.")
+    by = f" by {state.paused_by}" if state.paused_by else ""
+    return RefreshPausedError(table.name, f"it has been paused{by}{since}.")
 
 
 def _who_works(state: RefreshState) -> str:

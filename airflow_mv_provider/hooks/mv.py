@@ -80,7 +80,7 @@ class MvHook(BaseHook):
         settings = from_environment(environ=known)
         executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
         if executor and settings.database_url.startswith("sqlite"):
-            problem = f"SQLite belongs to one host, and {executor} runs tasks on several."
+            problem = f"SQLite works on one host only, and {executor} runs tasks on several."
             hint = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
             raise DefinitionError("metadata database", problem, hint=hint)
         for secret in secrets_of(settings):

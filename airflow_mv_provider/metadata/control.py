@@ -38,11 +38,11 @@ class Control(Reader):
         buried = claim.bury(seen, caller.key)
         believed = is_believed(buried, seen.table_id, self._now())
         is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
-        said = f"{caller.user or 'somebody'} said that it was dead: {note}"
+        declared = f"declared dead by {caller.user or 'an unnamed user'}: {note}"
         with transaction(self.engine) as db:
             if db.execute(update(State).where(*believed).values(**becomes(buried))).rowcount != 1:
                 return False
-            db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=said))
+            db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=declared))
         return True
 
     def pause(self, table_id: int, user: str | None) -> bool:

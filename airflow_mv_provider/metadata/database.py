@@ -70,7 +70,7 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             hint="Use sqlite:///FILE or postgresql://...",
         ) from None  # the cause quotes the port: after an @ in a password, that is the rest of the password
     if _is_ambiguous(url, parsed):
-        problem = "it has more than one @, so nobody can tell where a password ends."
+        problem = "it has more than one @, so the end of the password is ambiguous."
         raise DefinitionError("metadata database", problem, hint="Write %40 for an @ in a user's name or a password.")
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -83,7 +83,7 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             hint="Install airflow-mv-provider[postgres] and use postgresql://...",
         ) from error
     except ValueError:  # the driver's error quotes the value
-        problem = "an option of the address (behind its ?) has a value that the driver does not take."
+        problem = "an option of the address (after its ?) has a value that the driver rejects."
         raise DefinitionError("metadata database", problem, hint="Correct the option, or leave it out.") from None
 
 
@@ -127,7 +127,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             yield connection
     except exc.TimeoutError as error:
         where = f"metadata database {_shown(engine.url)}"
-        raise MetadataUnavailableError(where, "all of this process's connections are waiting for it.") from error
+        raise MetadataUnavailableError(where, "all connections of this process wait for its answer.") from error
     except exc.DBAPIError as error:
         found = _translated(error, engine.url)
         if found is None:
@@ -150,11 +150,11 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
         if of_sqlite.startswith(name):
             return DefinitionError(where, problem, hint=hint)
     if of_sqlite.startswith("SQLITE_CANTOPEN"):
-        hint = "See that its directory is there and that this user may write to it."
+        hint = "Check that its directory exists and that this user may write to it."
         kind = DefinitionError if _is_closed(Path(url.database or "")) else MetadataUnavailableError
         return kind(where, "its file cannot be opened.", hint=hint)
     if isinstance(error, exc.OperationalError | exc.InterfaceError) or _was_left_idle(error):
-        return MetadataUnavailableError(where, "it does not answer as expected.")
+        return MetadataUnavailableError(where, "it is unreachable, or its answer is not valid.")
     return None
 
 

@@ -53,7 +53,7 @@ class Registry:
                 found = db.execute(known.where(Table.name == definition.name)).one_or_none()
                 around = db.scalar(select(Table.name).where(is_around(location)))
                 if around is not None:
-                    raise TableConflictError(definition.name, f"{location} and main of {around} lie inside each other.")
+                    raise TableConflictError(definition.name, f"{location} and main of {around} overlap.")
                 if found is None:
                     new = {"name": definition.name, "uuid": str(uuid.uuid4()), "warehouse": warehouse}
                     times = {"created_ms": self._now(), "updated_ms": self._now()}
@@ -65,7 +65,7 @@ class Registry:
                     raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
                 elif found.location != location:
                     problem = f"it is registered at {found.location}, not {location}."
-                    hint = f"Was it moved there? `amv relocate {definition.name} --warehouse {warehouse}`."
+                    hint = f"If it was moved there, run `amv relocate {definition.name} --warehouse {warehouse}`."
                     raise TableConflictError(definition.name, problem, hint=hint)
                 else:
                     db.execute(update(Table).where(Table.id == found.id).values(**values, updated_ms=self._now()))
@@ -90,9 +90,9 @@ class Registry:
         except exc.IntegrityError as error:
             raise TableConflictError(
                 table.name,
-                f"main carries the identity {found} of another registered table.",
-                hint="Was the directory copied? Give the copy an identity of its own: remove its table property "
-                "mv.table_uuid, then set `adopt: true`.",
+                f"main has the identity {found} of another registered table.",
+                hint="If the directory is a copy, give it its own identity: remove its table property mv.table_uuid, "
+                "then set `adopt: true`.",
             ) from error
 
     def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
@@ -113,7 +113,7 @@ class Registry:
                     return False
                 around = select(Table.name).where(is_around(new.location), Table.id != new.id)
                 if (other := db.scalar(around)) is not None:
-                    raise TableConflictError(new.name, f"{new.location} and main of {other} lie inside each other.")
+                    raise TableConflictError(new.name, f"{new.location} and main of {other} overlap.")
                 db.execute(update(Table).where(Table.id == new.id).values(**place))
         except exc.IntegrityError as error:
             raise TableConflictError(new.name, f"{new.location} holds another refreshable table.") from error

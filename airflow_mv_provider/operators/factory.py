@@ -108,4 +108,4 @@ def _timezone(table: str, name: str) -> Any:
     try:
         return pendulum.timezone(name)
     except Exception as error:  # pendulum raises its own exception classes
-        raise DefinitionError(f"dags of {table!r}", f"{name[:60]!r} is no time zone.") from error
+        raise DefinitionError(f"dags of {table!r}", f"{name[:60]!r} is not a time zone.") from error

@@ -67,21 +67,21 @@ def refresh_params() -> dict[str, Any]:
             type=["null", "string"],
             enum=[None, *STRATEGIES],
             title="Strategy",
-            description="How the table is brought up to date; empty is as its definition says.",
+            description="How the table is brought up to date; empty for the strategy of its definition.",
             section=_HOW,
         ),
         "read_only": Param(
             False,
             type="boolean",
             title="Read only",
-            description="Work out and report the differences, write nothing.",
+            description="Compute and report the differences, write nothing.",
             section=_HOW,
         ),
         "force": Param(
             False,
             type="boolean",
             title="Force",
-            description="Compare even if the source says that nothing is new.",
+            description="Compare even if the source is unchanged.",
             section=_HOW,
         ),
         "overrides": Param(
@@ -90,7 +90,7 @@ def refresh_params() -> dict[str, Any]:
             items={"type": "string", "enum": list(GUARDS)},
             examples=list(GUARDS),
             title="Guards to set aside",
-            description="For this run only. A guard has refused for a reason: look at the refused run first.",
+            description="For this run only. Check first why the guard has refused.",
             section=_HOW,
         ),
         "note": Param(
@@ -98,7 +98,7 @@ def refresh_params() -> dict[str, Any]:
             type=["null", "string"],
             maxLength=1000,
             title="Why",
-            description="Kept in the table's history with your name. Needed where a guard is set aside.",
+            description="Kept in the table's history with your name. Required if a guard is set aside.",
             section=_HOW,
         ),
     }

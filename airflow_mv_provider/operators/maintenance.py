@@ -78,7 +78,7 @@ class CancelRefreshOperator(_Control):
 
     def said(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
-        return "asked to stop" if is_changed else "nothing that could be cancelled is under way"
+        return "cancel requested" if is_changed else "no refresh that can be cancelled is running"
 
 
 class PauseTableOperator(_Control):
@@ -93,7 +93,7 @@ class PauseTableOperator(_Control):
 
     def said(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
-        return "paused" if is_changed else "it was paused already"
+        return "paused" if is_changed else "it was already paused"
 
 
 class ResumeTableOperator(_Control):
@@ -138,8 +138,8 @@ class RecoverTablesOperator(MvOperator):
         else:
             reports = refresher.recover(who)
         for report in reports:
-            self.tell(report, "Ended for a dead owner: ")
+            self.tell(report, "Ended the refresh of a dead owner: ")
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:
-            raise EngineError("recover", f"{', '.join(left)} could not be brought to an end; see the log above.")
+            raise EngineError("recover", f"{', '.join(left)} could not be ended; see the log above.")
         return {"recovered": [report.refresh_id for report in reports]}

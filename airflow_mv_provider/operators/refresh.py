@@ -164,7 +164,7 @@ class BeginRefreshOperator(FirstTask):
             return report.refresh_id
         begun = refresher.begin(name, who, request)
         for refresh_id in begun.recovered:
-            self.tell(refresher.store.report(refresh_id), "Ended for a dead owner: ")
+            self.tell(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
         if isinstance(begun, RefreshReport):
             self.tell(begun)
             return begun.refresh_id
@@ -185,7 +185,7 @@ class RefreshTableOperator(FirstTask):
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
-                self.tell(refresher.store.report(refresh_id), "Ended for a dead owner: ")
+                self.tell(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
         self.tell(report)
         self.announce(report, context)
         return report.refresh_id
@@ -220,7 +220,7 @@ class _PhaseTask(MvOperator):
                 raise AirflowSkipException(summary(ended))
             if ended.outcome is Outcome.PUBLISHED and not was_cleared(context, self.retries):
                 # This task died after its last write, or another owner took over its refresh: it is done either way.
-                self.log.info("Done already: %s", summary(ended))
+                self.log.info("Already done: %s", summary(ended))
                 self.announce(ended, context)
                 return
         report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)

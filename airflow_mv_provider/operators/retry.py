@@ -30,16 +30,16 @@ def retry_policy() -> ExceptionRetryPolicy:
     Other exceptions follow the task's own settings. The first matching rule applies.
     """
     rules = [
-        RetryRule(TerminalError, RetryAction.FAIL, reason="A person must act."),
+        RetryRule(TerminalError, RetryAction.FAIL, reason="The error needs a person."),
         # A short delay suffices: no server has to recover first.
         RetryRule(
             [CommitUnknownError, InterruptedRefreshError],
             RetryAction.RETRY,
             _SOON,
-            "What is durable tells where to go on.",
+            "The next try continues from the last durable step.",
         ),
-        RetryRule(LeaseLostError, RetryAction.RETRY, _A_WHILE, "Another process goes on with the refresh."),
-        RetryRule([MetadataUnavailableError, EngineError], RetryAction.RETRY, _A_WHILE, "A server has to come back."),
+        RetryRule(LeaseLostError, RetryAction.RETRY, _A_WHILE, "Another process continues the refresh."),
+        RetryRule([MetadataUnavailableError, EngineError], RetryAction.RETRY, _A_WHILE, "A server is unavailable."),
         RetryRule(TransientError, RetryAction.RETRY, reason="A retry may succeed."),
     ]
     return ExceptionRetryPolicy(rules)

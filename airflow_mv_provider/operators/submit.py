@@ -43,11 +43,11 @@ from airflow_mv_provider.core.outcome import RefreshReport, error_of
 from airflow_mv_provider.core.scope.request import Request, to_params
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.submission import ENDED_WELL, Step, is_answer, next_step
+from airflow_mv_provider.core.turned_away import paused
 from airflow_mv_provider.exceptions import (
     EngineError,
     InterruptedRefreshError,
     RefreshInProgressError,
-    RefreshPausedError,
 )
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.refresh import FirstTask
@@ -136,9 +136,9 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                 case Step.WAIT:
                     raise _in_progress(job, settings.lease_ms)
                 case Step.PAUSED:
-                    raise RefreshPausedError(job.table.name, f"it has been paused by {state.paused_by or 'somebody'}.")
+                    raise paused(job.table, state)
                 case Step.DONE if mine is not None:
-                    self.log.info("An earlier try of this task has submitted it, and it is done.")
+                    self.log.info("The driver that an earlier try of this task submitted has finished.")
                     return self._end(mine, context)
                 case _:
                     if memory is not None:
@@ -186,8 +186,8 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             raise _in_progress(job) from failure
         raise EngineError(
             job.table.name,
-            f"its driver began no refresh: {_first_line(failure)}",
-            hint="The driver's log, above or on the cluster, says why.",
+            f"its driver ended before it began a refresh: {_first_line(failure)}",
+            hint="See the driver's log, above or on the cluster.",
         ) from failure
 
     def _watch(self, job: _Job) -> None:
@@ -242,9 +242,9 @@ def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressErr
         job.store.queue.take_ticket(job.table.id, job.who, patience_ms=lease_ms + job.who.away_ms)
     state, queue = job.store.state(job.table.id), job.store.waiters(job.table.id)
     keys = [waiter.key for waiter in queue]
-    place = f"; waiting in place {keys.index(job.who.key) + 1}" if job.who.key in keys else ""
-    first = next((waiter.process for waiter in queue if waiter.key != job.who.key), "somebody")
-    who = f"{state.owner_process} is refreshing it" if state.owner_process else f"{first} comes first"
+    place = f"; number {keys.index(job.who.key) + 1} in the queue" if job.who.key in keys else ""
+    first = next((waiter.process for waiter in queue if waiter.key != job.who.key), "another caller")
+    who = f"{state.owner_process} is refreshing it" if state.owner_process else f"{first} is first in its queue"
     return RefreshInProgressError(job.table.name, f"{who}{place}.", owner=state.owner_process, epoch=state.epoch)
 
 
@@ -270,6 +270,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _first_line(error: Exception | None) -> str:
     """Return the first line of an error, without the command that the provider quotes in it."""
     if error is None:
-        return "it ended without a word."
+        return "it ended without an error."
     _, found, rest = str(error).partition("Error code is: ")
     return f"exit code {rest.splitlines()[0]}" if found else (str(error).strip().splitlines() or [""])[0][:300]

@@ -147,7 +147,7 @@ class MvOperator(BaseOperator):
             self._leave_the_queue(context)
             waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
             raise AirflowFailException(f"{error} {waited}") from error
-        self.log.info("%s Looking again later.", error)
+        self.log.info("%s Trying again later.", error)
         again = now + max(_duration(self.queue_interval), _shortest_interval())
         raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
 
@@ -200,8 +200,8 @@ def summary(report: RefreshReport) -> str:
     """Return a refresh's counts in one line, for the task's log."""
     return (
         f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
-        f"rows +{report.rows_inserted:,} ~{report.rows_updated:,} -{report.rows_deleted:,} ={report.rows_unchanged:,} "
-        f"!{report.rows_rejected:,}; "
+        f"rows: {report.rows_inserted:,} inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted, "
+        f"{report.rows_unchanged:,} unchanged, {report.rows_rejected:,} rejected; "
         f"{report.bytes_main:,} bytes to main, {report.bytes_staging:,} to staging; {report.reason or 'no reason'}"
     )
 

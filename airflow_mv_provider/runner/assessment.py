@@ -75,9 +75,7 @@ def _assess(
     commits = main.log(state.published_version) if exists else []
     definition = table.definition
     if nondeterminism_reason is not None and definition.errors is not None:
-        raise DefinitionError(
-            table.name, f"errors needs a source whose rows are the same when read twice: {nondeterminism_reason}."
-        )
+        raise DefinitionError(table.name, f"errors needs a deterministic source: {nondeterminism_reason}.")
     is_trusted = is_main_as_published(state, commits)
     scope = request.scope
     if request.is_stale_only and is_trusted and nondeterminism_reason is None:
@@ -90,7 +88,7 @@ def _assess(
         nondeterminism_reason=nondeterminism_reason,
         is_partial=bool(state.covered),
     )
-    reason = must_compare if scope.is_everything else f"asked for {scope.describe()}"
+    reason = must_compare if scope.is_everything else f"requested: {scope.describe()}"
     changes: SourceChanges | None = None
     newest = context.store.newest_binding(table.id)
     is_published = newest is not None and newest.upper == state.published_upper
@@ -104,9 +102,7 @@ def _assess(
     if batch is None:
         return Assessment(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
     if reason is None and changes is not None and changes.is_none:
-        return Assessment(
-            frontier, commits, scope, None, Choice("skip", f"{frontier.describe()} has the rows that main has")
-        )
+        return Assessment(frontier, commits, scope, None, Choice("skip", f"no row changed up to {frontier.describe()}"))
     history = context.store.costs(table.id, _PAST)
     situation = Situation(
         scope=scope,
@@ -120,7 +116,7 @@ def _assess(
     wanted = request.strategy or definition.strategy
     if request.force and request.strategy is None and wanted == "incremental":
         wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
-    choice = choose(definition, wanted, situation, reason or f"the source is new: {frontier.describe()}")
+    choice = choose(definition, wanted, situation, reason or f"the source changed: {frontier.describe()}")
     return Assessment(frontier, commits, scope, batch, choice)
 
 

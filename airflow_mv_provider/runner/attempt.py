@@ -134,7 +134,7 @@ class Attempt:
         except MvError as error:
             if self._phase() is not Phase.MERGING:
                 raise
-            log.warning("%s: ended by main's log alone: %s", self.work.table.name, error)
+            log.warning("%s: concluded from main's log alone: %s", self.work.table.name, error)
             try:
                 conclude(self.work, self._ground, self._clock)
             except OvertakenError:

@@ -53,7 +53,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
                 storage.remove_errors(context.spark, place)
     with durable(Write.FORGET):
         if not context.store.registry.forget(table.id):
-            raise RefreshInProgressError(name, "somebody wrote to it just now.", hint="Run `amv drop` again.")
+            raise RefreshInProgressError(name, "another process changed it just now.", hint="Run `amv drop` again.")
     return Dropped(name, table.location, place is not None)
 
 
@@ -100,7 +100,7 @@ def _is_ours(context: Context, table: TableRecord, ref: TableRef) -> bool:
     if carried != table.uuid:
         raise MainNotOursError(
             table.name,
-            f"{ref} carries the identity {carried or 'of nobody'}, expected {table.uuid}.",
-            hint="Nothing was deleted. Look at it, and remove it by hand, or drop the table without --delete-main.",
+            f"{ref} has {f'the identity {carried}' if carried else 'no identity'}, expected {table.uuid}.",
+            hint="Nothing was deleted. Check it and remove it by hand, or drop the table without --delete-main.",
         )
     return True

@@ -33,12 +33,12 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
         return table, False
     carried = found.get(UUID_PROPERTY)
     if carried is None and not table.definition.adopt and not main.is_claimed:
-        raise MainNotOursError(table.name, f"{table.location} holds a Delta table that is not ours.")
+        raise MainNotOursError(table.name, f"{table.location} holds a Delta table that this package did not create.")
     if carried is None:
         with durable(Write.ADOPT):
             main.adopt()
     elif not is_table_uuid(carried):
-        raise MainNotOursError(table.name, f"its property {UUID_PROPERTY} is no identity of ours.", hint="Unset it.")
+        raise MainNotOursError(table.name, f"its property {UUID_PROPERTY} is not a valid identity.", hint="Unset it.")
     elif carried != table.uuid:
         # The database was lost, or the warehouse was copied: from here both look the same.
         log.warning(
@@ -71,6 +71,6 @@ def _check_not_moved(context: Context, table: TableRecord) -> None:
     if elsewhere != table.main and identity_at(context, elsewhere) == table.uuid:
         raise TableConflictError(
             table.name,
-            f"it is registered at {table.location}, where nothing lies; it lies at {elsewhere}.",
-            hint=f"Was the warehouse moved? `amv relocate {table.name} --warehouse {warehouse}`.",
+            f"it is registered at {table.location}, which is empty, but it was found at {elsewhere}.",
+            hint=f"If the warehouse was moved, run `amv relocate {table.name} --warehouse {warehouse}`.",
         )

@@ -101,7 +101,7 @@ class Lease:
         where = f"refresh {self.own.refresh_id}"
         if self._has_run_out:
             problem = f"epoch {self.own.epoch} could not renew its lease for {self._lease_s:g} s."
-            hint = "Refresh again: it goes on from what is durable. Was the database away, or this machine suspended?"
+            hint = "Check whether the database was unavailable or this machine was suspended, then refresh again."
             raise LeaseLostError(where, problem, hint=hint)
         if self._is_lost:
             raise LeaseLostError(where, f"epoch {self.own.epoch} no longer owns the table.")
@@ -142,7 +142,7 @@ class Lease:
             try:
                 self._on_stop()
             except Exception as error:  # the next call may succeed
-                log.warning("Spark could not be told to stop, trying again: %s", error)
+                log.warning("Spark could not be interrupted, trying again: %s", error)
 
     def _renew(self) -> None:
         asked_s = self._clock()

@@ -68,7 +68,7 @@ def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     from airflow_mv_provider.metadata.database import open_engine
 
     if _is_in_memory(settings.database_url):
-        problem = "a database in memory is gone with its process, and every process has one of its own."
+        problem = "a database in memory belongs to one process, and other processes cannot see it."
         raise DefinitionError("metadata database", problem, hint="Use sqlite:///FILE or postgresql://...")
     engine = open_engine(settings.database_url, reads_only=reads_only, answer_s=settings.answer_ms / 1000)
     file = engine.url.database
@@ -78,7 +78,7 @@ def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             problem = f"the directory of {file} cannot be made: {error.strerror}."
-            hint = "Set AIRFLOW_HOME, or AMV_DATABASE_URL, to a place that can be written."
+            hint = "Set AIRFLOW_HOME, or AMV_DATABASE_URL, to a writable directory."
             raise DefinitionError("metadata database", problem, hint=hint) from error
     return engine
 
@@ -98,8 +98,8 @@ def _check_own_disk(file: str) -> None:
         return
     kind = network_file_system(mounts, os.path.realpath(file))
     if kind is not None:
-        problem = f"SQLite belongs to one host, and {file} lies on {kind}, where its locks do not hold."
-        raise DefinitionError("metadata database", problem, hint="Use PostgreSQL, or a disk of this host's own.")
+        problem = f"SQLite works on one host only, and {file} is on {kind}, where its locks are not reliable."
+        raise DefinitionError("metadata database", problem, hint="Use PostgreSQL, or a local disk of this host.")
 
 
 def command_line_caller() -> Caller:

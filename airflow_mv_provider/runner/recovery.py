@@ -60,9 +60,9 @@ from airflow_mv_provider.spark.session import small_plan_confs
 log = logging.getLogger(__name__)
 
 _BROKEN_AGAIN = (
-    "It was the same in the last refresh, so another one will not help: look for what gives other rows each time it "
-    "is read (a random number, the time, a row number without an order) in the source, its query, function or "
-    "`select`, or for a program that removes files under _mv."
+    "The last refresh failed in the same way, so another one will not help. Find what returns other rows at each read "
+    "(a random number, the time, a row number without an order) in the source, its query, function or `select`, or a "
+    "program that removes files under _mv."
 )
 
 
@@ -106,13 +106,13 @@ class Recoverer:
                         tell(f"{table.name}: {done}")
                     # After the sweep, which needs the history to recognise the refresh of each file.
                     if num_old := store.forget_history(table.id, older_than_ms=self.context.settings.history_ms):
-                        tell(f"{table.name}: forgot {num_old} refreshes that ended long ago.")
+                        tell(f"{table.name}: removed {num_old} old refreshes from the history.")
             except MetadataUnavailableError:
                 raise
             except MvError as error:
                 if self.context.is_interrupted:
                     raise
-                tell(f"{table.name}: not looked after. {error}")
+                tell(f"{table.name}: not recovered. {error}")
                 problems.append(error)
         if problems:
             raise problems[0]
@@ -219,7 +219,9 @@ class Recoverer:
                 is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
                 self._give_up(table, fresh, outcome_of(error), error_report(error), is_final=is_final)
         except MvError as another:
-            log.warning("%s: could not settle refresh %s now: %s", table.name, own.refresh_id, another)
+            log.warning(
+                "%s: the failure of refresh %s could not be resolved now: %s", table.name, own.refresh_id, another
+            )
 
     def _explained(self, table: TableRecord, error: MvError) -> MvError:
         """Return `error`, with another hint if the table's last refresh also failed with a broken seal."""
@@ -252,7 +254,7 @@ class Recoverer:
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
-            tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not run out.")
+            tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not expired.")
             return None
         try:
             return self.take_over(table, state, caller)
@@ -312,12 +314,12 @@ def _may_end(state: RefreshState, caller: Caller) -> bool:
 
 
 def _reset(table: TableRecord) -> ErrorReport:
-    problem = f"{table.name}: its process ended before the source was sealed."
+    problem = f"{table.name}: its process died before staging was complete."
     return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
 
 
 def _given_up(table: TableRecord, caller: Caller) -> ErrorReport:
-    problem = f"{table.name}: its process ended, and {caller.user or 'somebody'} gave it up."
+    problem = f"{table.name}: its process died, and {caller.user or 'an unnamed user'} abandoned it."
     return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
 
 

@@ -77,7 +77,7 @@ def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_o
     if is_there == table.uuid and found == table.uuid:
         raise TableConflictError(
             table.name,
-            f"{table.location} and {new.location} both hold main with the identity {table.uuid}.",
+            f"{table.location} and {new.location} both hold a table with the identity {table.uuid}.",
             hint=f"Remove the old one. If the new one is a copy to keep, give it an identity of its own: `ALTER TABLE "
             f"{new.main.sql} UNSET TBLPROPERTIES ('{UUID_PROPERTY}')`, then apply it under a name of its own "
             "with `adopt: true`.",
@@ -85,7 +85,7 @@ def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_o
     if is_there == table.uuid:
         raise TableConflictError(
             table.name,
-            f"main still lies at {table.location}, and none at {new.location}.",
+            f"main is still at {table.location}, and there is none at {new.location}.",
             hint="Move the warehouse first.",
         )
     has_main = context.store.state(table.id).published_version is not None
@@ -98,7 +98,7 @@ def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_o
 
 
 def _described(found: str | None) -> str:
-    return "nothing" if found is None else f"a table with the identity {found}" if found else "what is not ours"
+    return "nothing" if found is None else f"a table with the identity {found}" if found else "something else"
 
 
 def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDigests | None:

@@ -30,7 +30,7 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
         if refresh is None:
             unknown.append(leftover)
         elif refresh.is_ended and _remove(context, table, leftover):
-            said.append(f"removed what refresh {leftover.refresh_id} had left.")
+            said.append(f"removed the files of refresh {leftover.refresh_id}.")
     return (*said, *_sweep_unknown(context, table, unknown))
 
 
@@ -45,11 +45,11 @@ def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Lefto
     commits = main.log(0) if main.properties() is not None else []
     epoch = context.store.state(table.id).epoch
     for leftover in old:
-        of_whom = f"refresh {leftover.refresh_id}, which this database does not know"
+        of_whom = f"refresh {leftover.refresh_id}, which is not in this database"
         if (why := why_left(leftover, commits, epoch=epoch)) is not None:
-            yield f"left what is of {of_whom}: {why}."
+            yield f"kept the files of {of_whom}: {why}."
         elif _remove(context, table, leftover):
-            yield f"removed what was of {of_whom}."
+            yield f"removed the files of {of_whom}."
 
 
 def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:

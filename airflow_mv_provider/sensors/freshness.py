@@ -41,7 +41,7 @@ class TableFreshnessSensor(BaseSensorOperator):
     ) -> None:
         super().__init__(**kwargs)
         if (max_age is None) == (since is None):
-            raise DefinitionError("TableFreshnessSensor", "it needs one of max_age and since.")
+            raise DefinitionError("TableFreshnessSensor", "it needs exactly one of max_age and since.")
         self.table, self.max_age, self.since = table, max_age, since
         self.mv_conn_id, self.database_url = mv_conn_id, database_url
         self.linked_table: str | None = None
@@ -55,8 +55,8 @@ class TableFreshnessSensor(BaseSensorOperator):
         except TerminalError as error:
             raise AirflowFailException(str(error)) from error
         self.linked_table = self.table
-        shown = "has never been refreshed" if age_s is None else f"is as the source was {age_s:,.0f} s ago"
-        self.log.info("%s %s; wanted: at most %s s", self.table, shown, f"{limit.total_seconds():,.0f}")
+        shown = "has never been refreshed" if age_s is None else f"equals its source as of {age_s:,.0f} s ago"
+        self.log.info("%s %s; required: at most %s s", self.table, shown, f"{limit.total_seconds():,.0f}")
         return age_s is not None and age_s <= limit.total_seconds()
 
 

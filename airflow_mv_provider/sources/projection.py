@@ -20,7 +20,7 @@ from airflow_mv_provider.sources.query.plan import changing_literal, changing_va
 from airflow_mv_provider.spark.conflicts import ordering
 from airflow_mv_provider.spark.errors import condition_of, understood
 
-MORE_THAN_ROWS = "the projection does more than one row at a time"
+MORE_THAN_ROWS = "the projection uses more than one row at a time"
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _MAX_FIELDS = "spark.sql.debug.maxToStringFields"  # by default a plan shows only an operator's first 25 columns
 
@@ -79,7 +79,7 @@ def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> De
     elif not is_constant:
         nondeterminism_reason = f"the {what} is not deterministic"
     elif what == "projection" and reads_more(explained):
-        nondeterminism_reason = "the projection has a query in it, which reads what is not pinned"
+        nondeterminism_reason = "the projection contains a subquery, which reads tables that are not pinned"
     return Determinism(nondeterminism_reason, is_row_by_row(explained))
 
 

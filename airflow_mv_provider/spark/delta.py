@@ -64,7 +64,7 @@ def _understood(table: TableRef) -> Iterator[None]:
             ) from error
         if (damage := damage_of_log(error)) is not None:
             log = f"{table.location}/_delta_log"
-            hint = f"Restore {log} from a backup; or move main away, and the next refresh makes it anew."
+            hint = f"Restore {log} from a backup; or move main away, and the next refresh creates it again."
             raise MainUnsupportedError(str(table), f"its Delta log is damaged: {damage}.", hint=hint) from error
         raise translate(error, str(table)) from error
 
@@ -82,7 +82,7 @@ def detail(spark: SparkSession, table: TableRef) -> Detail | None:
         with _understood(table):
             raise
     if row.format != "delta" or row.id is None:
-        raise MainUnsupportedError(str(table), f"what lies there is {row.format}, not Delta.")
+        raise MainUnsupportedError(str(table), f"it is {row.format}, not Delta.")
     return Detail(row.id, tuple(row.partitionColumns), dict(row.properties), row.sizeInBytes)
 
 
@@ -168,7 +168,7 @@ class Main:
         if "delta.setTransactionRetentionDuration" in properties:
             raise MainUnsupportedError(
                 str(self.ref),
-                "delta.setTransactionRetentionDuration makes it forget the fence.",
+                "with delta.setTransactionRetentionDuration its log loses the fence.",
                 hint="Unset this table property.",
             )
 

@@ -99,7 +99,7 @@ def understood(where: str) -> Iterator[None]:
             raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
         found = translate(error, where)
         if isinstance(found, EngineError) and isinstance(error, AnalysisException):
-            found = DefinitionError(where, f"Spark does not understand it: {first_line(_text(error))}.")
+            found = DefinitionError(where, f"Spark rejects it: {first_line(_text(error))}.")
         raise found from error
 
 
@@ -120,15 +120,15 @@ def condition_of(error: BaseException) -> str:
 def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
     if isinstance(error, ConnectionError | Py4JNetworkError):
-        return EngineError(where, "the JVM in which Spark runs does not answer; it may have been killed.")
+        return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     text = _text(error)
     condition = condition_of(error)
     if ROW_MISMATCH in text:
-        return MainMovedError(where, "a row of main is not what the differences were computed against.")
+        return MainMovedError(where, "a row of main changed after the differences were computed.")
     if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
     if BAD_QUOTE in text:
-        problem = f"{_file_in(text)} has a quoted value that is not closed, or goes on behind its closing quote."
+        problem = f"{_file_in(text)} has a quoted value that is not closed, or continues after its closing quote."
         hint = "Correct it; where quotes inside a value are doubled, the option `escape: '\"'` reads them."
         return CorruptRecordError(where, problem, hint=hint)
     if BAD_RECORD in text:
@@ -136,8 +136,8 @@ def translate(error: BaseException, where: str) -> MvError:
     if UNKNOWN_FIELD in text:
         return SchemaMismatchError(
             where,
-            f"{_file_in(text)} has field {_raised(UNKNOWN_FIELD, text)}, the schema has not.",
-            hint="Add the field to the schema; `select` leaves out what the table shall not have.",
+            f"{_file_in(text)} has field {_raised(UNKNOWN_FIELD, text)}, the schema does not.",
+            hint="Add the field to the schema; `select` can leave it out of the table.",
         )
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
@@ -146,10 +146,10 @@ def translate(error: BaseException, where: str) -> MvError:
     if any(words in text for words in _FULL):
         return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
     if condition in _CANCELLED:
-        return InterruptedRefreshError(where, f"what Spark ran for it was cancelled: {first_line(text)}.")
+        return InterruptedRefreshError(where, f"its Spark job was cancelled: {first_line(text)}.")
     if "StatusCode.UNAVAILABLE" in text:
-        hint = "Start the server, or mend the way to it, then refresh again: it goes on from what is durable."
-        return EngineError(where, f"the Spark Connect server does not answer: {first_line(text)}.", hint=hint)
+        hint = "Start the server or repair the connection to it, then refresh again."
+        return EngineError(where, f"the Spark Connect server does not respond: {first_line(text)}.", hint=hint)
     return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
 
 
@@ -157,8 +157,8 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if condition.startswith("PATH_NOT_FOUND"):
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
     if "does not conform to the schema" in text or "CSV header" in text:
-        hint = 'Change the schema or the file; if its first line is a record, say `options: {header: "false"}`.'
-        problem = f"the header of {_file_in(text)} is not the schema: {_header(text)}."
+        hint = 'Change the schema or the file; if its first line is a record, set `options: {header: "false"}`.'
+        problem = f"the header of {_file_in(text)} does not match the schema: {_header(text)}."
         return SchemaMismatchError(where, problem, hint=hint)
     if of_place := _place_problem(where, text, condition):
         return of_place
@@ -169,13 +169,13 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
         return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "DELTA_FILE_NOT_FOUND" in text:
-        return SourceChangedError(where, f"{_file_in(text)} is gone since it was pinned.")
+        return SourceChangedError(where, f"{_file_in(text)} was removed after it was pinned.")
     if condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) or "is not a Parquet file" in text:
         return SourceFileError(where, f"{_file_in(text)} cannot be read: {_cause(text)}.")
     if "Permission denied" in text:
         return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.")
     if condition.startswith(_ANALYSIS) or (where == "source" and _is_refused(error, condition)):
-        return DefinitionError(where, f"Spark does not understand it: {first_line(text)}.")
+        return DefinitionError(where, f"Spark rejects it: {first_line(text)}.")
     if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
     return None
@@ -186,9 +186,9 @@ def _place_problem(where: str, text: str, condition: str) -> MvError | None:
     if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
         return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
     if found := re.search(r"Illegal file pattern: (.*)", text):
-        return DefinitionError(where, f"its path is no glob: {found.group(1).rstrip('.')}.")
+        return DefinitionError(where, f"its path is not a valid glob: {found.group(1).rstrip('.')}.")
     if found := re.search(r"Relative path in absolute URI: (.*)", text):
-        hint = "Rename it: Hadoop takes what stands before a colon for a scheme."
+        hint = "Rename it: Hadoop reads the part before a colon as a scheme."
         return SourceFileError(where, f"{found.group(1).strip()!r} has a colon in its name.", hint=hint)
     return None
 

@@ -43,4 +43,4 @@ def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, i
     with translated(layout.table.name):
         found = copy.agg(*hashing.measure()).collect()[0]
     if tuple(found) != sealed:
-        raise SealBrokenError(layout.table.name, f"the copy at {path} is not what was sealed.")
+        raise SealBrokenError(layout.table.name, f"the copy at {path} does not match the seal.")

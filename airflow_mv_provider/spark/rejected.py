@@ -101,7 +101,7 @@ def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
             ]
             raise TooManyErrorsError(
                 table.name,
-                f"more than {most:,} records of the source cannot be rows of it: {'; '.join(shown)}.",
+                f"more than {most:,} records of the source cannot be rows of the table: {'; '.join(shown)}.",
                 samples=shown,
             )
         storage.write(_placed(rows, found.numbers), path)

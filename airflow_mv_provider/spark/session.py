@@ -114,7 +114,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         socket.create_connection((host, port), _PATIENCE_S).close()
     except OSError as error:
         raise EngineError(
-            "Spark Connect", f"nobody answers at {where}.", hint="Start the server, then retry."
+            "Spark Connect", f"no server responds at {where}.", hint="Start the server, then retry."
         ) from error
     if SparkContext._active_spark_context is not None:
         raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
@@ -173,7 +173,7 @@ def _host_and_port(remote: str) -> tuple[str, int]:
 
 def _no_address() -> DefinitionError:
     problem = "the address is not sc://host:port, or sc://host:port/;name=value;..."
-    return DefinitionError("Spark Connect", problem, hint="Mend AMV_SPARK_REMOTE.")
+    return DefinitionError("Spark Connect", problem, hint="Correct AMV_SPARK_REMOTE.")
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -299,12 +299,12 @@ def _start_quietly(confs: dict[str, str]) -> None:
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
             told = _telling(chatter.read().decode(errors="replace"))
-            hint = "Set AMV_SPARK_LOG_LEVEL=warn to see all that it says, then try again."
+            hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
             raise EngineError("Spark", f"it did not start: {told}.", hint=hint) from error
 
 
 def _telling(chatter: str) -> str:
     lines = [line.strip() for line in chatter.splitlines() if line.strip()]
     wanted = ("Exception", "not found", "not set", "rror:", "UNRESOLVED DEPENDENCIES")
-    telling = [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it said nothing"]
+    telling = [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it printed nothing"]
     return telling[0][:300].rstrip(". ")

@@ -112,7 +112,7 @@ def _delete(spark: SparkSession, path: str) -> None:
     place = spark._jvm.org.apache.hadoop.fs.Path(path)
     files = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     if not files.delete(place, True) and files.exists(place):
-        raise EngineError(path, "it cannot be removed.", hint="See who may write there.")
+        raise EngineError(path, "it cannot be removed.", hint="Check the permissions there.")
 
 
 def _empty(spark: SparkSession, path: str) -> None:

@@ -66,7 +66,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
                 location = location or await self._location()
                 found = await asyncio.to_thread(news_since, location, since, self.conn_id)
             except (MvError, OSError) as error:  # an unreachable storage or database may recover
-                self.log.warning("%s: cannot be looked at now: %s", self.path, error)
+                self.log.warning("%s: cannot be read now: %s", self.path, error)
                 await asyncio.sleep(self.poke_interval)
                 continue
             if found is None and since is None:

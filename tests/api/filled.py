@@ -40,8 +40,8 @@ CORRUPT = ErrorReport(
 )
 JUDGED = (
     Estimate("incremental", 14.2, "chosen", 9_800),
-    Estimate("corrections", 61.5, "47.3 s more", 9_800),
-    Estimate("replace", 118.0, "103.8 s more", 9_800),
+    Estimate("corrections", 61.5, "47.3 s slower", 9_800),
+    Estimate("replace", 118.0, "103.8 s slower", 9_800),
 )
 
 
@@ -149,7 +149,7 @@ class Keeper:
 _TAKES = {"REFRESHING": (6.0, 14.0), "MERGING": (3.0, 12.0), "CLEANUP": (0.3, 0.9)}
 _FIRST = Choice("replace", "first refresh")
 _INCREMENTAL = Choice("incremental", "the source is at version 88, main has version 87", JUDGED)
-CORRECTIONS = Choice("corrections", "main may have been changed by others")
+CORRECTIONS = Choice("corrections", "another writer may have changed main")
 _NOTHING = Choice("skip", "the source is unchanged at version 88")
 
 

@@ -173,7 +173,7 @@ def test_one_dag_that_a_user_may_not_start_is_enough_to_bar_the_table(user, stor
     rights["POST"] = {"repair"}
 
     assert user.post(f"{PAGE}/tables/orders/pause").status_code == 403
-    assert "You may look, not act" in user.get(f"{PAGE}/tables/orders").text
+    assert "You can view this table, but not act on it" in user.get(f"{PAGE}/tables/orders").text
 
 
 def test_a_dag_that_a_user_may_not_even_read_bars_the_table_too(user, store, table, rights):

@@ -65,7 +65,8 @@ def test_a_phase_that_an_epoch_died_in_lasts_until_the_next_one_takes_over():
         [("refreshing", 0, 128), ("merging", 128, 192)],
         [("merging", 320, 256), ("cleanup", 576, 64)],
     ]
-    assert [lane.label for lane in drawn.lanes] == ["Epoch 1", "Epoch 2"]
+    assert [lane.label for lane in drawn.lanes] == ["Attempt 1: refreshing", "Attempt 2: merging"]
+    assert drawn.lanes[1].title == "epoch 2, process 2 on w"
     assert "Merging 14 s" in [word for _, word in drawn.legend]
 
 
@@ -155,6 +156,14 @@ def test_lengths_of_time(seconds, said):
 )
 def test_times_from_now(then, said):
     assert words.ago(now(then), now(0)) == said
+
+
+@pytest.mark.parametrize(
+    ("process", "text"),
+    [("vm:20723", "process 20723 on vm"), ("a:b:7", "process 7 on a:b"), ("vm", "vm"), ("a:b", "a:b")],
+)
+def test_a_process_is_named_with_its_host(process, text):
+    assert words.process_text(process) == text
 
 
 def test_many_names_end_in_a_count():

@@ -111,17 +111,17 @@ def test_the_page_is_outdated_when_a_refresh_has_begun_or_ended(user, store, tab
 
 def test_the_last_strategy_and_why_each_other_way_lost(user, store, table):
     judged = (Estimate("corrections", 3.2, "chosen", 9), Estimate("incremental", None, "the source lists no changes"))
-    walk(store, acquired(store, table, choice=Choice("corrections", "source is new", judged)), Phase.NORMAL)
+    walk(store, acquired(store, table, choice=Choice("corrections", "source changed", judged)), Phase.NORMAL)
 
     shown = text_of(user.get(URL).text)
 
-    assert "Corrections : source is new" in shown
+    assert "Corrections : source changed" in shown
     assert "corrections 3.2 s 3.8 s chosen" in shown, "expected, and what it took in all phases"
     assert "incremental – the source lists no changes" in shown
     assert "published +32 ~1 −5" in shown
 
 
-def test_phases_are_drawn_with_a_lane_for_each_epoch(user, store, table, clock):
+def test_phases_are_drawn_with_a_lane_for_each_attempt(user, store, table, clock):
     own = acquired(store, table)
     clock.pass_ms(3_000)
     newer = handed_over(store, own)
@@ -130,7 +130,7 @@ def test_phases_are_drawn_with_a_lane_for_each_epoch(user, store, table, clock):
 
     page = user.get(URL).text
 
-    assert re.findall(r"<li>(Epoch \d)</li>", page) == ["Epoch 1", "Epoch 2"]
+    assert re.findall(r">(Attempt [^<]*)</li>", page) == ["Attempt 1: refreshing", "Attempt 2: refreshing"]
     assert re.search(r"Phases [\d.]+ s .*Refreshing [\d.]+ s Merging 2.0 s Cleanup 0.2 s", text_of(page))
 
 
@@ -166,7 +166,7 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
 
     page = user.get(URL).text
 
-    assert "Nobody works on it." in text_of(page)
+    assert "Its owner is dead." in text_of(page)
     assert ">Recover</button>" in page
 
 
@@ -194,18 +194,18 @@ def test_pause_and_resume(user, store, table):
     assert act(user, "pause") == "Paused: no new refresh begins."
     state = store.state(table.id)
     assert (state.paused_since_ms is not None, state.paused_by) == (True, "user")
-    assert act(user, "pause") == "It was paused already."
+    assert act(user, "pause") == "It was already paused."
     assert "by user" in text_of(user.get(URL).text)
-    assert act(user, "resume") == "Refreshes may begin again."
+    assert act(user, "resume") == "Resumed: refreshes can begin again."
     assert store.state(table.id).paused_since_ms is None
     assert act(user, "resume") == "It was not paused."
 
 
 def test_cancel_asks_the_owner_to_stop(user, store, table):
-    assert act(user, "cancel").startswith("There is nothing to cancel")
+    assert act(user, "cancel").startswith("Nothing to cancel")
     own = acquired(store, table)
 
-    assert act(user, "cancel").startswith("The refresh under way was asked to stop")
+    assert act(user, "cancel").startswith("Cancel requested: the refresh stops")
 
     assert store.renew(own, lease_ms=LEASE_MS).is_cancel_requested
     page = user.get(URL).text

@@ -157,7 +157,7 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
 def test_a_viewer_sees_everything_and_no_button(open_page):
     page = open_page(ORDERS, role="viewer")
 
-    page.get_by_text("You may look, not act").wait_for()
+    page.get_by_text("You can view this table, but not act on it").wait_for()
     assert page.get_by_role("button").count() == 0
     assert page.locator("svg").count() > 3
 
@@ -167,7 +167,7 @@ def test_without_script_everything_can_be_read_and_a_table_be_paused(open_page, 
 
     page.get_by_role("button", name="Resume").click()
 
-    page.get_by_text("Refreshes may begin again.").wait_for()
+    page.get_by_text("Resumed: refreshes can begin again.").wait_for()
     assert page.get_by_role("button", name="Refresh").count() == 0
     assert page.locator("svg").count() > 2
     keeper = keepers["sensors"]

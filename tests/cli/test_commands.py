@@ -172,7 +172,7 @@ def test_who_may_wait_no_longer_says_for_whom_and_leaves_the_queue(amv):
     assert (said.code, said.document["error"]["code"]) == (75, "MV-REFRESH-IN-PROGRESS")
     message = said.document["error"]["message"]
     assert "elsewhere:1 is refreshing it since 2" in message
-    assert "waiting in place 1. Waited 0 s." in message
+    assert "number 1 in the queue. Waited 0 s." in message
     assert amv("status", "orders", "--json").document["queue"] == []
     assert len(amv("history", "orders", "--json").document["refreshes"]) == 1
 
@@ -203,7 +203,7 @@ def test_nobody_overtakes_those_who_wait_for_a_free_table(amv):
     said = amv("refresh", "orders", "--json")
 
     assert said.code == 75
-    assert "host:one has waited for it since" in said.document["error"]["message"]
+    assert "host:one is first in its queue, since" in said.document["error"]["message"]
 
 
 def test_definition_applied_during_a_refresh_is_shown_as_pending(amv):
@@ -214,7 +214,7 @@ def test_definition_applied_during_a_refresh_is_shown_as_pending(amv):
 
     assert applied.document["tables"][0]["pending"] == ["chunk_rows"]
     assert amv("status", "orders", "--json").document["pending_definition"] == ["chunk_rows"]
-    assert "another chunk_rows, for the next refresh" in amv("status", "orders").out
+    assert "a changed definition (chunk_rows)" in amv("status", "orders").out
 
 
 # -- pause, resume --
@@ -228,7 +228,7 @@ def test_paused_table_begins_no_refresh_and_says_how_to_go_on(amv):
     shown, listed = amv("status", "orders"), amv("status")
 
     assert (paused.code, paused.document["paused"]) == (0, True)
-    assert "paused already" in again.out
+    assert "already paused" in again.out
     assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
     assert "amv resume" in refused.document["error"]["hint"]
     assert "no new refresh begins" in shown.out
@@ -242,7 +242,7 @@ def test_pause_lets_a_refresh_under_way_go_on(amv):
 
     said = amv("pause", "orders")
 
-    assert "elsewhere:1 goes on" in said.out
+    assert "elsewhere:1 continues" in said.out
     assert amv.store.renew(own, lease_ms=60_000).is_owner
 
 
@@ -291,7 +291,7 @@ def test_table_whose_drop_has_begun_is_barred_until_it_is_dropped(amv):
     assert (refused.code, refused.document["error"]["code"]) == (1, "MV-PAUSED")
     assert "amv drop" in refused.document["error"]["hint"]
     assert applied.document["error"]["code"] == "MV-TABLE-CONFLICT"
-    assert "`amv drop` has begun" in amv("status", "orders").out
+    assert "`amv drop` did not finish" in amv("status", "orders").out
     assert "NORMAL, dropping" in amv("status").out
 
 
@@ -315,7 +315,7 @@ def test_nothing_under_way_is_nothing_to_abandon(amv):
     said, read_aloud = amv("recover", "--abandon", "orders", "--json"), amv("recover", "--abandon", "orders")
 
     assert (said.code, said.document) == (0, {"recovered": []})
-    assert "nothing is under way" in read_aloud.out
+    assert "no refresh is running" in read_aloud.out
 
 
 # -- recover NAME --
@@ -329,7 +329,7 @@ def test_table_that_could_not_be_recovered_is_said_where_it_was_asked_for(amv):
     one, everything = amv("recover", "orders", "--json"), amv("recover", "--json")
 
     assert (one.code, everything.code) == (75, 0)
-    assert "its lease has not run out" in one.err
+    assert "its lease has not expired" in one.err
     assert amv.store.renew(own, lease_ms=60_000).is_owner
 
 

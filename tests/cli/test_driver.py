@@ -21,7 +21,7 @@ from tests.metadata.rows import acquired, registered, walk
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (["--override", "allow_empty"], "nobody says why"),
+        (["--override", "allow_empty"], "needs a reason"),
         (["--override", "allow_empty", "--note", "they closed the shop"], "orders"),
         (["--request", '{"overrides": ["allow_empty"]}'], "orders"),  # a DAG's author wrote it, or was asked already
     ],
@@ -37,7 +37,7 @@ def test_who_types_a_guard_to_set_aside_says_why(tmp_path, monkeypatch, asked, s
     assert done.exit_code == 1
     message = json.loads(done.stdout)["error"]["message"]
     assert says in message
-    assert ("nobody says why" in message) is (says == "nobody says why")
+    assert ("needs a reason" in message) is (says == "needs a reason")
 
 
 def test_driver_that_fails_before_its_own_row_does_not_report_an_earlier_tries(tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_answer_that_cannot_be_written_does_not_look_like_a_command_that_failed(
 
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert ("the command is done, its answer could not be written: No space left on device" in done.stderr) is (
+    assert ("the command succeeded, but its output could not be written: No space left on device" in done.stderr) is (
         name == "full"
     )
 

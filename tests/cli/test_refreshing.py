@@ -115,7 +115,7 @@ def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
 
     assert (refused.code, read_aloud.code, unsaid.code, allowed.code) == (1, 1, 1, 0)
     assert unsaid.document["error"]["code"] == "MV-DEFINITION"
-    assert "nobody says why" in unsaid.document["error"]["message"]
+    assert "needs a reason" in unsaid.document["error"]["message"]
     assert refused.document["outcome"] == "refused"
     assert refused.document["refresh_id"]
     assert refused.document["started_at"]
@@ -182,7 +182,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert (left["phase"], left["partitions_completed"]) == ("MERGING", 4)
     assert recovered.returncode == 0, err
     assert [r["outcome"] for r in json.loads(out)["recovered"]] == ["published"]
-    assert "was left behind; it is published now." in err
+    assert "was ended: published." in err
     assert "Traceback" not in err
     assert is_equal_to_source(amv)
     assert amv("recover", "--json").document == {"recovered": [], "notes": []}
@@ -231,7 +231,7 @@ def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv,
     acquired(amv.store, amv.store.table("orders"), "elsewhere")
     running = _started(amv, "refresh", "orders", "--json")
     for line in running.stderr:
-        if "waiting in place 1" in line:
+        if "number 1 in the queue" in line:
             break
     waiting = amv("status", "orders", "--json").document["queue"]
 
@@ -252,7 +252,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
     own = acquired(amv.store, amv.store.table("orders"), "elsewhere")
     running = _started(amv, "refresh", "orders", "--json")
     for line in running.stderr:
-        if "waiting in place 1" in line:
+        if "number 1 in the queue" in line:
             break
 
     amv.store.abandon(own, Outcome.FAILED, None, {})
@@ -273,7 +273,7 @@ def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
 
     [report] = said.document["recovered"]
     assert (said.code, report["outcome"], report["error"]["code"]) == (0, "abandoned", "MV-ABANDONED")
-    assert "nothing is under way" in again.out
+    assert "no refresh is running" in again.out
     assert amv("status", "orders", "--json").document["phase"] == "NORMAL"
 
 

@@ -32,11 +32,24 @@ def test_rejected_records_are_told_with_their_place():
 @pytest.mark.parametrize(
     ("outcome", "ended", "said"),
     [
-        (Outcome.PUBLISHED, "2026-01-01T10:00:00.000+00:00", "it is published now."),
-        (Outcome.RUNNING, None, "it could not be ended yet; the next `amv recover`, or refresh, tries again."),
+        (Outcome.PUBLISHED, "2026-01-01T10:00:00.000+00:00", "was ended: published."),
+        (Outcome.RUNNING, None, "could not be ended; the next refresh or `amv recover` tries again."),
     ],
 )
 def test_what_was_left_behind_and_has_not_ended_is_not_called_running(outcome, ended, said):
     report = RefreshReport(table="orders", refresh_id="r", outcome=outcome, finished_at=ended)
 
-    assert recovered_text(report) == f"orders: refresh r was left behind; {said}"
+    assert recovered_text(report) == f"orders: refresh r of a dead owner {said}"
+
+
+def test_phases_and_the_time_outside_of_them_add_up_to_the_duration():
+    times = {"started_at": "2026-01-01T10:00:00.000+00:00", "finished_at": "2026-01-01T10:00:12.500+00:00"}
+    spent = {"REFRESHING": 3.4, "MERGING": 5.6, "CLEANUP": 0.0}
+
+    one = text_of(**times, phase_seconds=spent, attempts=(FIRST,))
+    two = text_of(**times, phase_seconds=spent, attempts=(FIRST, SECOND))
+    exact = text_of(**times, phase_seconds=spent | {"MERGING": 9.1})
+
+    assert "phases    preparation 3.5 s · REFRESHING 3.4 s · MERGING 5.6 s · CLEANUP 0.0 s" in one
+    assert "phases    preparation and waiting 3.5 s · REFRESHING 3.4 s" in two
+    assert "phases    REFRESHING 3.4 s · MERGING 9.1 s · CLEANUP 0.0 s" in exact

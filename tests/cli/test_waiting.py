@@ -99,7 +99,7 @@ def test_waiting_ends_with_the_time_and_the_ticket_is_given_back(store, waiting,
     seen = []
     patience = Patience(lambda: seen.append(queue(store)))
 
-    with pytest.raises(RefreshInProgressError, match=r"waiting in place 1\. Waited 3 s\.") as caught:
+    with pytest.raises(RefreshInProgressError, match=r"number 1 in the queue\. Waited 3 s\.") as caught:
         waiting(patience, 2.5 + 0.5)
 
     assert patience.waits == [LOOK_S] * 3
@@ -119,7 +119,10 @@ def test_who_waits_is_told_when_its_place_changes(store, waiting, told):
     with pytest.raises(RefreshInProgressError):
         waiting(patience)
 
-    assert [progress.message.rpartition("; ")[2] for progress in told] == ["waiting in place 2.", "waiting in place 1."]
+    assert [progress.message.rpartition("; ")[2] for progress in told] == [
+        "number 2 in the queue.",
+        "number 1 in the queue.",
+    ]
 
 
 def test_who_is_first_is_let_in_when_the_table_is_free(store, waiting):

@@ -50,7 +50,7 @@ def test_refusal_says_what_was_expected_and_found():
 
     assert too_many.problem == "5,000 of main's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
     assert shifted.problem == "1,000 of main's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
-    assert nothing.problem == "the source has no rows; main has 10,000."
+    assert nothing.problem == "the source has no rows, main has 10,000."
 
 
 def test_every_guard_can_be_overridden_by_its_field():

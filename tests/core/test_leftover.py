@@ -23,15 +23,15 @@ def commit(version: int, refresh_id: str, epoch: int, step: str = "publish") -> 
         ((commit(1, OTHER, 3),), 3, None),  # it has never come as far as its fence
         ((commit(1, UNKNOWN, 2), commit(2, OTHER, 3, "fence"), commit(3, OTHER, 3)), 3, None),
         ((commit(1, UNKNOWN, 2, "fence"), commit(2, OTHER, 3)), 3, None),
-        ((commit(1, UNKNOWN, 2), commit(2, OTHER, 3)), 2, "another one may be in use"),
-        ((commit(1, OTHER, 2), commit(2, UNKNOWN, 3)), 2, "another one may be in use"),
-        ((commit(1, OTHER, 2), commit(2, UNKNOWN, 3)), 4, "nothing was published after it"),
+        ((commit(1, UNKNOWN, 2), commit(2, OTHER, 3)), 2, "a second database may be in use"),
+        ((commit(1, OTHER, 2), commit(2, UNKNOWN, 3)), 2, "a second database may be in use"),
+        ((commit(1, OTHER, 2), commit(2, UNKNOWN, 3)), 4, "no later refresh has published"),
         (
             (commit(1, OTHER, 1), commit(2, UNKNOWN, 2), commit(3, OTHER, 3, "fence")),
             3,
-            "nothing was published after it",
+            "no later refresh has published",
         ),
-        ((commit(1, UNKNOWN, 2), Commit(2, "WRITE", 1, None)), 3, "nothing was published after it"),
+        ((commit(1, UNKNOWN, 2), Commit(2, "WRITE", 1, None)), 3, "no later refresh has published"),
     ],
 )
 def test_files_of_an_unknown_refresh(commits, epoch, why):

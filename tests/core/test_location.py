@@ -263,7 +263,7 @@ def test_workspace_is_computed_and_carries_the_marker():
     ids=repr,
 )
 def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh_id):
-    with pytest.raises(UnsafeLocationError, match="no workspace of ours"):
+    with pytest.raises(UnsafeLocationError, match="not the workspace of a refresh"):
         Workspace("/wh", table_uuid, refresh_id)
 
 

@@ -1,4 +1,4 @@
-"""No path carries a password, and no output shows what an address holds."""
+"""No path contains a password, and no output shows what an address holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANARY = "c4n4ry"
 )
 def test_path_with_a_password_is_refused_and_not_shown(path):
     for refuse in (lambda: source_location(path, "/wh", [path]), lambda: absolute_root(path)):
-        with pytest.raises(UnsafeLocationError, match="carries a password") as caught:
+        with pytest.raises(UnsafeLocationError, match="contains a password") as caught:
             refuse()
 
         assert CANARY not in str(caught.value)

@@ -78,7 +78,7 @@ def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_all
     (good_csv.root / "raw/csv/good.csv").unlink()
     source = Files(path, format="csv", schema="id BIGINT, v STRING")
     good_csv.apply(source=source)
-    refused(good_csv, SourceNotFoundError, "no file is at", path, "allow_empty")
+    refused(good_csv, SourceNotFoundError, "there is no file at", path, "allow_empty")
     good_csv.apply(source=source, guards={"allow_empty": True})
     refused(good_csv, GuardRefusedError, "max_deleted_fraction")
 
@@ -122,7 +122,7 @@ def test_columns_of_parquet_without_a_file_are_mains(lake):
     (lake.root / "raw/parquet").mkdir(parents=True)
     guards = {"allow_empty": True, "max_deleted_fraction": 1.0}
     lake.apply(source=Files("raw/parquet", format="parquet"), guards=guards)
-    refused(lake, DefinitionError, "no file is at", "to say what its columns are")
+    refused(lake, DefinitionError, "there is no file at", "so its columns are unknown")
     file = parquet(lake, GOOD)
     lake.refresh()
     for each in file.parent.iterdir():
@@ -140,7 +140,7 @@ def test_path_that_names_hidden_files_is_refused(lake, name):
     (lake.root / "raw" / name.replace("*", "x").replace("{_a,b}", "_a")).write_text("id,v\n1,a\n")
     lake.apply(source=Files(f"raw/{name}", format="csv", schema="id BIGINT, v STRING"))
 
-    refused(lake, SourceNotFoundError, name, "names files that Spark takes for hidden")
+    refused(lake, SourceNotFoundError, name, "has only hidden files")
 
 
 EVERYWHERE = {".b.csv", "_c.csv", "d.csv._COPYING_", "sub/e.csv", "day=2/_g.csv", "_old"}
@@ -176,7 +176,7 @@ def test_files_that_are_passed_over_are_named_in_the_report(good_csv, caplog, pa
 
     report = good_csv.refresh()
 
-    shown = report.reason.split("passed over: ")[1]
+    shown = report.reason.split("ignored: ")[1]
     assert sum(str(folder / name) in shown for name in expected) == min(len(expected), 3)
     assert len(expected) <= 3 or f"and {len(expected) - 3} more" in shown
     assert all(path in caplog.text for path in shown.split(" and ")[0].split(", "))

@@ -153,7 +153,7 @@ def test_type_that_nobody_knows_is_named(lake, schema, told):
     csv(lake, good="id,v\n1,a\n")
     lake.apply(source=Files("raw/csv/*.csv", format="csv", schema=schema))
 
-    refused(lake, DefinitionError, "its schema is not understood", told)
+    refused(lake, DefinitionError, "its schema cannot be parsed", told)
 
 
 def test_encoding_that_nobody_knows_is_named(lake):
@@ -178,7 +178,7 @@ def test_compressed_file_of_which_nothing_comes_out_is_named(lake, errors):
     (lake.root / "raw/csv/bad ü.csv.bz2").write_bytes(bytes(500))
     lake.apply(source=Files("raw/csv", format="csv", schema="id BIGINT, v STRING"), errors=errors)
 
-    refused(lake, SourceFileError, "bad ü.csv.bz2 has nothing in it")
+    refused(lake, SourceFileError, "bad ü.csv.bz2 is empty and has no header")
 
     (lake.root / "raw/csv/bad ü.csv.bz2").write_bytes(bz2.compress(b"id,v\n2,b\n"))
     assert lake.refresh().rows_inserted == 2

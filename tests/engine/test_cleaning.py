@@ -105,7 +105,7 @@ def test_files_that_cannot_be_removed_are_left_to_the_sweep(table, at_point, cap
     told: list[str] = []
     table.refresher().recover(table.caller(), told.append)
     assert table.workspaces() == []
-    assert any("removed what refresh" in each for each in told)
+    assert any("removed the files of refresh" in each for each in told)
 
 
 @pytest.mark.in_process

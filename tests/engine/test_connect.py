@@ -184,7 +184,7 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     gone, not_one = away.amv("refresh", "orders"), wrong.amv("refresh", "orders")
 
     assert (gone[0], gone[1]["error"]["code"]) == (75, "MV-ENGINE")
-    assert "nobody answers at 127.0.0.1:1" in gone[1]["error"]["message"]
+    assert "no server responds at 127.0.0.1:1" in gone[1]["error"]["message"]
     assert "c4n4ry" not in str(gone)
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
 
@@ -202,7 +202,7 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
         code, answer, err = running.result(timeout=PATIENCE_S)
 
     assert (code, answer["error"]["code"]) == (75, "MV-ENGINE"), err
-    assert "the Spark Connect server does not answer" in answer["error"]["message"]
+    assert "the Spark Connect server does not respond" in answer["error"]["message"]
     until = time.monotonic() + PATIENCE_S
     while store.state(1).is_lease_live:
         assert time.monotonic() < until

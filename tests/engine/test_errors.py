@@ -90,7 +90,7 @@ def test_glob_that_is_none_is_a_definitions_mistake():
     error = translate(SparkRuntimeException(NO_GLOB), "source")
 
     assert type(error) is DefinitionError
-    assert error.problem == "its path is no glob: error parsing regexp: Unclosed group at pos 6: `{a.csv`."
+    assert error.problem == "its path is not a valid glob: error parsing regexp: Unclosed group at pos 6: `{a.csv`."
 
 
 def test_colon_in_a_files_name_is_told_as_what_it_is():
@@ -163,7 +163,7 @@ def test_header_that_is_none_is_told_with_the_option_that_says_so():
     error = translate(SparkRuntimeException(WITHOUT_A_HEADER), "source")
 
     assert type(error) is SchemaMismatchError
-    assert error.problem == "the header of /wh/raw/a.csv is not the schema: expected column 'id', found '1'."
+    assert error.problem == "the header of /wh/raw/a.csv does not match the schema: expected column 'id', found '1'."
     assert '`options: {header: "false"}`' in error.advice
 
 
@@ -179,7 +179,7 @@ def test_cancelled_job_is_no_fault_of_spark(text):
     error = translate(SparkRuntimeException(text), "orders")
 
     assert type(error) is InterruptedRefreshError
-    assert error.problem.startswith(f"what Spark ran for it was cancelled: {text.split(' ')[0]} ")
+    assert error.problem.startswith(f"its Spark job was cancelled: {text.split(' ')[0]} ")
     assert "SQLSTATE" not in error.problem
 
 

@@ -152,7 +152,7 @@ def test_a_column_that_is_lost_keeps_its_values_also_where_main_is_to_be_replace
 
     assert (report.strategy, report.schema_changes) == (
         "corrections",
-        ("column 'n' is not in the source: left as it is",),
+        ("column 'n' is not in the source: kept as it is",),
     )
     assert "replacing main would lose n" in report.reason
     found = {row[0]: row[1] for row in lake.rows()}  # id, n, p, v
@@ -183,7 +183,7 @@ def test_a_column_that_is_lost_is_dropped(lake, crash_at, point):
 
     assert (report.strategy, report.outcome) == ("replace", Outcome.PUBLISHED)
     assert report.schema_changes == ("column 'n' is not in the source: dropped", "column 'x', integer, added")
-    assert "written anew without n" in report.reason
+    assert "rewritten without n" in report.reason
     assert lake.rows() == lake.rows("raw/orders")
     (detail,) = lake.sql("DESCRIBE DETAIL {t}")
     assert (detail.partitionColumns, detail.properties["mv.table_uuid"]) == (["p"], lake.store.table("orders").uuid)
@@ -242,7 +242,7 @@ def test_ignore_passes_over_what_is_not_on_both_sides(lake):
 
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
     assert report.schema_changes == (
-        "column 'n' is not in the source: left as it is",
+        "column 'n' is not in the source: kept as it is",
         "column 'y', integer, left out",
     )
     found = {row[0]: row[1:] for row in lake.rows()}  # id, n, p, v

@@ -67,7 +67,7 @@ def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_mak
     assert (ended.outcome, ended.rows_updated, ended.rows_deleted) == (Outcome.CANCELLED, 1, 1)
     assert table.rows() not in (before, table.rows("raw/orders"))
     report = table.refresh(overrides=ALLOWED)
-    assert report.reason == "main may have been changed by others"
+    assert report.reason == "another writer may have changed main"
     check_invariants(table)
     check_snapshots(table, "progressive", before, table.rows("raw/orders"))
 

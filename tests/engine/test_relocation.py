@@ -48,7 +48,7 @@ def relocate(lake: Any, **asked: Any) -> Any:
 def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     before = table.store.table("orders")
     old = moved(table)
-    with pytest.raises(TableConflictError, match=r"registered at .*, where nothing lies.*amv relocate orders"):
+    with pytest.raises(TableConflictError, match=r"registered at .*, which is empty.*amv relocate orders"):
         table.refresh()
     with pytest.raises(TableConflictError, match="amv relocate orders --warehouse"):
         table.apply()
@@ -74,7 +74,7 @@ def test_table_goes_on_where_its_warehouse_was_moved_to(table):
 def test_copy_does_not_share_an_identity(table):
     old = moved(table, shutil.copytree)
 
-    with pytest.raises(TableConflictError, match=r"both hold main with the identity.*UNSET TBLPROPERTIES"):
+    with pytest.raises(TableConflictError, match=r"both hold a table with the identity.*UNSET TBLPROPERTIES"):
         relocate(table)
 
     assert table.store.table("orders").location == str(old / "orders")

@@ -65,7 +65,7 @@ def test_only_the_scope_changes(table, asked, is_new):
     assert report.outcome is Outcome.PUBLISHED
     assert Counter(table.rows()) == expected(table, old, is_new)
     assert report.scope is not None
-    assert report.reason.startswith("asked for partitions")
+    assert report.reason.startswith("requested: partitions")
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
@@ -76,7 +76,7 @@ def test_refresh_of_everything_brings_the_rest(table):
 
     assert (report.outcome, report.reason) == (
         Outcome.PUBLISHED,
-        "refreshes before this one covered only some partitions",
+        "earlier refreshes covered only some partitions",
     )
     check_invariants(table)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
@@ -159,7 +159,7 @@ def test_stale_leaves_out_what_is_fresh_and_then_all_is(table):
     report = table.refresh(stale=True)
 
     assert report.rows_updated == 20
-    assert report.scope == f'everything but partitions ["{SECOND}"] and partitions from {THIRD} until 2013-01-04'
+    assert report.scope == f'everything except partitions ["{SECOND}"] and partitions from {THIRD} until 2013-01-04'
     check_invariants(table)
     assert table.refresh(stale=True).outcome is Outcome.NOTHING_TO_DO
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO

@@ -343,7 +343,7 @@ def test_function_is_called_once_a_refresh_and_always_compared(lake, module):
     second = lake.refresh()
 
     assert (second.rows_updated, second.rows_unchanged, sys.modules["my_orders"].calls) == (2, 3, 1)
-    assert second.reason == "nothing says whether the function's rows are the same"
+    assert second.reason == "a function may return other rows at each call"
     assert second.source == "a source without versions"
     assert lake.rows() == [(i, "new" if i < 2 else "old") for i in range(5)]
 

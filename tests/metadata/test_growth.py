@@ -67,7 +67,7 @@ def test_listing_is_stored_once_and_forgotten_when_the_next_one_is_published(sto
     assert store.binding(table.id, 3).frontier == LONGER == store.refresh(lost.refresh_id).frontier
     rows = dump(store.engine)
     assert (len(rows["source_binding"]), len(rows["source_frontier"])) == (1, 1)
-    assert store.report(lost.refresh_id).source.startswith("2001 files")
+    assert store.report(lost.refresh_id).source.startswith("2,001 files")
 
 
 def test_versions_that_never_were_published_do_not_pile_up(store):

@@ -460,7 +460,7 @@ def test_person_who_says_that_the_owner_is_dead_is_believed(store, table, phase)
     assert newer is not None
     assert not store.renew(own, lease_ms=LEASE_MS).is_owner
     first, second = store.report(own.refresh_id).attempts
-    assert (first.note, second.note) == ("ann said that it was dead: its host burnt down", None)
+    assert (first.note, second.note) == ("declared dead by ann: its host burnt down", None)
 
 
 def test_word_on_an_owner_that_is_not_there_any_more_is_for_nobody(store, table):

@@ -83,7 +83,7 @@ def test_address_that_is_none_is_refused_without_showing_it(address):
     ],
 )
 def test_database_in_memory_is_refused(address):
-    with pytest.raises(DefinitionError, match="a database in memory is gone with its process"):
+    with pytest.raises(DefinitionError, match="a database in memory belongs to one process"):
         local.open_database(Settings(address))
 
 
@@ -236,7 +236,7 @@ def test_file_on_a_network_s_file_system_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "MOUNTS", tmp_path / "mountinfo")
     (tmp_path / "mountinfo").write_text(f"30 1 0:30 / {tmp_path} rw - nfs4 filer:/export rw\n")
 
-    with pytest.raises(DefinitionError, match=r"SQLite belongs to one host, and .*mv.db lies on nfs4") as caught:
+    with pytest.raises(DefinitionError, match=r"SQLite works on one host only, and .*mv.db is on nfs4") as caught:
         local.open_store(Settings(f"sqlite:///{tmp_path}/mv.db"))
 
     assert "PostgreSQL" in caught.value.advice
@@ -286,7 +286,7 @@ def test_network_that_swallows_packets_ends_every_call_in_time(swallowing):
         assert store.renew(own, lease_ms=LEASE_MS).is_owner
         proxy.swallow()
         began = time.monotonic()
-        with pytest.raises(MetadataUnavailableError, match="does not answer as expected") as caught:
+        with pytest.raises(MetadataUnavailableError, match="its answer is not valid") as caught:
             work()
         # Twice: the connection that is asked first whether it lives, and the one that takes its place.
         assert time.monotonic() - began < 10 * ANSWER_S
@@ -311,7 +311,7 @@ def test_process_all_of_whose_connections_wait_says_so_in_time(postgres):
         for _ in range(engine.pool.size() + 10):  # what SQLAlchemy opens beyond the pool
             busy.enter_context(engine.connect())
 
-        with pytest.raises(MetadataUnavailableError, match="all of this process's connections are waiting"):
+        with pytest.raises(MetadataUnavailableError, match="all connections of this process wait"):
             Store(engine).tables()
 
     engine.dispose()

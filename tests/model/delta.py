@@ -121,7 +121,7 @@ class SimulatedDelta:
             self._commit("DELETE", tuple(row for row in self.rows() if row[1] != partition), {partition})
 
     def optimize(self) -> None:
-        """Rewrite the files of every partition; whether there is anything to rewrite is not known here."""
+        """Rewrite the files of every partition; whether there is anything to rewrite is unknown."""
         self._commit("OPTIMIZE", self.rows(), {row[1] for row in self.rows()})
 
     def restore(self, version: int) -> None:

@@ -209,7 +209,7 @@ class Process:
         batch = mint(upper, state.published_upper, None)
         if batch is None:
             return Outcome.NOTHING_TO_DO
-        choice = Choice("corrections", must_compare or "the source is new", (), "auto")
+        choice = Choice("corrections", must_compare or "the source changed", (), "auto")
         refresh = RefreshRecord(uuid.uuid4().hex, world.table.id, definition, (), batch, frontier, choice)
         epoch = next_epoch(state.epoch, last_epoch(commits))
         yield "acquire.before"

@@ -215,7 +215,7 @@ def test_who_set_a_guard_aside_and_why_is_in_the_history(home, airflow):
     run = airflow.run(dag, overrides=["max_deleted_fraction"], note="the source was cleaned up")
 
     assert (silent.states, silent.tries) == ({"refresh": "failed"}, {"refresh": 1})
-    assert "nobody says why" in str(silent.errors["refresh"][0])
+    assert "needs a reason" in str(silent.errors["refresh"][0])
     report = home.store.report(run.refresh_id)
     assert (report.user, report.trigger, report.overrides, report.note) == (
         "dag_test", "manual", ("max_deleted_fraction",), "the source was cleaned up",

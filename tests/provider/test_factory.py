@@ -86,10 +86,10 @@ def test_a_dag_of_a_cluster_submits_a_driver(airflow):
     [
         ([], "expected `defaults` and `tables`"),
         ({"orders": {}}, "expected `defaults` and `tables`"),
-        ({"tables": {"nope": {}}}, "'nope' is no table of this file"),
+        ({"tables": {"nope": {}}}, "'nope' is not a table of this file"),
         ({"tables": {"orders": 1}}, "expected a mapping"),
-        ({"defaults": {"shedule": "@daily"}}, "shedule: no such name is known (did you mean schedule?)"),
-        ({"defaults": {"schedule": "@daily", "after": ["gold.lines"]}}, "give one of them"),
+        ({"defaults": {"shedule": "@daily"}}, "shedule: unknown name (did you mean schedule?)"),
+        ({"defaults": {"schedule": "@daily", "after": ["gold.lines"]}}, "give only one of them"),
         ({"tables": {"orders": {"interval": "day"}}}, "needs a schedule by time"),
         ({"tables": {"orders": {"interval": "week", "schedule": "@daily"}}}, "'day'"),
         ({"tables": {"gold.lines": {"interval": "day", "schedule": "@daily"}}}, "needs a table with partition_by"),

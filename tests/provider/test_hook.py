@@ -132,7 +132,7 @@ def test_sqlite_is_refused_where_tasks_run_on_several_hosts(url, is_refused, mon
         MvHook().settings()
         return
 
-    with pytest.raises(DefinitionError, match="SQLite belongs to one host, and CeleryExecutor runs") as caught:
+    with pytest.raises(DefinitionError, match="SQLite works on one host only, and CeleryExecutor runs") as caught:
         MvHook().settings()
 
     assert "[mv] sql_alchemy_conn" in caught.value.advice

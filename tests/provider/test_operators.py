@@ -182,7 +182,7 @@ def test_a_task_that_waits_keeps_its_place_between_its_looks(home, airflow):
         seen.append([(w.trigger, w.user, w.waits_for) for w in waiting])
         if context["task_reschedule_count"] == 2:
             home.refresher().resume(begun.own.refresh_id, other, until=Phase.NORMAL)
-            with pytest.raises(RefreshInProgressError, match=r"has waited for it since .* place 2"):
+            with pytest.raises(RefreshInProgressError, match=r"is first in its queue, since .* number 2 in the queue"):
                 home.refresher().begin("orders", home.caller("newcomer"))
             home.store.queue.leave("newcomer")
 
@@ -205,7 +205,7 @@ def test_a_task_that_has_waited_too_long_leaves_the_queue(home, airflow):
     run = airflow.run(airflow.load("phases", group_dag(retries=2, queue_timeout=0)))
 
     assert (run.states["g.begin"], run.tries["g.begin"]) == ("failed", 1)
-    assert "waiting in place 1" in str(run.errors["g.begin"][0])
+    assert "number 1 in the queue" in str(run.errors["g.begin"][0])
     assert home.store.waiters(home.store.table("orders").id) == ()
 
 
@@ -302,7 +302,7 @@ def test_clearing_a_later_task_of_a_finished_refresh_is_refused(home, airflow):
         assert cleared.tries[task] == 2  # the first, and the one after the clear
         [error] = cleared.errors[task]
         assert isinstance(error.__cause__, RefreshFinishedError)
-        assert "Clear from the first task" in str(error)
+        assert "Clear the run from its first task on" in str(error)
     assert home.versions() == before
 
 
@@ -471,7 +471,7 @@ def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):
     for refused, why in (
         (run, "[MV-TABLE-UNKNOWN] {{ var"),
         (other, "[MV-DEFINITION] param overrides: '{{ var"),
-        (confs, "[MV-DEFINITION] params: 'spark.jars': not known here."),
+        (confs, "[MV-DEFINITION] params: unknown: 'spark.jars'."),
     ):
         assert (refused.states, refused.tries, refused.xcoms) == ({"refresh": "failed"}, {"refresh": 1}, {})
         assert why in str(refused.errors["refresh"][0])

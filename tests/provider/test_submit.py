@@ -147,7 +147,7 @@ def test_a_table_in_other_hands_is_waited_for_without_a_driver(home, airflow, su
     run = airflow.run(submitted)
 
     assert run.states == {"refresh": "failed"}
-    assert "host:1 is refreshing it; waiting in place 1. " in str(run.errors["refresh"][0])
+    assert "host:1 is refreshing it; number 1 in the queue. " in str(run.errors["refresh"][0])
     assert home.store.waiters(home.store.table("orders").id) == ()
 
 

@@ -348,7 +348,7 @@ def test_owner_that_cannot_renew_for_a_leases_length_is_none(store, own, often, 
         with pytest.raises(LeaseLostError, match=rf"epoch {own.epoch} could not renew its lease for 60 s") as caught:
             lease.check()
 
-    assert "Refresh again" in caught.value.advice
+    assert "refresh again" in caught.value.advice
     assert store.state(own.table_id).epoch == own.epoch
 
 

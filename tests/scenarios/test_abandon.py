@@ -38,7 +38,7 @@ def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_
     report = abandon(table)
 
     assert (report.refresh_id, report.outcome, report.error.code) == (refresh_id, Outcome.ABANDONED, "MV-ABANDONED")
-    assert "ann gave it up" in report.error.message
+    assert "ann abandoned it" in report.error.message
     assert (table.rows("orders"), table.phase(), table.workspaces()) == (before, "NORMAL", [])
     assert table.refresh().outcome is Outcome.PUBLISHED
     check_invariants(table, published=2)

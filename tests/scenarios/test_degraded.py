@@ -85,8 +85,8 @@ def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
 
     (died, _) = table.store.history(table.store.table("orders").id)
     assert told == [
-        f"orders: {died_on} may be at work in REFRESHING: its lease has not run out.",
-        f"orders: removed what refresh {died.refresh_id} had left.",
+        f"orders: {died_on} may be at work in REFRESHING: its lease has not expired.",
+        f"orders: removed the files of refresh {died.refresh_id}.",
     ]
     assert (died.outcome, table.phase(), table.workspaces()) == (Outcome.ABANDONED, "NORMAL", [])
 
@@ -113,7 +113,7 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
 
     assert caught.value.where == str(table.root / "another")
     assert f"its Delta log is damaged: {newest} " in caught.value.problem
-    assert any(line.startswith("another: not looked after. [MV-MAIN-UNSUPPORTED]") for line in told)
+    assert any(line.startswith("another: not recovered. [MV-MAIN-UNSUPPORTED]") for line in told)
     assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
     assert table.phase("orders") == "NORMAL"
     assert table.rows() == table.rows("raw/orders")
@@ -132,7 +132,7 @@ def test_job_that_somebody_cancels_in_spark_keeps_no_other_table_from_being_mend
     told: list[str] = []
 
     def cancel() -> None:
-        raise InterruptedRefreshError("another", "what Spark ran for it was cancelled: [SPARK_JOB_CANCELLED].")
+        raise InterruptedRefreshError("another", "its Spark job was cancelled: [SPARK_JOB_CANCELLED].")
 
     at_point("progress.before", cancel)
     lake.refresher().recover(lake.caller(), told.append)

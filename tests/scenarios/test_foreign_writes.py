@@ -82,7 +82,7 @@ def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
     table.write("SELECT id, CAST(7 AS INT) AS p, 'theirs' AS v FROM range(100, 103)", "orders")
     before = (table.rows(), table.versions())
 
-    with pytest.raises(MainMovedError, match="another table lies where main was"):
+    with pytest.raises(MainMovedError, match="main was replaced by another table"):
         table.refresh(caller=caller)
 
     assert (table.rows(), table.versions()) == before

@@ -165,7 +165,7 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
 
     assert recovered(table) == []  # too young to ask
     table.clock.pass_ms(GRACE_MS)
-    why = "another one may be in use"
+    why = "a second database may be in use"
     assert recovered(table) == sorted([(died, why), (published.refresh_id, why)])
     table.refresh()
     assert {what for _, what in recovered(table)} == {"removed"}
@@ -206,7 +206,7 @@ def recovered(lake: Any) -> list[tuple[str, str]]:
     """Return what `recover` said of unknown refreshes, by their ids: that their files were removed, or why not."""
     said: list[str] = []
     lake.refresher().recover(lake.caller(), said.append)
-    found = [line for line in said if "which this database does not know" in line]
+    found = [line for line in said if "which is not in this database" in line]
     ids = [line.split("refresh ")[1].split(",")[0] for line in found]
     what = ["removed" if "removed" in line else line.rpartition(": ")[2].rstrip(".") for line in found]
     return sorted(zip(ids, what, strict=True))

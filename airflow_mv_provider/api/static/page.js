@@ -26,7 +26,7 @@
 
   const $ = (selector) => document.querySelector(selector);
   const airflow = () => new URL(document.body.dataset.airflow, location.href).href;
-  const say = (text) => { $("#live-region").textContent = text; };
+  const announce = (text) => { $("#live-region").textContent = text; };
 
   const note = (text, tone) => {
     const place = $("#said");
@@ -83,7 +83,7 @@
       const scrolled = before.querySelector(".scroll")?.scrollTop;
       if (scrolled) fresh.querySelector(".scroll").scrollTop = scrolled;
     }
-    if ($("#now").dataset.said !== before.dataset.said) say($("#now").dataset.said);
+    if ($("#now").dataset.said !== before.dataset.said) announce($("#now").dataset.said);
   };
 
   let failures = 0;
@@ -109,7 +109,7 @@
         place.hidden = false;
         return; // asking again would not help
       }
-      place.textContent = "Airflow does not answer; what you see may be outdated.";
+      place.textContent = "Airflow does not respond; this page may be outdated.";
       place.hidden = failures < 2;
     }
     schedule();
@@ -142,7 +142,7 @@
       note(`Run ${facts.dag_run_id} was started. It shows here as soon as a worker has begun.`, "good");
       watchUntil = Date.now() + WATCH_MS;
     } catch {
-      note("Airflow does not answer: look into the DAG's runs before you try again.", "bad");
+      note("Airflow does not respond: check the DAG's runs before you try again.", "bad");
     }
     schedule();
   };

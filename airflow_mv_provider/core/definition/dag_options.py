@@ -35,19 +35,17 @@ class DagOptions(Part):
     schedule: str | None = Field(
         default=None,
         min_length=1,
-        description="A cron expression or preset; `source` for each commit with data on a Delta source; null for runs"
-        " that people start.",
+        description="A cron expression or preset; `source` for each commit with data on a Delta source; null for manual"
+        " runs only.",
     )
-    after: tuple[str, ...] = Field(
-        default=(), description="Tables whose publishing starts a run; in the place of a schedule."
-    )
+    after: tuple[str, ...] = Field(default=(), description="Tables whose publishing starts a run; replaces a schedule.")
     start_date: date = Field(default=date(2026, 1, 1), description="No interval before it; backfills begin here.")
-    timezone: str = Field(default="UTC", min_length=1, description="In which the schedule and the intervals are.")
+    timezone: str = Field(default="UTC", min_length=1, description="The time zone of the schedule and the intervals.")
     catchup: bool = Field(default=False, strict=True, description="Run every interval since start_date.")
     interval: Grain | None = Field(
         default=None,
         description="How long one value of the first partition column lasts: each run refreshes its own interval, and a"
-        " backfill those it is asked for.",
+        " backfill the requested ones.",
     )
     interval_format: str | None = Field(
         default=None, min_length=1, description="strftime format of that column's values; ISO dates without it."
@@ -57,7 +55,7 @@ class DagOptions(Part):
     )
     spark_conn_id: str = Field(default="spark_default", description="For `tasks: submit`.")
     max_active_runs: int | None = Field(
-        default=None, ge=1, le=10_000, strict=True, description="Of scheduled and manual runs."
+        default=None, ge=1, le=10_000, strict=True, description="Limit of concurrent scheduled and manual runs."
     )
     retries: int = Field(default=2, ge=0, le=1_000_000, strict=True)
     retry_delay_s: float = Field(default=60.0, ge=0.0, le=_YEAR_S)
@@ -72,7 +70,7 @@ class DagOptions(Part):
     @classmethod
     def _is_id(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(_DAG_ID, name):
-            raise ValueError(f"{name[:60]!r} is no id of a DAG: letters, digits, and any of _ . ~ -")
+            raise ValueError(f"{name[:60]!r} is not a DAG id: use letters, digits, and any of _ . ~ -")
         return name
 
     @field_validator("timezone")
@@ -81,7 +79,7 @@ class DagOptions(Part):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise ValueError(f"{name[:60]!r} is no time zone{nearest(name, available_timezones())}") from error
+            raise ValueError(f"{name[:60]!r} is not a time zone{nearest(name, available_timezones())}") from error
         return name
 
     @field_validator("tags")
@@ -94,7 +92,7 @@ class DagOptions(Part):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.after and self.schedule:
-            raise ValueError("after stands in the place of a schedule: give one of them")
+            raise ValueError("after replaces a schedule: give only one of them")
         if self.interval_format is not None and self.interval is None:
             raise ValueError("interval_format needs interval")
         if self.interval is not None and (self.after or self.schedule in (None, "source")):
@@ -116,7 +114,7 @@ def options_of(document: object, tables: tuple[RefreshableTable, ...]) -> dict[s
         raise DefinitionError("dags", "`defaults` and `tables` are mappings.")
     if unknown := sorted(set(map(str, own)) - {table.name for table in tables}):
         known = nearest(unknown[0], (table.name for table in tables))
-        problem = Problem(("tables", unknown[0]), f"{unknown[0][:60]!r} is no table of this file{known}")
+        problem = Problem(("tables", unknown[0]), f"{unknown[0][:60]!r} is not a table of this file{known}")
         raise DefinitionError("dags", f"{problem.text}.", problems=(problem,))
     return {table.name: _options(table, defaults, own.get(table.name) or {}) for table in tables}
 

@@ -65,7 +65,7 @@ def evolved(
         taken = _follows(source, main, fixed)
         if taken is None or error.advice != SchemaMismatchError.hint:
             raise
-        raise error.advising(f"{error.advice} Or let main follow it: {taken}.") from None
+        raise error.advising(f"{error.advice} Or change main's columns with {taken}.") from None
 
 
 def _follows(source: Sequence[Column], main: Sequence[Column], fixed: Collection[str]) -> str | None:
@@ -104,11 +104,11 @@ def _decided(
             if is_adding and on_lost == "fail":
                 raise SchemaMismatchError(
                     where,
-                    f"main has column {column.name!r}, the source has not.",
+                    f"main has column {column.name!r}, the source does not.",
                     column=column.name,
-                    hint="Bring it back in `select`, or set `on_lost_column`: keep or drop.",
+                    hint="Restore it in `select`, or set `on_lost_column` to keep or drop.",
                 )
-            verb = "dropped" if is_adding and on_lost == "drop" else "left as it is"
+            verb = "dropped" if is_adding and on_lost == "drop" else "kept as it is"
             notes.append(f"column {column.name!r} is not in the source: {verb}")
         elif found.type == column.type or _holds(column.type, found.type):
             columns.append(column)

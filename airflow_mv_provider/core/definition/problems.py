@@ -9,19 +9,27 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from airflow_mv_provider.core.secret import may_be_secret
+
 _MAX_SHOWN = 60
-_KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "a mapping"}
+_KINDS: dict[type, str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    dict: "a mapping",
+}
 _KINDS |= {list: "a list", tuple: "a list", type(None): "nothing", bytes: "binary data", set: "a set"}
 _EXPECTED = {
     "tuple_type": "a list",
-    "string_type": "a text",
-    "string_unicode": "a text that UTF-8 can hold",
+    "string_type": "a string",
+    "string_unicode": "a string that UTF-8 can encode",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
-    "finite_number": "a number that ends",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "model_type": "a mapping",
@@ -72,24 +80,24 @@ def kind_of(value: object) -> str:
 def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     location = [part for part in error["loc"] if part != "[key]"]  # pydantic appends it to a key that is not a name
     where, place = _walked(model, location)
-    return Problem(place, _text(error, where))
+    return Problem(place, _text(error, where, _shown(place, error["input"])))
 
 
-def _text(error: Mapping[str, Any], where: type[BaseModel] | None) -> str:
+def _text(error: Mapping[str, Any], where: type[BaseModel] | None, shown: str) -> str:
     kind, found, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         known = _names(where)
-        return f"no such name is known{nearest(str(error['loc'][-1]), known)}; known are {', '.join(known)}"
+        return f"unknown name{nearest(str(error['loc'][-1]), known)}; known are {', '.join(known)}"
     if kind in _EXPECTED:
-        return f"expected {_EXPECTED[kind]}, found {_shown(found)}{_how(kind, found)}"
+        return f"expected {_EXPECTED[kind]}, found {shown}{_how(kind, found, shown)}"
     match kind:
         case "missing":
             return "it is missing"
         case "literal_error":
             expected = str(context["expected"])
-            return f"expected {expected}, found {_shown(found)}{nearest(str(found), expected.split(chr(39))[1::2])}"
+            return f"expected {expected}, found {shown}{nearest(str(found), expected.split(chr(39))[1::2])}"
         case "union_tag_invalid":
-            return f"{context['tag']!r:.60} is no type; known are {context['expected_tags']}"
+            return f"{context['tag']!r:.60} is not a type; expected one of {context['expected_tags']}"
         case "union_tag_not_found":
             return "its type is missing"
         case "too_short" | "string_too_short":
@@ -97,37 +105,42 @@ def _text(error: Mapping[str, Any], where: type[BaseModel] | None) -> str:
         case "string_too_long":
             return f"it has more than {context['max_length']} characters"
         case "invalid_key":
-            return "a name is a text: put it in quotes"
+            return "a name must be a string: put it in quotes"
         case "greater_than_equal":
-            return f"expected at least {context['ge']}, found {_shown(found)}"
+            return f"expected at least {context['ge']}, found {shown}"
         case "less_than_equal":
-            return f"expected at most {context['le']}, found {_shown(found)}"
+            return f"expected at most {context['le']}, found {shown}"
         case "value_error":
             return str(context["error"])
     message = str(error["msg"])
     return message[:1].lower() + message[1:]
 
 
-def _how(kind: str, found: object) -> str:
-    if kind == "tuple_type" and isinstance(found, str):
-        return f": write [{found[:_MAX_SHOWN]}]"
+def _how(kind: str, found: object, shown: str) -> str:
+    if kind == "tuple_type" and shown == repr(found):
+        return f": write [{found}]"
     if kind == "string_type" and isinstance(found, bool | int | float):
         return ": put it in quotes"
     return ""
 
 
-def _shown(found: object) -> str:
-    """Return a scalar's value, cut to 60 characters, and only the kind of any other value."""
+def _shown(place: Sequence[int | str], found: object) -> str:
+    """Return a value as messages show it: a short scalar as it is, of anything else only its kind.
+
+    A value in the wrong place may be a secret: a long text, or one that looks like a secret, is not shown.
+    """
     if isinstance(found, bool):
         return str(found).lower()
     if isinstance(found, int | float | str):
         text = _digits(found) if isinstance(found, int) else repr(found)
-        return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+        if may_be_secret(".".join(map(str, place)), text):
+            return kind_of(found)
+        return text if len(text) <= _MAX_SHOWN else f"{kind_of(found)} of {len(text):,} characters"
     return kind_of(found)
 
 
 def _digits(number: int) -> str:
-    return str(number) if number.bit_length() < 1000 else "a number of hundreds of digits"
+    return str(number) if number.bit_length() < 1000 else "a number with hundreds of digits"
 
 
 def _names(model: type[BaseModel] | None) -> list[str]:

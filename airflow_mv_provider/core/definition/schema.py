@@ -69,12 +69,14 @@ def check_source(
         if (other := seen.get(column.name.lower())) is not None:
             raise SchemaMismatchError(
                 where,
-                f"columns {other!r} and {column.name!r} have one name.",
+                f"columns {other!r} and {column.name!r} have the same name.",
                 hint="Rename one of them in `select`.",
             )
         seen[column.name.lower()] = column.name
         if not is_comparable(column.type):
-            raise NotComparableError(where, f"column {column.name!r} is a {column.shown_type}.", column=column.name)
+            raise NotComparableError(
+                where, f"column {column.name!r} is of type {column.shown_type}.", column=column.name
+            )
     types = {column.name: column for column in columns}
     for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
         for name in names:
@@ -83,7 +85,7 @@ def check_source(
             if not isinstance(types[name].type, str) or types[name].type in unusable:
                 raise KeyColumnError(
                     where,
-                    f"{role} column {name!r} is a {types[name].shown_type}, which identifies nothing.",
+                    f"{role} column {name!r} is of type {types[name].shown_type}, which cannot identify rows.",
                     column=name,
                 )
 
@@ -104,9 +106,9 @@ def check_same(
     have = {column.name: column for column in main}
     want = {column.name: column for column in desired}
     if added := [name for name in want if name not in have]:
-        raise SchemaMismatchError(where, f"{here} has column {added[0]!r}, {there} has not.", column=added[0])
+        raise SchemaMismatchError(where, f"{here} has column {added[0]!r}, {there} does not.", column=added[0])
     if missing := [name for name in have if name not in want]:
-        raise SchemaMismatchError(where, f"{there} has column {missing[0]!r}, {here} has not.", column=missing[0])
+        raise SchemaMismatchError(where, f"{there} has column {missing[0]!r}, {here} does not.", column=missing[0])
     for name, column in want.items():
         if column.type != have[name].type:
             raise SchemaMismatchError(

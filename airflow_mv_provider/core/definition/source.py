@@ -34,8 +34,8 @@ class Source(Part):
     )
     watermark: str | None = Field(
         default=None,
-        description="A column, after the projection, that grows with every change: the author's word that whatever row"
-        " is new or changed since the last refresh has there at least the greatest value that main has, or NULL.",
+        description="A column, after the projection, that grows with every change. The author guarantees that every row"
+        " that is new or changed since the last refresh has NULL there, or at least the greatest value in main.",
     )
 
     def __init__(self, first: str | None = None, /, **data: Any) -> None:

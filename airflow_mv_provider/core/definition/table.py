@@ -25,17 +25,17 @@ else:
 
 
 class Guards(Part):
-    """What a difference may look like. Each is judged on exact counts before main is touched."""
+    """Limits on the difference, judged on exact counts before main is changed."""
 
     max_deleted_fraction: float = Field(
-        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger part of main's rows."
+        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger fraction of main's rows."
     )
     max_updated_fraction: float | None = Field(
         default=None,
         ge=0.0,
         le=1.0,
         strict=True,
-        description="Refuse to change a larger part of main's rows; without it any number may change.",
+        description="Refuse to update a larger fraction of main's rows; no limit if it is not set.",
     )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
@@ -43,7 +43,7 @@ class Guards(Part):
 class ErrorTable(Part):
     """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
 
-    max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail when there are more of them.")
+    max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail if more are rejected.")
 
 
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
@@ -102,23 +102,23 @@ class RefreshableTable(Part):
     )
     concurrency: Literal["reject", "queue", "join"] = Field(
         default="reject",
-        description="What a caller gets while another refreshes the table: an error, a place in the queue, or the"
-        " report of the refresh under way where that reads the same.",
+        description="A second caller, while another one refreshes the table, is rejected, queued, or joined to the"
+        " running refresh if both read the same.",
     )
     schema_policy: Policy = Field(
         default="fail",
-        description="Columns of the source that are not main's: an error, passed over, added to main, or added and its"
+        description="Columns of the source that main lacks: an error, ignored, added to main, or added and main's"
         " types widened.",
     )
     on_lost_column: LostColumn = Field(
         default="fail",
-        description="A column of main that the source has not any more, where schema_policy adds columns: an error,"
-        " kept as it is, or dropped, for which main is written anew.",
+        description="A column of main that the source no longer has, if schema_policy adds columns: an error, kept as"
+        " it is, or dropped, which rewrites main.",
     )
     frozen_before: str | None = Field(
         default=None,
         min_length=1,
-        description="Partitions whose first column is older stay as they are; differences there are only reported.",
+        description="Partitions with a lower first column are not changed; differences there are only reported.",
     )
     errors: ErrorTable | None = Field(
         default=None,
@@ -126,26 +126,24 @@ class RefreshableTable(Part):
     )
     strategy: RequestedStrategy = Field(
         default="auto",
-        description="How main is brought up to date: the cheapest way, or this one wherever it can be taken.",
+        description="How main is brought up to date: by the cheapest strategy, or by this one wherever possible.",
     )
     strict: bool = Field(
         default=False,
         strict=True,
-        description="Fail where the strategy cannot be taken, instead of reading and comparing everything.",
+        description="Fail if the strategy is not possible, instead of reading and comparing everything.",
     )
     guards: Guards = Guards()
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
-    adopt: bool = Field(
-        default=False, strict=True, description="Take over a Delta table that already lies at main's place."
-    )
+    adopt: bool = Field(default=False, strict=True, description="Take over an existing Delta table at main's location.")
 
     @field_validator("source", mode="before")
     @classmethod
     def _has_names(cls, source: object) -> object:
         if isinstance(source, dict) and not all(isinstance(name, str) for name in source):
-            raise ValueError("a name in it is not a text: put it in quotes")
+            raise ValueError("a name in it is not a string: put it in quotes")
         return source
 
     @field_validator("name")
@@ -167,7 +165,7 @@ class RefreshableTable(Part):
         if self.publish == "progressive" and not self.partition_by:
             raise ValueError("a progressive table needs partition_by: each of its commits brings whole partitions")
         if self.on_conflict == "overwrite" and not self.order_by:
-            raise ValueError("on_conflict: overwrite needs order_by: which of two rows is the last?")
+            raise ValueError("on_conflict: overwrite needs order_by, which decides which of two rows is the last")
         if self.order_by and self.on_conflict == "fail":
             raise ValueError("order_by needs on_conflict: overwrite, ignore or keep")
         if self.hash_partitions is not None and self.partition_by:
@@ -177,12 +175,10 @@ class RefreshableTable(Part):
         if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
             raise ValueError("on_lost_column needs schema_policy: add or evolve")
         if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
-            raise ValueError(
-                "on_lost_column: drop writes all of main anew: not with publish: progressive or frozen_before"
-            )
+            raise ValueError("on_lost_column: drop rewrites main, so publish: progressive and frozen_before exclude it")
         if self.errors is not None and not self.source_kind.is_repeatable:
             whose = f"a {self.source_kind.name}'s"
-            raise ValueError(f"errors needs a source whose rows are the same when read twice: {whose} may not be")
+            raise ValueError(f"errors needs a deterministic source: {whose} may differ at each read")
         return self
 
     @property

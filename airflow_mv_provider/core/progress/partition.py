@@ -45,7 +45,7 @@ def unstorable(name: str, columns: Sequence[str]) -> str | None:
         if value in ("", _DELTA_NULL):
             return f"column {column!r} holds {value!r}, which Delta stores as NULL."
         if "\0" in value:
-            return f"column {column!r} holds {value[:80]!r}: no file system has a name with a NUL character in it."
+            return f"column {column!r} holds {value[:80]!r}: no file system allows a NUL character in a name."
         if len(_escaped(column)) + 1 + len(_escaped(value)) > _MAX_DIRECTORY_BYTES:
             return f"column {column!r} holds a value of {len(value)} characters, too long for a directory's name."
     return None

@@ -20,7 +20,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
 PARAMS = ("read_only", "overrides", "force", "scope", "partitions", "from", "until", "stale", "strategy", "note")
 SCOPES = ("as usual", "everything", "range", "partitions", "stale")
-"""What a form's `scope` may say; the params that belong to it say the rest."""
+"""The values of a form's `scope`; the params that belong to it complete it."""
 
 _MAX_NOTE = 1000
 
@@ -51,7 +51,7 @@ class Request:
     def __post_init__(self) -> None:
         note: object = self.note
         if note is not None and not (isinstance(note, str) and len(note) <= _MAX_NOTE):
-            raise refused("note", self.note, f"Use a text of at most {_MAX_NOTE} characters.")
+            raise refused("note", self.note, f"Use a string of at most {_MAX_NOTE} characters.")
         for name in ("read_only", "force", "is_stale_only"):
             if not isinstance(getattr(self, name), bool):
                 raise refused(name, getattr(self, name), "Use true or false.")
@@ -77,10 +77,9 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
              a part of a definition, and a misspelt guard must not look as if it were set aside
     """
     if unknown := sorted(name for name in params if name not in PARAMS and name not in others):
-        hint = f"A refresh takes {', '.join(PARAMS)}; what else a DAG takes, its author declares in the DAG's `params`."
-        raise DefinitionError(
-            "params", f"{', '.join(repr(name[:60]) for name in unknown[:10])}: not known here.", hint=hint
-        )
+        hint = f"A refresh accepts {', '.join(PARAMS)}. A DAG's author declares further params in the DAG's `params`."
+        problem = f"unknown: {', '.join(repr(name[:60]) for name in unknown[:10])}."
+        raise DefinitionError("params", problem, hint=hint)
     _check_scope_named(params)
     overrides = params.get("overrides") or ()
     partitions = params.get("partitions") or ()
@@ -102,7 +101,7 @@ def to_params(request: Request) -> dict[str, Any]:
     """Return the params that `parse_request` turns into this request again; JSON-able."""
     scope = request.scope
     if scope.without:
-        raise ValueError("a scope that leaves others out is made by `stale`, never asked for")
+        raise ValueError("a scope that excludes others is computed by `stale`, it cannot be requested")
     return {
         "read_only": request.read_only,
         "overrides": list(request.overrides),
@@ -128,7 +127,7 @@ def check_note(run: Request) -> None:
     raises : DefinitionError
     """
     if run.overrides and not (run.note or "").strip():
-        problem = f"{', '.join(run.overrides)} is to be set aside, and nobody says why."
+        problem = f"overriding {', '.join(run.overrides)} needs a reason."
         raise DefinitionError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
 
 
@@ -142,7 +141,7 @@ def combined(written: Request, run: Request) -> Request:
     """
     if EVERYTHING not in (written.scope, run.scope) and written.scope != run.scope:
         raise DefinitionError(
-            "scope", f"the task covers {written.scope.describe()}; the run asks for {run.scope.describe()}."
+            "scope", f"the task covers {written.scope.describe()}; the run requests {run.scope.describe()}."
         )
     return Request(
         read_only=written.read_only or run.read_only,

@@ -44,13 +44,14 @@ class Scope:
     def describe(self) -> str:
         """Return the scope in words."""
         if self.without:
-            return f"everything but {' and '.join(scope.describe() for scope in self.without)}"
+            return f"everything except {' and '.join(scope.describe() for scope in self.without)}"
         if self.partitions:
             shown = ", ".join(self.partitions[:5])
             return f"partitions {shown}" + (f" and {len(self.partitions) - 5} more" if len(self.partitions) > 5 else "")
         if self.is_everything:
             return "everything"
-        return f"partitions from {_said(self.start) or 'the first'} until {_said(self.end) or 'the last'}"
+        from_start = "" if self.start is None else f" from {_said(self.start)}"
+        return f"partitions{from_start}" + (" on" if self.end is None else f" until {_said(self.end)}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form of a scope; `from_json` reverses it."""

@@ -27,8 +27,9 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
     whole = None if work.is_progressive else ground.whole_publish
     by = ground.followed.note.refresh_id if ground.followed and ground.followed.note else None
     if whole is None or whole.note is None or work.refresh.seal is None:
-        known = "main's log does not show that all of it was there."
-        problem = f"main's log shows refresh {by} after it, which the metadata database does not know." if by else known
+        unproven = "main's log does not prove that it was published completely."
+        later = f"main's log shows the later refresh {by}, which is not in the metadata database."
+        problem = later if by else unproven
         raise OvertakenError(work.table.name, problem)
     why = f"main's log shows it, {_what_follows(work, by)}"
     log.warning("%s: refresh %s was published: %s", work.table.name, work.own.refresh_id, why)
@@ -52,4 +53,4 @@ def _what_follows(work: Work, by: str | None) -> str:
     if by:
         return f"and refresh {by} after it"
     is_old = ", and its error table may be older" if work.definition.errors is not None else ""
-    return f"but not all its files are left{is_old}"
+    return f"but some of its files are gone{is_old}"

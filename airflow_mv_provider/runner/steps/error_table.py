@@ -55,7 +55,7 @@ class ErrorTable:
         elif carried != self._work.table.uuid:
             raise MainNotOursError(
                 self._work.table.name,
-                f"what lies at {self._table.ref} is not its error table.",
+                f"{self._table.ref} is not its error table.",
                 hint="Move it away, or leave `errors` out of the definition.",
             )
 
@@ -102,12 +102,18 @@ class ErrorTable:
                 rejected.publish(self._table, work.definition, collected, note)
         except TransientError as error:
             # The commit may have failed, or succeeded with its answer lost: the log decides.
-            log.warning("%s: the commit of the error table met %s", work.table.name, error)
+            log.warning(
+                "%s: the commit of the error table raised an error, its log decides whether it succeeded: %s",
+                work.table.name,
+                error,
+            )
             if not self._is_published(self._log(), collected):
                 raise
             return
         if not self._is_published(self._log(), collected):
-            raise EpochRegressionError(work.table.name, f"Delta dropped the errors of epoch {work.own.epoch}.")
+            raise EpochRegressionError(
+                work.table.name, f"Delta ignored the errors of epoch {work.own.epoch} as outdated."
+            )
 
     def _log(self) -> list[Commit]:
         """Return the table's newest commits, an empty list if the table does not exist.

@@ -81,12 +81,14 @@ class FencedMain:
         except (FencedError, EngineError, MainMovedError) as error:
             # The fence may have failed, or succeeded with its answer lost: the log decides.
             work.lease.check(is_cancellable=False)
-            log.info("The fence of epoch %d met %s", epoch, error)
+            log.info("The fence of epoch %d raised an error, main's log decides whether it succeeded: %s", epoch, error)
             failure = error
         with self._reaching(MainUnsupportedError):
             commits = work.main.log(since)
         if last_epoch(commits) > epoch:
-            raise FencedError(work.table.name, f"epoch {last_epoch(commits)} owns main; this is {epoch}.")
+            raise FencedError(
+                work.table.name, f"epoch {last_epoch(commits)} owns main, this process has the older epoch {epoch}."
+            )
         self.is_fenced = has_fence(commits, epoch, work.own.refresh_id)
         self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
         if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
@@ -162,7 +164,7 @@ class FencedMain:
         _ = work.ordered_source  # raises for a missing order_by column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
-                raise MainUnsupportedError(str(work.table.main), "what lies there is not Delta.")
+                raise MainUnsupportedError(str(work.table.main), "it is not a Delta table.")
             with durable(Write.CREATE_MAIN):
                 created = work.main.create(rows.schema, definition.partition_by)
             self._check_partitions(created)
@@ -171,7 +173,7 @@ class FencedMain:
         if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):
             raise SchemaMismatchError(
                 work.table.name,
-                f"column {dropped[0]!r} is not in the source; dropping it writes all of main anew, and {obstacle}.",
+                f"column {dropped[0]!r} is not in the source; dropping it rewrites all of main, and {obstacle}.",
                 column=dropped[0],
                 hint="Refresh all of the table, or set `on_lost_column: keep`.",
             )
@@ -185,15 +187,15 @@ class FencedMain:
         if carried is None and work.main.is_claimed:
             work.main.adopt()  # its creator died before it could write the identity
         elif carried != work.table.uuid:
-            problem = "another table lies where main was when this refresh began."
-            hint = "Nothing was written to it. Put main back, or move what lies there away; then refresh again."
+            problem = "main was replaced by another table after this refresh began."
+            hint = "Nothing was written to that table. Restore main, or move that table away; then refresh again."
             raise MainMovedError(work.table.name, problem, hint=hint)
 
     def _rewrite_obstacle(self, state: RefreshState) -> str | None:
         """Return why main cannot be rewritten, None if it can."""
         work = self._work
         if work.definition.adopt and state.published_version is None:
-            return "a table that is adopted is looked at first"
+            return "an adopted table is compared first"
         return strategy.replace_obstacle(work.definition, work.refresh.scope)
 
     def _is_of_definition(self, state: RefreshState) -> bool:
@@ -219,5 +221,5 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _gone(table: str) -> MainMovedError:
-    problem = "main was dropped or moved away while its refresh was under way."
-    return MainMovedError(table, problem, hint="Refresh again; or, if its warehouse was moved, `amv relocate`.")
+    problem = "main was dropped or moved while it was refreshed."
+    return MainMovedError(table, problem, hint="Refresh again; if its warehouse was moved, run `amv relocate` first.")

@@ -274,7 +274,7 @@ class Merging:
         who = ", ".join(f"{c.operation} at version {c.version}" for c in check.foreign[:3])
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
-        log.warning("%s: main was changed by others (%s); comparing again", work.table.name, who)
+        log.warning("%s: another writer changed main (%s); comparing again", work.table.name, who)
         committed = counts if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive

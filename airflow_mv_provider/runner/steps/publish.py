@@ -69,7 +69,9 @@ class Publisher:
             *(len(check.published), len(check.foreign), check.fenced_by),
         )
         if check.fenced_by is not None:
-            raise FencedError(work.table.name, f"epoch {check.fenced_by} owns main; this is {epoch}.")
+            raise FencedError(
+                work.table.name, f"epoch {check.fenced_by} owns main, this process has the older epoch {epoch}."
+            )
         return commits, check
 
     def merge(self, layout: Layout, recorded: Sequence[RecordedChunk], txn_version: int, part: int = 0) -> None:
@@ -125,7 +127,7 @@ class Publisher:
         num_tries = self._num_tries[part]
         if num_tries > _MAX_TRIES:
             raise EpochRegressionError(
-                work.table.name, f"Delta dropped the commits of epoch {work.own.epoch} as outdated."
+                work.table.name, f"Delta ignored the commits of epoch {work.own.epoch} as outdated."
             )
         work.lease.check(is_cancellable=self._may_stop())
         work.lease.ignore_cancel()
@@ -133,7 +135,9 @@ class Publisher:
             with durable(Write.PUBLISH):
                 commit()
         except TransientError as error:
-            log.warning("%s: the commit met %s", work.table.name, error)
+            log.warning(
+                "%s: the commit raised an error, main's log decides whether it succeeded: %s", work.table.name, error
+            )
             _, check = self.check_log(recorded, part or None)
             if num_tries == _MAX_TRIES and not check.published and not check.foreign:
                 raise

@@ -79,7 +79,7 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
     published, batch, place = ground.published_digests(), work.refresh.batch, work.workspace
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
-        return "main is not as it was published"
+        return "main has changed since the last publish"
     if work.layout.changes_main:
         return "main's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
@@ -106,7 +106,7 @@ def _unreadable(work: Work, error: MvError) -> str:
     name = work.table.name
     if work.definition.strict:
         raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
-    log.warning("%s: the source's changes cannot be read, so all of it is: %s", name, error)
+    log.warning("%s: the source's changes cannot be read, so all of the source is read: %s", name, error)
     return f"the source's changes cannot be read ({error.code})"
 
 
@@ -143,14 +143,14 @@ def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) ->
     """Return the strategy and its reason, decided from where the source and main were found to differ."""
     layout = work.layout
     if layout.dropped:
-        return "replace", f"main is written anew without {', '.join(layout.dropped)}"
+        return "replace", f"main is rewritten without {', '.join(layout.dropped)}"
     if layout.is_evolving:
         return "corrections", "main's columns change in a MERGE"
     if layout.left_alone and not ground.is_empty:
-        return "corrections", f"replacing main would lose {', '.join(layout.left_alone)}, which the source has not"
+        return "corrections", f"replacing main would lose {', '.join(layout.left_alone)}, which the source lacks"
     if _is_replaced(work, ground, seal, buckets):
-        return "replace", "most rows differ, as staging has shown"
-    return "corrections", "staging has shown no reason to replace main"
+        return "replace", "staging showed that most rows differ"
+    return "corrections", "staging showed that main need not be replaced"
 
 
 def _is_replaced(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:

@@ -28,7 +28,7 @@ from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
-_OTHER_COLUMNS = "its columns are not those of the last publish"
+_OTHER_COLUMNS = "its columns have changed since the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -59,7 +59,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
     def changes(self, since: Frontier, until: DeltaFrontier) -> SourceChanges | None:
         """Return what the table's log shows of the commits after `since`; see `SourceReader`."""
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
-            return SourceChanges(None, "the source is not the table that it was", is_another=True)
+            return SourceChanges(None, "the source was replaced by another table", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
         commits, has_feed = self._seen or ((), False)

@@ -182,7 +182,7 @@ def _scan(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str],
     judged = lines.select(verdict, has_text, F.col(marking.FILE).alias("file"))
     found = judged.groupBy("file").agg(F.sum("verdict"), F.sum("n").alias("n")).collect()
     if lacking := without(paths, (row.file for row in found if row.n)):
-        raise SourceFileError("source", f"{lacking[0]} has nothing in it, not even a header.")
+        raise SourceFileError("source", f"{lacking[0]} is empty and has no header.")
 
 
 def _quotes_checked(options: Mapping[str, str]) -> Column:

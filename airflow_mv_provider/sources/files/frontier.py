@@ -36,7 +36,8 @@ class FilesFrontier(Frontier):
 
     def describe(self) -> str:
         """See `Frontier`."""
-        return f"{len(self.files)} files, {sum(f.num_bytes for f in self.files):,} bytes"
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
+        return f"{files}, {sum(f.num_bytes for f in self.files):,} bytes"
 
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""

@@ -56,8 +56,8 @@ def listed(spark: SparkSession, location: str) -> Listed:
     if not frontier.files and listing.names_hidden(location):
         raise SourceNotFoundError(
             "source",
-            f"{location} names files that Spark takes for hidden: their names begin with _ or ., or end in ._COPYING_.",
-            hint="Rename them: Spark reads no file of such a name.",
+            f"{location} has only hidden files, which Spark ignores: names begin with _ or . or end in ._COPYING_.",
+            hint="Rename them: Spark does not read files with such names.",
         )
     return Listed(frontier, tuple(sorted({*beside, *_hidden(spark, location, folders[:_MAX_FOLDERS])})))
 

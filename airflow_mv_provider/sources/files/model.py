@@ -81,11 +81,11 @@ def _option(name: object, value: object) -> object:
             raise ValueError(f"{name}: expected a whole number of at least 1{or_none}, found {str(value)[:60]!r}")
         return text
     if not isinstance(value, str):
-        raise ValueError(f"{name}: expected a text, found {kind_of(value)}: put it in quotes")
+        raise ValueError(f"{name}: expected a string, found {kind_of(value)}: put it in quotes")
     if name in CHARACTERS and len(value.encode("utf-16-le", "surrogatepass")) > 2:  # as Spark counts
-        raise ValueError(f"{name}: expected one character, found {value[:60]!r}")
+        raise ValueError(f"{name}: expected one character, found {len(value)}")
     if name in NOT_EMPTY and not value:
-        raise ValueError(f"{name}: expected a text that is not empty")
+        raise ValueError(f"{name}: expected a string that is not empty")
     return value
 
 
@@ -128,7 +128,7 @@ class Files(PathSource):
     schema_: str | None = Field(
         default=None,
         alias="schema",
-        description="Spark DDL that names every column there is. Required, except for parquet.",
+        description="Spark DDL of all columns. Required, except for parquet.",
     )
     options: dict[str, str] = Field(
         default_factory=dict,
@@ -137,7 +137,7 @@ class Files(PathSource):
     )
     fingerprint: Literal["mtime", "checksum"] = Field(
         default="mtime",
-        description="What tells a file that was replaced: its size and time, or its bytes too, which are read for it.",
+        description="How a replaced file is detected: by size and time, or also by a checksum, which reads its bytes.",
     )
 
     @field_validator("schema_")
@@ -145,9 +145,8 @@ class Files(PathSource):
     def _has_types_of_columns(cls, ddl: str | None) -> str | None:
         for column in _columns_in(ddl or ""):
             if found := _NO_COLUMN_TYPE.search(column):
-                problem = (
-                    f"no file is read with the type {found.group(1).upper().rstrip(' (')} (in {column.strip()[:60]!r})"
-                )
+                kind, where = found.group(1).upper().rstrip(" ("), column.strip()[:60]
+                problem = f"files cannot be read with the type {kind} (in {where!r})"
                 raise ValueError(f"{problem}: declare a STRING, and cast it in select")
         return ddl
 

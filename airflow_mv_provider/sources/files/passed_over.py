@@ -73,4 +73,4 @@ def told(paths: Sequence[str]) -> str:
     """Return a text that names a few of the files that were passed over, for a log line and a report."""
     shown = ", ".join(sorted(paths)[:_NUM_SHOWN])
     more = len(paths) - _NUM_SHOWN
-    return f"passed over: {shown}" + (f" and {more:,} more" if more > 0 else "")
+    return f"ignored: {shown}" + (f" and {more:,} more" if more > 0 else "")

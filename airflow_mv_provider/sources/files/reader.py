@@ -77,11 +77,11 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         raises : SourceNotFoundError, SourceFileError
         """
         if not frontier.files:
-            said = f"no file is at {self._location}" + (f"; {self.probe_note}" if self.probe_note else "")
-            hint = "Check the path; `allow_empty` takes a folder without files for a source without rows."
-            raise SourceNotFoundError("source", f"{said}.", hint=hint)
+            problem = f"there is no file at {self._location}" + (f"; {self.probe_note}" if self.probe_note else "")
+            hint = "Check the path. With `allow_empty`, a folder without files is a source without rows."
+            raise SourceNotFoundError("source", f"{problem}.", hint=hint)
         if empty := next((file.path for file in frontier.files if not file.num_bytes), None):
-            hint = "Repair or remove it; `allow_empty` takes it for a file without rows."
+            hint = "Repair or remove it. With `allow_empty`, it is a file without rows."
             raise SourceFileError("source", f"{empty} is empty.", hint=hint)
 
     def knows_columns(self, frontier: FilesFrontier) -> bool:
@@ -110,7 +110,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
     def changes(self, since: Frontier, until: FilesFrontier) -> SourceChanges | None:
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
         if not isinstance(since, FilesFrontier):
-            return SourceChanges(None, "the source is not the one that it was", is_another=True)
+            return SourceChanges(None, "the source was replaced by another one", is_another=True)
         added = added_files(since, until)
         if added is None:
             return SourceChanges(None, "files were changed or removed, not only added")
@@ -125,7 +125,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             self._check(added)
             rows, all_rows = (self._rows(paths) for paths in (added, [literal_path(f.path) for f in until.files]))
             if rows.schema != all_rows.schema:
-                raise SchemaMismatchError("source", "the columns of its new files are not those of the others.")
+                raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
 
     def determinism(self, frontier: FilesFrontier) -> Determinism:
@@ -143,7 +143,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             with suppress(DefinitionError):
                 return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
         # Not analysable here: the columns that only files have (_metadata), and missing ones, for which `read` raises.
-        return Determinism("nobody can say whether the projection is deterministic", is_by_row=False)
+        return Determinism("Spark cannot determine whether the projection is deterministic", is_by_row=False)
 
     def marked(self, frontier: FilesFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, including those that cannot be decoded; see `rejected`.
@@ -247,7 +247,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     def _no_rows(self, *beside: Column) -> DataFrame:
         if not self._source.schema_:
-            problem = f"no file is at {self._location} to say what its columns are."
+            problem = f"there is no file at {self._location}, so its columns are unknown."
             raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
         return delta.no_rows(self._spark, self._declared).select("*", *beside)
 

@@ -33,4 +33,4 @@ class Function(Source):
     @classmethod
     def _is_read_whole(cls, column: str | None) -> None:
         if column is not None:
-            raise ValueError("a function takes no watermark: nothing pins what it reads")
+            raise ValueError("a function cannot have a watermark: what it reads is not pinned")

@@ -36,7 +36,7 @@ class FunctionReader(SourceReader[Function, NoFrontier]):
 
     def determinism(self, _frontier: NoFrontier) -> Determinism:
         """Return that the rows may differ between reads; see `SourceReader`."""
-        return Determinism("nothing says whether the function's rows are the same")
+        return Determinism("a function may return other rows at each call")
 
     def verify(self, _frontier: NoFrontier) -> None:
         """Do nothing: an empty frontier cannot be checked; see `SourceReader`."""
@@ -68,7 +68,7 @@ class FunctionReader(SourceReader[Function, NoFrontier]):
             raise SourceFunctionError(
                 self._where,
                 f"importing {module_name!r} raised {_named(error)}.",
-                hint="Put the module where Python finds it (PYTHONPATH, or the DAG folder), and see that it imports.",
+                hint="Put the module where Python can import it: on PYTHONPATH, or in the DAG folder.",
             ) from error
         for part in name.split("."):
             if not hasattr(found, part):

@@ -42,9 +42,8 @@ class Query(Source):
     def _have_names(cls, inputs: dict[str, str]) -> dict[str, str]:
         for name in inputs:
             if not re.fullmatch(_NAME, name) or name.lower().startswith(RESERVED_PREFIX):
-                raise ValueError(
-                    f"{name[:60]!r} is no name of an input: letters, digits and underscores, not {RESERVED_PREFIX}"
-                )
+                hint = f"use letters, digits and underscores, without {RESERVED_PREFIX}"
+                raise ValueError(f"{name[:60]!r} is not an input's name: {hint}")
         if len({name.lower() for name in inputs}) < len(inputs):
             raise ValueError("an input is named twice")
         return inputs

@@ -97,7 +97,7 @@ def unpinned_relation(explained: str) -> str | None:
     found = _ANALYZED.search(explained)
     nodes = list(_nodes(found.group(1))) if found else []
     if not nodes or nodes[0].text != _ROOT:
-        return "what its plan does not tell"
+        return "a relation that its plan does not name"
     above: list[_Node] = []
     for node, after in zip(nodes, [*nodes[1:], _Node(0, "")], strict=True):
         above = [one for one in above if one.depth < node.depth]

@@ -56,7 +56,9 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             return None
         found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
         is_none = all(each is not None and each.is_none for each in found)
-        return SourceChanges(0 if is_none else None, "what a query returns does not follow from what its inputs lost")
+        return SourceChanges(
+            0 if is_none else None, "the changes of a query's result cannot be derived from those of its inputs"
+        )
 
     def determinism(self, frontier: QueryFrontier) -> Determinism:
         """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""

@@ -257,4 +257,4 @@ def _forget(kept: DataFrame) -> None:
         kept.unpersist()
     except FROM_SPARK as error:
         # Connect analyses the plan again, its files may be removed, or Spark died; the session's end frees the cache.
-        log.debug("Spark could not be told to forget the buckets: %s", error)
+        log.debug("The cached buckets could not be removed from Spark: %s", error)

@@ -311,7 +311,7 @@ def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, i
 def _check_read(table: RefreshableTable, seen: Observation, wanted: tuple[int, int]) -> None:
     """Check that the rows just read are the sealed rows."""
     if hashing.measured(seen)[:2] != wanted:
-        raise SealBrokenError(table.name, "the source no longer reads as it was sealed.")
+        raise SealBrokenError(table.name, "the source no longer has the rows that were sealed.")
 
 
 def _unchanged(part: SealedPartition) -> PartitionCounts:

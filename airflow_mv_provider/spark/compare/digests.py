@@ -32,7 +32,7 @@ from airflow_mv_provider.spark.layout import Layout, columns
 
 log = logging.getLogger(__name__)
 
-_NOT_BELIEVED = "%s: the digests of the last publish cannot be believed (%s); main is read instead"
+_NOT_BELIEVED = "%s: the digests of the last publish are not valid (%s); main is read instead"
 
 
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:

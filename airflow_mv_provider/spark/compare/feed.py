@@ -56,7 +56,9 @@ def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> Da
     table, names = layout.table, columns(layout.names)
     found = next((c for c in layout.columns if c.name == watermark), None)
     if found is None or found.shown_type.split("(")[0] not in _ORDERED:
-        raise DefinitionError(table.name, f"{watermark!r} is no column that can be a watermark.")
+        raise DefinitionError(
+            table.name, f"{watermark!r} cannot be a watermark: no such column, or its type has no order."
+        )
     column = F.col(quoted(watermark))
     with translated(table.name):
         # Read as text, which casts back to the same value in every time zone of this process.
@@ -93,8 +95,10 @@ def seal(
     gained = _check_keys(changes, table, main)
     with translated(table.name):
         if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
-            told = published.num_rows + gained
-            raise SealBrokenError(table.name, f"the source has {there:,} rows, its watermark tells of {told:,}.")
+            expected = published.num_rows + gained
+            raise SealBrokenError(
+                table.name, f"the source has {there:,} rows, its watermark accounts for {expected:,}."
+            )
         after = added(before, digested_changes(changes, table, published.num_buckets), table)
         storage.write(after, to)
         parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)

@@ -152,7 +152,9 @@ def _check_text(table: RefreshableTable, rows: DataFrame) -> None:
             bad = rows.where(~F.is_valid_utf8(text)).select(F.hex(text.cast("binary")).alias("bytes"))
             found = bad.limit(1).collect()
         if found:
-            problem = f"column {column!r} holds bytes that are no UTF-8 (hex {found[0].bytes[:80]}), which Delta stores"
+            problem = (
+                f"column {column!r} holds bytes that are not UTF-8 (hex {found[0].bytes[:80]}), which Delta stores"
+            )
             raise PartitionValueError(table.name, f"{problem} as {_REPLACEMENT!a}.")
 
 

@@ -95,7 +95,7 @@ def write_changed(
         storage.write(outside(before, large.differing, table, large.num_buckets).unionByName(small), path)
     after = digests.read(spark, layout, path)
     if digests.summed(after, table) != _totals(large):
-        raise SealBrokenError(table.name, "what was read is not the same when it is read again.")
+        raise SealBrokenError(table.name, "the rows are not the same when they are read again.")
     if table.hash_partitions is not None:
         return None
     mine, main = (inside(side, large.differing, table, large.num_buckets) for side in (after, before))

@@ -41,12 +41,12 @@ ADDED = Evolution((*MAIN, Column("x", "double")), ("column 'x', double, added",)
         ((*MAIN, Column("x", "double")), Evolution(MAIN, ("column 'x', double, left out",)), ADDED),
         (  # missing
             columns(id="long", p="integer", v="string"),
-            Evolution(MAIN[:3], ("column 'n' is not in the source: left as it is",)),
+            Evolution(MAIN[:3], ("column 'n' is not in the source: kept as it is",)),
             REFUSED,
         ),
         (  # renamed: one is missing, one is added
             columns(id="long", p="integer", v="string", m="integer"),
-            Evolution(MAIN[:3], ("column 'n' is not in the source: left as it is", "column 'm', integer, left out")),
+            Evolution(MAIN[:3], ("column 'n' is not in the source: kept as it is", "column 'm', integer, left out")),
             REFUSED,
         ),
         (columns(id="long", p="integer", v="string", n="long"), REFUSED, WIDENED),
@@ -88,8 +88,8 @@ def test_who_is_refused_is_told_which_policy_is_not(source, policy, way):
     with pytest.raises(SchemaMismatchError) as caught:
         decided(source, policy)
 
-    assert (f"let main follow it: {way}" if way else "main's again.") in caught.value.advice
-    assert ("follow" in caught.value.advice) == (way is not None)
+    assert (f"change main's columns with {way}" if way else "match main's.") in caught.value.advice
+    assert ("schema_policy" in caught.value.advice) == (way is not None)
 
 
 @pytest.mark.parametrize("policy", ["add", "evolve"])
@@ -99,7 +99,7 @@ def test_a_column_that_the_source_has_lost_is_kept_or_dropped(policy):
     kept, dropped = (decided(source, policy, on_lost=on_lost) for on_lost in ("keep", "drop"))
 
     assert kept.columns == dropped.columns == (*MAIN[:3], Column("m", "integer"))
-    assert kept.notes == ("column 'n' is not in the source: left as it is", "column 'm', integer, added")
+    assert kept.notes == ("column 'n' is not in the source: kept as it is", "column 'm', integer, added")
     assert dropped.notes == ("column 'n' is not in the source: dropped", "column 'm', integer, added")
 
 

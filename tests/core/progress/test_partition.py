@@ -45,7 +45,7 @@ def test_value_that_delta_stores_as_null_is_refused(value):
 def test_value_with_a_nul_is_refused():
     problem = unstorable(partition_name(["a\0b"]), ["p"])
 
-    assert problem == "column 'p' holds 'a\\x00b': no file system has a name with a NUL character in it."
+    assert problem == "column 'p' holds 'a\\x00b': no file system allows a NUL character in a name."
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def a_table(**changes):
         (([None],), Scope(("[null]",)), "partitions [null]"),
         (([], "2013-01-01", "2013-02-01"), Scope((), "2013-01-01", "2013-02-01"), None),
         (([], 9, 10), Scope((), "9", "10"), "partitions from 9 until 10"),
-        (([], None, "2013-02-01"), Scope((), None, "2013-02-01"), "partitions from the first until 2013-02-01"),
+        (([], None, "2013-02-01"), Scope((), None, "2013-02-01"), "partitions until 2013-02-01"),
         ((list("abcdefg"),), None, 'partitions ["a"], ["b"], ["c"], ["d"], ["e"] and 2 more'),
     ],
     ids=str,
@@ -127,7 +127,7 @@ def test_stale_is_all_but_what_was_covered_at_the_same_state():
     found = stale_scope([*covered, covered[0]], "now", "h")
 
     assert found == Scope(without=(a, c))
-    assert found.describe() == 'everything but partitions ["a"] and partitions from c until d'
+    assert found.describe() == 'everything except partitions ["a"] and partitions from c until d'
     assert stale_scope(covered, "later", "h") == EVERYTHING
 
 
