@@ -1,4 +1,4 @@
-"""What `make up` starts, with DAGs and secrets of its own, and a Spark Connect server for the tasks.
+"""The stack of the end-to-end tests, with a Spark Connect server for its tasks, and a browser with admin signed in.
 
 Tasks in a JVM of their own would do the same and spend most of these tests' time on starting it; that is what
 `make demo` and `tests/dags` do.
@@ -6,157 +6,33 @@ Tasks in a JVM of their own would do the same and spend most of these tests' tim
 
 from __future__ import annotations
 
-import csv
-import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from airflow_mv_provider.core.outcome import RefreshReport
-from airflow_mv_provider.metadata.database import open_engine
-from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.status import TableStatus
-from scripts.native_compose import Place, read_env
-from scripts.topology import Topology
+from scripts.native_compose import read_env
 from tests.browser.chromium import chromium
 from tests.connect import ConnectServer
+from tests.e2e.stack import PATIENCE_S, Rows, Stack, running_stack, wait_until
 
-PATIENCE_S = 240
 LEASE_S = 10
 MONTHS = tuple(f"2026-{month:02d}" for month in range(1, 13))
-Rows = Counter[tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A whole Airflow that runs, and how a test asks and looks."""
-
-    topology: Topology
-    client: httpx.Client
-    reader: Reader
-
-    # -- Airflow -------------------------------------------------------------------------------------------------------
-
-    def ask(self, method: str, path: str, **body: Any) -> Any:
-        """Ask Airflow's REST API; return its answer."""
-        answer = self.client.request(method, f"/api/v2/{path}", json=body or None)
-        assert answer.is_success, answer.text
-        return answer.json()
-
-    def trigger(self, dag_id: str, **conf: Any) -> str:
-        """Start a run as a script would; return its id."""
-        return str(self.ask("POST", f"dags/{dag_id}/dagRuns", logical_date=None, conf=conf)["dag_run_id"])
-
-    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        return list(self.ask("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"])
-
-    def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """The runs of a DAG, oldest first."""
-        return list(self.ask("GET", f"dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
-
-    def succeeds(self, dag_id: str, run_id: str) -> None:
-        """Wait until a run has ended, well."""
-
-        wait_until(lambda: self.has_ended(dag_id, run_id), f"{dag_id} {run_id} ends")
-        failed = [task for task in self.tasks(dag_id, run_id) if task["state"] not in ("success", "skipped")]
-        logs = [self.log(dag_id, run_id, task["task_id"], task["try_number"]) for task in failed]
-        assert failed == [], "\n".join(logs)[-6000:]
-
-    def has_ended(self, dag_id: str, run_id: str) -> bool:
-        return self.ask("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"] in ("success", "failed")
-
-    def log(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> str:
-        lines = self.ask("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}")["content"]
-        return "\n".join(f"{line['event']} {line.get('error_detail', '')}" for line in lines)
-
-    def command(self, *words: str) -> str:
-        """Run `airflow ...` as an operator of this Airflow would; return what it prints."""
-        topology = self.topology
-        done = subprocess.run(
-            [sys.executable, "-m", "airflow", *words],
-            env=topology.environment("airflow-scheduler"),
-            cwd=topology.place.home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    # -- tables --------------------------------------------------------------------------------------------------------
-
-    def write(self, name: str, rows: Iterable[tuple[str, str, str]]) -> Rows:
-        """Replace a table's source, one file a month: (month or day, key, value)."""
-        folder = self.topology.place.warehouse / "raw" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = list(rows)
-        for month in {row[0][:7] for row in rows}:
-            partial = folder / f"{month}.partial"
-            with partial.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows([("part", "id", "v"), *(row for row in rows if row[0][:7] == month)])
-            partial.replace(folder / f"{month}.csv")
-        return Counter(rows)
-
-    def main(self, name: str) -> Rows:
-        """The rows of main, read by delta-rs."""
-        from deltalake import DeltaTable, QueryBuilder
-
-        query = QueryBuilder().register("main", DeltaTable(str(self.topology.place.warehouse / name)))
-        read = query.execute("SELECT cast(part AS varchar) p, cast(id AS varchar) i, v FROM main").read_all()
-        return Counter(zip(*(read[column].to_pylist() for column in ("p", "i", "v")), strict=True))
-
-    def status(self, name: str) -> TableStatus:
-        return self.reader.status(self.reader.table(name))
-
-    def history(self, name: str) -> tuple[RefreshReport, ...]:
-        return self.reader.history(self.reader.table(name).id)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait on a condition, with a limit."""
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE_S} s"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")  # its servers are not to live beside other tests longer than they are needed
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("stack")
-    (home / "dags").mkdir()
-    for name in ("e2e_dags.py", "e2e_tables.yaml"):
-        (home / "dags" / name).write_text((Path(__file__).parent / name).read_text(encoding="utf-8"), encoding="utf-8")
     server = ConnectServer(tmp_path_factory.mktemp("connect"))
-    more = {
-        "AIRFLOW__MV__SPARK_REMOTE": server.url,
-        "AIRFLOW__MV__LEASE_S": str(LEASE_S),
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false",
-    }
-    topology = Topology(Place(home / "up", home / "dags", home / "env"), more, lambda line: None)
+    more = {"AIRFLOW__MV__SPARK_REMOTE": server.url, "AIRFLOW__MV__LEASE_S": str(LEASE_S)}
+    files = [Path(__file__).parent / name for name in ("e2e_dags.py", "e2e_tables.yaml")]
     try:
         server.wait()
-        url = topology.up()
-        password = read_env(topology.place.env_file)["AIRFLOW_ADMIN_PASSWORD"]
-        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
-            answer = client.post("/auth/token", json={"username": "admin", "password": password})
-            client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
-            engine = open_engine(topology.environment("airflow-scheduler")["AIRFLOW__MV__SQL_ALCHEMY_CONN"])
-            stack = Stack(topology, client, Reader(engine))
+        with running_stack(tmp_path_factory.mktemp("stack"), files, more) as stack:
             wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 4, "the DAG processor has read the DAGs")
             yield stack
-            engine.dispose()
     finally:
-        try:
-            topology.down(volumes=True)
-        finally:
-            server.kill()
+        server.kill()
 
 
 @pytest.fixture(scope="module")  # no longer: Playwright keeps an event loop running in this thread

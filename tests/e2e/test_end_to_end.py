@@ -17,7 +17,8 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from scripts.topology import Topology
-from tests.e2e.conftest import MONTHS, sales, wait_until
+from tests.e2e.conftest import MONTHS, sales
+from tests.e2e.stack import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one starts everything
 
