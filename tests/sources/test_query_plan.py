@@ -1,31 +1,67 @@
-"""A query is run over its inputs alone: how they are pinned in its SQL, and what a plan says that it reads beside."""
+"""A query reads its inputs alone: how its SQL pins them, and what is decided from the plan that Spark explains."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.sources.query.plan import changing_value, pinned_sql, unpinned_relation
+from airflow_mv_provider.sources.query.plan import (
+    changing_value,
+    is_row_by_row,
+    pinned_sql,
+    reads_more,
+    unpinned_relation,
+)
+from tests.sources.plans import PROJECTIONS, QUERIES, recorded
 
-# As Spark 4.2 explains them, under the inputs that come first in every plan.
-PINNED = """
-:- CTERelationDef 0, false
-:  +- SubqueryAlias _mv_pinned_o
-:     +- Project [id#1L, c#2L]
-:        +- SubqueryAlias spark_catalog.delta.`/w/raw/o`
-:           +- Relation spark_catalog.delta.`/w/raw/o`[id#1L,c#2L] parquet
-:- CTERelationDef 1, false
-:  +- SubqueryAlias o
-:     +- Project [id#1L, c#2L]
-:        +- SubqueryAlias _mv_pinned_o
-:           +- CTERelationRef 0, true, [id#1L, c#2L], false, false"""
+PLANS = recorded()
+UNPINNED = {
+    "the catalog's table": "spark_catalog.default.elsewhere",
+    "the catalog's table in a subquery": "spark_catalog.default.elsewhere",
+    "view": "spark_catalog.default.a_view",
+    "temporary view": "a_temporary_view",
+    "SQL function": "spark_catalog.default.elsewhere",
+    "Delta table by path": "spark_catalog.delta.`/w/elsewhere`",
+    "files by path": "something without a name (Relation parquet)",
+    "shadowed by a common table expression": "spark_catalog.default.elsewhere",
+    # A text that looks like a line of a plan: refused although it reads nothing, which is the safe side.
+    "text with line breaks": "something without a name (Project [regexp_replace(c#6,)",
+}
+CHANGING = {
+    "sample": "tablesample",
+    "today": "current_date",
+    "today by a cast": "today",
+    "today between": "yesterday",
+    "hour of a text": "12:30",
+    "today in nvl": "today",
+    "today in nested nvl": "today",
+    "today in decode": "today",
+    "today by try_cast": "today",
+    "time of day": "12:30",
+    "part of now": "now",
+    "encrypted": "aes_encrypt",
+}
+NOT_ROW_BY_ROW = {"window function", "aggregate", "generator", "subquery"}
 
 
-def explained(tree: str, parsed: str = "'Project [*]") -> str:
-    tree = "WithCTE" + PINNED + tree.rstrip()
-    return (
-        f"== Parsed Logical Plan ==\n{parsed}\n\n== Analyzed Logical Plan ==\nid: bigint\n{tree}\n\n"
-        "== Optimized Logical Plan ==\nRelation [id#1L] parquet\n\n== Physical Plan ==\nScan"
-    )
+def test_every_recorded_plan_is_of_a_case():
+    assert PLANS.keys() == QUERIES.keys() | PROJECTIONS.keys()
+    assert UNPINNED.keys() | CHANGING.keys() | NOT_ROW_BY_ROW <= PLANS.keys()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_only_inputs_of_a_query_count_as_pinned(name):
+    assert unpinned_relation(PLANS[name].explained) == UNPINNED.get(name)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_differs_between_two_queries_is_found_in_the_plan(name):
+    assert changing_value(PLANS[name].explained) == CHANGING.get(name)
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_projection_is_row_by_row_unless_its_plan_has_more(name):
+    assert is_row_by_row(PLANS[name].explained) is (name not in NOT_ROW_BY_ROW)
+    assert reads_more(PLANS[name].explained) is (name == "subquery")
 
 
 def test_inputs_are_defined_in_front_of_the_query():
@@ -35,91 +71,6 @@ def test_inputs_are_defined_in_front_of_the_query():
         "WITH `_mv_pinned_o` AS (SELECT 1 AS id), `o` AS (SELECT * FROM `_mv_pinned_o`) "
         "SELECT * FROM (\nSELECT * FROM o -- all\n\n)"
     )
-
-
-@pytest.mark.parametrize(
-    "tree",
-    [
-        """
-+- Project [id#3L]
-   +- SubqueryAlias __auto_generated_subquery_name
-      +- Join LeftOuter, (c#4L = id#3L)
-         :- SubqueryAlias o
-         :  +- CTERelationRef 1, true, [id#3L, c#4L], false, false
-         +- Range (0, 3, step=1)""",
-        """
-+- Project [scalar-subquery#6 [] AS x#7L]
-   :  +- Aggregate [max(id#3L) AS max(id)#8L]
-   :     +- SubqueryAlias o
-   :        +- CTERelationRef 1, true, [id#3L, c#4L], false, false
-   +- OneRowRelation""",
-        """
-+- Project [regexp_replace(v#3,
-, Relation x, 1) AS r#4]
-   +- LocalRelation [v#3]""",
-    ],
-    ids=["join", "subquery", "text with a line break"],
-)
-def test_query_over_its_inputs_reads_nothing_else(tree):
-    assert unpinned_relation(explained(tree)) is None
-
-
-@pytest.mark.parametrize(
-    ("tree", "named"),
-    [
-        (
-            """
-+- Project [id#3L]
-   +- SubqueryAlias spark_catalog.default.t
-      +- Relation spark_catalog.default.t[id#3L] parquet""",
-            "spark_catalog.default.t",
-        ),
-        (
-            """
-+- SubqueryAlias tv
-   +- View (`tv`, [id#3L])
-      +- Range (0, 3, step=1)""",
-            "tv",
-        ),
-        (
-            """
-+- SubqueryAlias __auto_generated_subquery_name
-   +- Relation [id#3L] parquet""",
-            "something without a name (Relation parquet)",
-        ),
-        (
-            """
-+- Project [scalar-subquery#6 [] AS x#7L]
-   :  +- Aggregate [max(id#3L) AS max(id)#8L]
-   :     +- SubqueryAlias tv
-   :        +- LogicalRDD [id#3L], false
-   +- SubqueryAlias o
-      +- CTERelationRef 1, true, [id#3L, c#4L], false, false""",
-            "tv",
-        ),
-        (
-            """
-:- CTERelationDef 2, false
-:  +- SubqueryAlias o
-:     +- Relation [id#3L] csv
-+- SubqueryAlias o
-   +- CTERelationRef 2, true, [id#3L], false, false""",
-            "o",
-        ),
-        (
-            """
-+- Union false, false
-   :- SubqueryAlias o
-   :  +- CTERelationRef 1, true, [id#3L], false, false
-   +- Project [id#4L]
-      +- DataSourceV2Relation [id#4L] other""",
-            "something without a name (DataSourceV2Relation other)",
-        ),
-    ],
-    ids=["table", "view", "files", "subquery", "shadowed", "unknown kind"],
-)
-def test_what_is_no_input_is_named(tree, named):
-    assert unpinned_relation(explained(tree)) == named
 
 
 @pytest.mark.parametrize(
@@ -135,26 +86,6 @@ def test_plan_that_is_not_understood_is_not_believed(text):
     assert unpinned_relation(text) is not None
 
 
-@pytest.mark.parametrize(
-    ("column", "told"),
-    [
-        ("cast(today as date)", "today"),
-        ("try_cast(today as date)", "today"),
-        ("try_cast(12:30 as timestamp)", "12:30"),
-        ("between(t#200, yesterday, today)", "yesterday"),
-        ("nvl(d#360, today)", "today"),
-        ("nvl(date_add(d#360, 1), today)", "today"),
-        ("decode(d#450, today, 1)", "today"),
-        ("date_part(HOUR, now)", "now"),
-        ("extract(HOUR, 12:30)", "12:30"),
-        ("nvl(today#7, s#8)", None),
-        ("nvl(s#8, 12:30)", None),
-        ("concat(s#8,  now)", None),
-        ("extract(HOUR, t#9)", None),
-        ("try_cast(today#7 as date)", None),
-    ],
-)
-def test_what_changes_from_day_to_day_is_told_wherever_it_is_cast(column, told):
-    plan = f"== Analyzed Logical Plan ==\nx: date\nProject [{column} AS x#11]\n+- OneRowRelation"
-
-    assert changing_value(plan) == told
+@pytest.mark.parametrize("decision", [is_row_by_row, lambda text: not reads_more(text)])
+def test_projection_whose_plan_cannot_be_parsed_is_not_trusted(decision):
+    assert decision("== Physical Plan ==\nScan") is False
