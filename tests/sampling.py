@@ -1,9 +1,10 @@
-"""Long matrices of cases: a run takes a sample of each, always the same one; `--every-case` takes all.
+"""What `make test` runs of the long matrices: a fixed set of cases; `make test-all` (`--every-case`) runs all.
 
 A refresh on real Spark takes seconds, and a matrix of crash points is dozens of them. `@pytest.mark.sample(n)` on a
-parametrised test lets a run keep n of its cases, or n of each group that `by` names; tests marked with one word as `of`
-are cases of one matrix. The sample is fixed, so that a failure belongs to the change that caused it; `--seed` draws
-another one. A test that is asked for by name runs whole.
+parametrised test keeps n of its cases, or n of each group that `by` makes of their ids. `@pytest.mark.in_test_all`
+leaves a whole test to `make test-all`: a promise of docs/reliability.md has a test without that mark.
+The set is fixed, so that a failure belongs to the change that caused it; `--seed` draws another sample. A test that is
+asked for by name runs whole.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sample(n, by, of): a run keeps n cases, n of each group that `by` makes of an id, or n `of` many tests",
+        "sample(n, by): a run keeps n of a test's cases, or n of each group that `by` makes of their ids",
     )
+    config.addinivalue_line("markers", "in_test_all: `make test` leaves it to `make test-all`")
     config.stash[_SEED] = str(config.getoption("--seed"))
 
 
@@ -45,11 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("sample")
         if marker is not None:
             test, _, case = item.nodeid.partition("[")
-            by, of = marker.kwargs.get("by"), marker.kwargs.get("of")
-            group = (of or test, by(case[:-1]) if by else "")
+            by = marker.kwargs.get("by")
+            group = (test, by(case[:-1]) if by else "")
             groups[group].append(item)
             kept[group] = marker.args[0]
-    left_out = {
+    left_out = {item.nodeid for item in items if item.get_closest_marker("in_test_all")} | {
         item.nodeid
         for group, cases in groups.items()
         for item in sorted(cases, key=lambda case: _drawn(config.stash[_SEED], case.nodeid))[kept[group] :]

@@ -166,7 +166,6 @@ def interrupt_at(monkeypatch):
     crash_points.arm(None)
 
 
-@pytest.mark.sample(1, of="real processes")
 def test_a_killed_amv_is_recovered_by_another(amv, orders):
     """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
     killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
@@ -188,7 +187,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert amv("recover", "--json").document == {"recovered": [], "notes": []}
 
 
-@pytest.mark.sample(1, of="real processes")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", ["fencing", "publishing"])
 def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment):
     """Python notices a dead JVM by refused connections, between two calls as well as in the middle of one."""
@@ -209,7 +208,7 @@ def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment
     assert is_equal_to_source(amv)
 
 
-@pytest.mark.sample(1, of="real processes")
+@pytest.mark.in_test_all
 def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
     running = _started(amv, "refresh", "orders")
     for line in running.stderr:
@@ -225,7 +224,7 @@ def test_sigint_stops_a_real_amv_in_the_middle(amv, orders):
     assert amv("status", "orders", "--json").document["is_lease_live"] is False
 
 
-@pytest.mark.sample(1, of="real processes")
+@pytest.mark.in_test_all
 def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv, orders):
     amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
     acquired(amv.store, amv.store.table("orders"), "elsewhere")
@@ -246,7 +245,7 @@ def test_a_real_amv_that_waits_says_for_whom_and_leaves_the_queue_at_ctrl_c(amv,
     assert "Traceback" not in err
 
 
-@pytest.mark.sample(1, of="real processes")
+@pytest.mark.in_test_all
 def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
     amv("apply", amv.file(TABLES + "    concurrency: queue\n"))
     own = acquired(amv.store, amv.store.table("orders"), "elsewhere")
@@ -263,7 +262,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
     assert is_equal_to_source(amv)
 
 
-@pytest.mark.sample(1, of="real processes")
+@pytest.mark.in_test_all
 def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
     killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
     killed.communicate()

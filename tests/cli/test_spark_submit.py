@@ -48,7 +48,7 @@ def submit(
     )
 
 
-@pytest.mark.sample(1, of="spark-submit")
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_submitted_program_refreshes_the_table(amv, spark):
     source = str(amv.warehouse / "raw/orders")
@@ -64,7 +64,7 @@ def test_a_submitted_program_refreshes_the_table(amv, spark):
     assert read_independently(amv.warehouse / "orders") == read_independently(amv.warehouse / "raw/orders")
 
 
-@pytest.mark.sample(1, of="spark-submit")
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_submitted_program_passes_exit_code_and_error_on(amv):
     amv("apply", amv.file(TABLES))
@@ -79,7 +79,6 @@ def test_a_submitted_program_passes_exit_code_and_error_on(amv):
     assert "c4n4ry" not in lost.stdout + lost.stderr
 
 
-@pytest.mark.sample(1, of="spark-submit")
 @pytest.mark.slow
 def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, cluster):
     amv = replace(amv, url=f"sqlite:///{amv.root / 'c4n4ry.db'}")

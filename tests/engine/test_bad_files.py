@@ -28,6 +28,7 @@ def orc(lake: Any, sql: str, schema: str = "id BIGINT, v STRING", mode: str = "o
     return next((lake.root / "raw/orc").glob("*.orc"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("schema", "parts"),
     [
@@ -49,6 +50,7 @@ def test_columnar_files_must_have_the_schemas_columns(lake, fmt, schema, parts):
     assert lake.rows("orders") == [(n, f"v{n}") for n in range(10)]
 
 
+@pytest.mark.in_test_all
 def test_orc_files_that_disagree_are_refused(lake):
     orc(lake, GOOD)
     orc(lake, "SELECT 'x' AS id, 'v' AS v", mode="append")
@@ -56,6 +58,7 @@ def test_orc_files_that_disagree_are_refused(lake):
     refused(lake, SchemaMismatchError, "same columns")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("size", [0, 100])
 def test_truncated_orc_is_named(lake, size):
     file = orc(lake, GOOD)
@@ -65,6 +68,7 @@ def test_truncated_orc_is_named(lake, size):
     refused(lake, SourceFileError, file.name)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["raw/none/*.csv", "raw/none", "raw/empty"])
 def test_missing_path_and_empty_directory_are_named(lake, path):
     (lake.root / "raw/empty").mkdir(parents=True)
@@ -73,6 +77,7 @@ def test_missing_path_and_empty_directory_are_named(lake, path):
     refused(lake, SourceNotFoundError, path.split("*")[0].rstrip("/"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["raw/csv", "raw/csv/*.csv"])
 def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_allows_it(good_csv, path):
     (good_csv.root / "raw/csv/good.csv").unlink()
@@ -92,6 +97,7 @@ def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_all
     assert good_csv.rows("orders") == [(7, "back")]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("policy", ["guard", "override"])
 def test_headless_csv_without_a_byte_has_no_rows_where_the_definition_allows_it(lake, policy):
     (lake.root / "raw").mkdir()
@@ -109,6 +115,7 @@ def test_headless_csv_without_a_byte_has_no_rows_where_the_definition_allows_it(
     assert lake.rows("orders") == []
 
 
+@pytest.mark.in_test_all
 def test_csv_with_a_header_cannot_be_without_a_byte(good_csv):
     csv(good_csv, empty="")
     good_csv.apply(
@@ -118,6 +125,7 @@ def test_csv_with_a_header_cannot_be_without_a_byte(good_csv):
     refused(good_csv, SourceFileError, "empty.csv is empty")
 
 
+@pytest.mark.in_test_all
 def test_columns_of_parquet_without_a_file_are_mains(lake):
     (lake.root / "raw/parquet").mkdir(parents=True)
     guards = {"allow_empty": True, "max_deleted_fraction": 1.0}
@@ -134,6 +142,7 @@ def test_columns_of_parquet_without_a_file_are_mains(lake):
     assert (report.rows_deleted, lake.rows("orders")) == (10, [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["_late.csv", ".late.csv", "late.csv._COPYING_", "_*.csv", "{_a,b}.csv"])
 def test_path_that_names_hidden_files_is_refused(lake, name):
     (lake.root / "raw").mkdir()
@@ -146,6 +155,7 @@ def test_path_that_names_hidden_files_is_refused(lake, name):
 EVERYWHERE = {".b.csv", "_c.csv", "d.csv._COPYING_", "sub/e.csv", "day=2/_g.csv", "_old"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.in_process
 @pytest.mark.parametrize(
     ("path", "expected"),
@@ -195,6 +205,7 @@ def test_parquet_files_have_the_columns_of_all_of_them(lake):
     refused(lake, SchemaMismatchError, "do not have the same columns")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; tests/engine/test_errors.py has the text")
 def test_file_that_may_not_be_read_is_named(lake):
     csv(lake, closed="id,v\n1,a\n")
@@ -203,6 +214,7 @@ def test_file_that_may_not_be_read_is_named(lake):
     refused(lake, SourceFileError, "closed.csv")
 
 
+@pytest.mark.in_test_all
 def test_missing_delta_source_is_named(lake):
     lake.apply(source=DeltaSource("raw/none"))
 
@@ -223,6 +235,7 @@ def test_truncated_parquet_is_named(lake):
     refused(lake, SourceFileError, file.name)
 
 
+@pytest.mark.in_test_all
 def test_parquet_files_are_read(lake):
     parquet(lake, GOOD)
 

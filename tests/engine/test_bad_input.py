@@ -20,7 +20,7 @@ from tests.engine.refusing import GOOD, refused
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("source", "error", "parts"),
     [
@@ -63,6 +63,7 @@ def test_bad_source_is_refused(good, source, error, parts):
     refused(good, error, *parts)
 
 
+@pytest.mark.in_test_all
 def test_key_without_a_value_gets_one_as_the_error_says(good):
     good.write(f"{GOOD} UNION ALL SELECT NULL, 'none'")
 
@@ -74,6 +75,7 @@ def test_key_without_a_value_gets_one_as_the_error_says(good):
     assert good.refresh().rows_inserted == 1
 
 
+@pytest.mark.in_test_all
 def test_column_that_delta_cannot_store_is_named(good):
     """It comes from the definition's own projection: no Delta source has one."""
     good.apply(source=DeltaSource("raw/orders", select=["id", "v AS `a``b`"]))
@@ -81,10 +83,10 @@ def test_column_that_delta_cannot_store_is_named(good):
     refused(good, InvalidIdentifierError, "'a`b'")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("old", "new"), [("DECIMAL(9,4)", "DECIMAL(9,2)"), ("DECIMAL(9,4)", "DECIMAL(7,4)"), ("BIGINT", "INT")]
 )
-@pytest.mark.sample(1)
 def test_type_that_holds_less_is_refused_by_both_types(lake, old, new):
     lake.write(f"SELECT id, CAST(1 AS {old}) AS v FROM range(3)")
     lake.apply()
@@ -126,6 +128,7 @@ def test_empty_source_is_published_when_the_definition_allows_it(good):
 NO_TEXT = "CAST(unhex('FF41') AS STRING)"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("value", ["''", "'__HIVE_DEFAULT_PARTITION__'", "repeat('x', 300)", NO_TEXT])
 def test_partition_value_that_delta_cannot_keep_is_refused(lake, value):
     lake.write(f"SELECT id, {value} AS p FROM range(3)")

@@ -30,6 +30,7 @@ def test_symlink_out_of_the_root_is_refused(lake, tmp_path):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_symlinked_file_out_of_the_root_is_refused(lake, tmp_path):
     secret = tmp_path / "x.csv"
     secret.write_text("id,v\n1,a\n")
@@ -40,11 +41,13 @@ def test_symlinked_file_out_of_the_root_is_refused(lake, tmp_path):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_source_outside_the_warehouse_needs_an_allowed_root(lake, tmp_path):
     with pytest.raises(UnsafeLocationError, match="outside"):
         lake.apply(source=DeltaSource(str(tmp_path / "elsewhere")))
 
 
+@pytest.mark.in_test_all
 def test_main_may_not_be_its_own_source(lake):
     with pytest.raises(UnsafeLocationError, match="share a directory"):
         lake.apply(source=DeltaSource("orders"))
@@ -63,6 +66,7 @@ def test_existing_table_is_not_touched_unless_adopted(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("bad", ["(1, 'a'), (1, 'b')", "(NULL, 'a')"])
 def test_table_with_bad_keys_is_not_adopted(lake, bad):
     lake.write(GOOD)
@@ -91,6 +95,7 @@ def test_main_that_is_not_delta_is_refused(lake):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_view_of_mains_name_is_not_main(good):
     """Main is a place, not a name: what the catalog calls so is neither read nor written."""
     good.spark.sql("CREATE VIEW orders AS SELECT 77 AS id, 'theirs' AS v")
@@ -105,6 +110,7 @@ def test_view_of_mains_name_is_not_main(good):
         good.spark.sql("DROP VIEW orders")
 
 
+@pytest.mark.in_test_all
 def test_main_on_s3_without_a_log_store_for_several_drivers_is_refused(lake):
     """Before anything of S3 is touched: there is none here."""
     settings = replace(lake.settings, warehouse="s3a://bucket/wh", source_roots=(str(lake.root),))

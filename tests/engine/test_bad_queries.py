@@ -26,7 +26,7 @@ def query(lake: Any, sql: str, **inputs: str) -> None:
     lake.apply(source=Query(sql, inputs={"o": "raw/orders"} | inputs))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("sql", "error", "parts"),
     [
@@ -63,6 +63,7 @@ def test_bad_query_is_refused(good, sql, error, parts):
         good.spark.sql("DROP TABLE elsewhere")
 
 
+@pytest.mark.in_test_all
 def test_mended_query_is_refreshed(good):
     query(good, "SELECT nothing FROM o")
     refused(good, DefinitionError)
@@ -88,6 +89,7 @@ def test_each_input_of_a_query_is_confined(lake, tmp_path):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_missing_input_is_named(lake):
     lake.write(GOOD)
     query(lake, "SELECT * FROM o", p="raw/none")
@@ -95,7 +97,7 @@ def test_missing_input_is_named(lake):
     refused(lake, SourceNotFoundError, "raw/none")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("text", "callable_", "error", "parts"),
     [
@@ -153,6 +155,7 @@ def test_bad_function_is_refused(good, tmp_path, monkeypatch, text, callable_, e
     sys.modules.pop("bad_rows", None)
 
 
+@pytest.mark.in_test_all
 def test_table_of_a_bad_function_goes_on_with_another_source(good):
     good.apply(source=Function("no_such_module:rows"))
     refused(good, SourceFunctionError)

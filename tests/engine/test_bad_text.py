@@ -23,7 +23,7 @@ from tests.engine.refusing import HEADER, csv, refused
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("content", "error", "parts"),
     [
@@ -42,6 +42,7 @@ def test_bad_csv_names_the_file(good_csv, content, error, parts):
     refused(good_csv, error, *parts)
 
 
+@pytest.mark.in_test_all
 def test_mended_csv_is_refreshed(good_csv):
     csv(good_csv, bad="id,v\ntwo,b\n")
     refused(good_csv, CorruptRecordError)
@@ -52,6 +53,7 @@ def test_mended_csv_is_refreshed(good_csv):
     assert good_csv.rows("orders") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.in_test_all
 def test_byte_order_mark_is_not_part_of_the_first_name(lake):
     csv(lake, marked=b"\xef\xbb\xbfid,v\n1,a\n")
 
@@ -93,7 +95,7 @@ def good_json(prepared: Callable[..., Any]) -> Any:
     return prepared("good-json", build)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("content", "error", "parts"),
     [
@@ -131,7 +133,7 @@ def test_mended_json_is_refreshed(good_json):
     assert good_json.rows("orders") == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("content", "error"),
     [
@@ -148,6 +150,7 @@ def test_bad_json_over_several_lines_names_the_file(lake, content, error):
     refused(lake, error, "bad.json")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(("schema", "told"), [("id BIGINT, v INTT", '"INTT"'), ("id BIGINT, v VARCHAR", '"VARCHAR"')])
 def test_type_that_nobody_knows_is_named(lake, schema, told):
     csv(lake, good="id,v\n1,a\n")
@@ -162,6 +165,7 @@ def test_encoding_that_nobody_knows_is_named(lake):
     refused(lake, DefinitionError, "klingon")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("cut", [10, 40])
 def test_truncated_compressed_file_is_named(lake, cut):
     whole = gzip.compress(b"".join(b'{"id": %d, "v": "%d"}\n' % (n, n * 7919) for n in range(1000)))
@@ -171,6 +175,7 @@ def test_truncated_compressed_file_is_named(lake, cut):
     refused(lake, SourceFileError, "bad.json.gz")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("errors", [None, {}])
 def test_compressed_file_of_which_nothing_comes_out_is_named(lake, errors):
     """Hadoop's bzip2 looks for the next block, and finds none to the end."""

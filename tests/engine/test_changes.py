@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mv_provider.exceptions import DuplicateKeyError, StrategyError
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="sources that tell what is new")]
+pytestmark = pytest.mark.slow
 
 FILES = {"type": "files", "path": "raw/in/*.csv", "format": "csv", "schema": "id INT, p INT, v STRING"}
 LATE = {"type": "delta", "path": "raw/orders", "watermark": "t"}
@@ -60,6 +60,7 @@ def test_files_that_were_added_are_read_alone(folder):
     is_finished(folder)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("how", ["changed", "removed"])
 def test_everything_is_read_where_a_file_was(folder, how):
     if how == "changed":
@@ -77,6 +78,7 @@ def test_everything_is_read_where_a_file_was(folder, how):
     is_finished(folder)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rows", [("7,1,again",), ("200,0,a", "200,0,b")], ids=["another file's", "its own"])
 def test_key_that_new_files_bring_twice_is_found(folder, rows):
     before = folder.rows()
@@ -88,6 +90,7 @@ def test_key_that_new_files_bring_twice_is_found(folder, rows):
     assert (folder.rows(), folder.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("select", "strategy"),
     [(["id + 1 AS id", "upper(v) AS v"], "incremental"), (["max(id) AS id", "count(*) AS n"], "corrections")],
@@ -104,6 +107,7 @@ def test_a_projection_of_new_files_alone_takes_single_rows(lake, select, strateg
     is_finished(lake)
 
 
+@pytest.mark.in_test_all
 def test_files_that_change_while_a_refresh_goes_on_are_no_harm(folder, at_point):
     put(folder, "c.csv", "200,2,new")
     at_point("seal.after", lambda: put(folder, "b.csv", "100,0,overwritten meanwhile", "101,1,y"))
@@ -138,6 +142,7 @@ def test_row_that_is_gone_is_noticed_though_no_watermark_tells(late):
     is_finished(late)
 
 
+@pytest.mark.in_test_all
 def test_second_row_of_a_key_is_noticed_though_it_is_late(late):
     before = late.rows()
     late.sql("INSERT INTO {t} VALUES (3, 0, 'twice', 99)", path="raw/orders")
@@ -148,6 +153,7 @@ def test_second_row_of_a_key_is_noticed_though_it_is_late(late):
     assert (late.rows(), late.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("sql", "watermark"),
     [
@@ -170,6 +176,7 @@ def test_a_watermark_may_be_whatever_has_an_order(lake, sql, watermark):
     is_finished(lake)
 
 
+@pytest.mark.in_test_all
 def test_a_query_may_have_a_watermark(lake):
     lake.write(ROWS)
     query = {"type": "query", "sql": "SELECT id, v, t FROM o", "inputs": {"o": "raw/orders"}, "watermark": "t"}
@@ -183,6 +190,7 @@ def test_a_query_may_have_a_watermark(lake):
     is_finished(lake)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("watermark", ["nowhere", "x"])
 def test_column_that_is_no_watermark_is_said_to_be_none(lake, watermark):
     lake.write("SELECT id, CAST(id AS DOUBLE) AS x FROM range(9)")

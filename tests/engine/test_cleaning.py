@@ -56,6 +56,7 @@ def test_catalog_that_forbids_databases_keeps_no_table_in_cleanup(table, at_poin
     assert table.rows() == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_directory_is_emptied_without_a_catalog_and_without_a_jvm(spark, tmp_path):
     workspace = Workspace(str(tmp_path), "0" * 8 + "-0000-4000-8000-" + "0" * 12, "a" * 32)
     beside = Path(workspace.root).parent / ("b" * 32)
@@ -72,6 +73,7 @@ def test_directory_is_emptied_without_a_catalog_and_without_a_jvm(spark, tmp_pat
     assert len(list(kept.iterdir())) == len(list(beside.iterdir())) == 3
 
 
+@pytest.mark.in_test_all
 def test_hidden_files_and_links_go_with_a_workspace_and_what_they_lead_to_stays(spark, tmp_path):
     workspace = Workspace(str(tmp_path), "0" * 8 + "-0000-4000-8000-" + "0" * 12, "a" * 32)
     kept = tmp_path / "kept"
@@ -108,6 +110,7 @@ def test_files_that_cannot_be_removed_are_left_to_the_sweep(table, at_point, cap
     assert any("removed the files of refresh" in each for each in told)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_abandoned_refresh_whose_files_stay_is_abandoned_all_the_same(table, crash_at, at_point):
     crash_at("progress.after")

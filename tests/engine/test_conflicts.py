@@ -50,6 +50,7 @@ def test_row_already_in_main_stays(lake):
         assert counts == (2, 0, 1, 2)
 
 
+@pytest.mark.in_test_all
 def test_row_in_main_is_kept_whatever_the_source_says_of_its_key(lake):
     lake.write(FIRST)
     lake.apply(on_conflict="keep", order_by=["n"], guards={"max_deleted_fraction": 1.0})
@@ -64,6 +65,7 @@ def test_row_in_main_is_kept_whatever_the_source_says_of_its_key(lake):
         assert counts == (2, 0, 1, 2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "policy",
     [{"on_conflict": "overwrite", "order_by": ["n"]}, {"on_conflict": "ignore"}, {"on_conflict": "keep"}],
@@ -77,6 +79,7 @@ def test_rows_without_a_key_are_no_conflict(lake, policy):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_order_by_has_to_be_a_column(lake):
     lake.write(FIRST)
     lake.apply(on_conflict="overwrite", order_by=["m"])
@@ -105,6 +108,7 @@ def two_files(lake: Any, format_: str, filler: int) -> None:
         (folder / f"{name}.{format_}").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("format_", FORMATS)
 def test_last_line_of_the_last_file_wins_however_files_are_split(lake, format_, monkeypatch):
     two_files(lake, format_, 300)
@@ -120,6 +124,7 @@ def test_last_line_of_the_last_file_wins_however_files_are_split(lake, format_, 
         assert dict(lake.rows())[1000] == "filler of b before 3"
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("format_", [*FORMATS, "parquet", "orc"])
 def test_records_know_where_they_are(lake, format_):
     if format_ in FORMATS:
@@ -146,6 +151,7 @@ def test_records_know_where_they_are(lake, format_):
     assert lake.refresh(force=True).rows_unchanged == len(expected)
 
 
+@pytest.mark.in_test_all
 def test_rows_are_ordered_by_columns_that_main_has_not_got(lake):
     lake.write(TWICE.replace("'q'", "'p'"))
     lake.apply(source=DeltaSource("raw/orders", select=["id", "v"]), on_conflict="overwrite", order_by=["n"])

@@ -23,7 +23,7 @@ from tests.connect import ConnectServer, connect
 from tests.proxy import proxied
 
 __all__ = ["connect"]
-pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.sample(2, of="connect")]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 PATIENCE_S = 300
 AMV = Path(sys.executable).with_name("amv")
@@ -108,6 +108,7 @@ def client(connect: ConnectServer, tmp_path: Path) -> Client:
     return client
 
 
+@pytest.mark.in_test_all
 def test_refresh_twice_then_look_then_a_part(client):
     code, first, err = client.amv("refresh", "orders")
     assert (code, first.get("rows_inserted")) == (0, 40), err
@@ -124,6 +125,7 @@ def test_refresh_twice_then_look_then_a_part(client):
     assert client.amv("refresh", "orders")[1]["outcome"] == "nothing_to_do"
 
 
+@pytest.mark.in_test_all
 def test_tasks_of_airflow_work_on_the_server(client):
     environment = {"AMV_DATABASE_URL": f"sqlite:///{client.root}/mv.db", "AMV_WAREHOUSE": str(client.root / "wh")}
     environment |= {"AMV_SPARK_REMOTE": client.remote, "JAVA_HOME": "/nowhere"}
@@ -144,6 +146,7 @@ def test_tasks_of_airflow_work_on_the_server(client):
     assert client.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_files_and_a_query_and_bad_input(client):
     lines = client.root / "wh/raw/lines"
     lines.mkdir(parents=True)
@@ -178,6 +181,7 @@ def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, poin
     assert client.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     away, wrong = Client(client.root, "sc://127.0.0.1:1/;token=c4n4ry"), Client(client.root, "http://127.0.0.1:1")
 
@@ -189,6 +193,7 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
 
 
+@pytest.mark.in_test_all
 def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     """Through a network that swallows packets: the connection stays open, and nobody ever answers."""
     store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))
@@ -212,6 +217,7 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     assert client.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_tests_of_the_engine_pass_on_a_server():
     """A client decides once that it speaks to a server: the tests run in a process of their own, with `--connect`."""
     tests = ["tests/engine/test_refresh.py", "tests/engine/test_conflicts.py"]

@@ -15,7 +15,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from tests.engines import A_SLOW_NUMBER
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(8, of="control")]
+pytestmark = pytest.mark.slow
 
 
 MEANWHILE = []
@@ -38,7 +38,7 @@ def table(prepared):
     return prepared("three-partitions", build)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["fence.after", "staging.after", "progress.after", "publish.before"])
 def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     before = table.rows("orders")
@@ -64,6 +64,7 @@ def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_cancel_is_heard_while_the_source_is_summed_up(lake, at_point, caplog):
     """What a cancel interrupts is not taken for digests that cannot be read."""
     lake.settings = replace(lake.settings, lease_ms=8_000)  # a heartbeat every two seconds
@@ -93,10 +94,12 @@ def test_cancel_is_heard_while_the_source_is_summed_up(lake, at_point, caplog):
     assert sorted(lake.rows()) == [(number, "a") for number in range(80)]
 
 
+@pytest.mark.in_test_all
 def test_cancel_of_nothing_says_so(table):
     assert not table.store.request_cancel(table.store.table("orders").id, "somebody")
 
 
+@pytest.mark.in_test_all
 def test_status_shows_progress_per_partition(table, at_point):
     registered = table.store.table("orders")
     seen = []
@@ -128,6 +131,7 @@ def test_read_only_reports_and_writes_nothing(table):
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_read_only_works_beside_a_refresh(table, at_point):
     reports = []
     at_point("publish.before", lambda: reports.append(table.refresh(read_only=True)))
@@ -138,6 +142,7 @@ def test_read_only_works_beside_a_refresh(table, at_point):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point):
     at_point("fence.after", lambda: table.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.0}))
 
@@ -148,6 +153,7 @@ def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point)
     assert table.store.table("orders").definition.guards.max_deleted_fraction == 0.0
 
 
+@pytest.mark.in_test_all
 def test_changed_select_compares_everything(lake):
     lake.write("SELECT id, 'a' AS v FROM range(5)")
     lake.apply()
@@ -169,6 +175,7 @@ def test_non_deterministic_select_is_staged_whole_and_never_skipped(lake):
     assert (report.outcome, report.rows_updated) == (Outcome.PUBLISHED, 5)
 
 
+@pytest.mark.in_test_all
 def test_select_that_spark_does_not_understand_is_a_definition_error(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "nothing + 1 AS v"]})
@@ -209,6 +216,7 @@ def test_copied_main_is_not_taken_for_the_original(table):
         table.refresh("copy")
 
 
+@pytest.mark.in_test_all
 def test_only_the_changed_rows_files_are_rewritten(table):
     table.refresh()
 
@@ -219,6 +227,7 @@ def test_only_the_changed_rows_files_are_rewritten(table):
     assert commit.operationMetrics["numTargetRowsCopied"] == "0"
 
 
+@pytest.mark.in_test_all
 def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
     lake.write("SELECT id, 'v' AS v FROM range(3)")
     lake.apply()
@@ -277,6 +286,7 @@ def test_sweep_leaves_a_live_preview_alone_however_long_it_runs(table, clock):
     assert table.store.report(own.refresh_id).outcome is Outcome.ABANDONED
 
 
+@pytest.mark.in_test_all
 def test_preview_that_was_taken_for_dead_says_so_and_leaves_nothing(lake):
     """What it compared may have been removed under it."""
     lake.apply(source=Function(f"{__name__}:rows_of_a_function"))

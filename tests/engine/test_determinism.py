@@ -26,6 +26,7 @@ CONSTANT = {
 KNOWN = (Path(__file__).parent / "functions_of_spark.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -48,6 +49,7 @@ def test_what_changes_by_itself_is_told(spark, expression):
     assert projected_determinism(spark, ["id", f"{expression} AS x"], ORDERS).nondeterminism_reason is not None
 
 
+@pytest.mark.in_test_all
 def test_columns_are_taken_at_their_word(spark):
     """Names and texts that look like functions, dates, and arguments that make one deterministic."""
     expressions = ["id AS random_walk", "id AS now", "'today' AS today", "concat(s, ' now') AS c", "unix_timestamp(t)"]
@@ -58,6 +60,7 @@ def test_columns_are_taken_at_their_word(spark):
     assert projected_determinism(spark, expressions, columns) == Determinism()
 
 
+@pytest.mark.in_test_all
 def test_more_columns_than_a_plan_shows_are_looked_at(spark):
     assert (
         projected_determinism(spark, [*(f"id + {n}" for n in range(60)), "now()"], ORDERS).nondeterminism_reason
@@ -65,6 +68,7 @@ def test_more_columns_than_a_plan_shows_are_looked_at(spark):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("expression", "is_by_row"),
     [("max(id)", False), ("row_number() OVER (ORDER BY s)", False), ("id + 1", True), ("explode(a)", False)],
@@ -73,6 +77,7 @@ def test_projection_over_more_than_one_row_is_told(spark, expression, is_by_row)
     assert projected_determinism(spark, [f"{expression} AS x"], ORDERS) == Determinism(is_by_row=is_by_row)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("query", "told"),
     [
@@ -91,6 +96,7 @@ def test_query_is_asked_as_a_whole(spark, query, told):
     assert determinism(spark, sql, query, "query").nondeterminism_reason == told
 
 
+@pytest.mark.in_test_all
 def test_functions_that_are_queries_are_looked_into(spark):
     own = isolated(spark)
     own.sql("CREATE TEMPORARY FUNCTION drawn() RETURNS DOUBLE RETURN rand()")
@@ -101,6 +107,7 @@ def test_functions_that_are_queries_are_looked_into(spark):
     )
 
 
+@pytest.mark.in_test_all
 def test_encrypted_column_of_a_delta_source_is_published_and_compared_each_time(lake):
     lake.write("SELECT id, 'x' AS s FROM range(100)")
     lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", f"aes_encrypt(s, {KEY}) AS s"]})
@@ -119,6 +126,7 @@ def test_day_that_passes_is_something_to_do(lake):
     assert lake.refresh().reason == "the projection is not deterministic (today)"
 
 
+@pytest.mark.in_test_all
 def test_ties_in_a_window_are_copied(lake):
     lake.write("SELECT id, id % 2 AS tie FROM range(10)")
     select = ["id", "row_number() OVER (ORDER BY tie) AS n"]
@@ -130,6 +138,7 @@ def test_ties_in_a_window_are_copied(lake):
     assert lake.refresh().outcome == "nothing_to_do"
 
 
+@pytest.mark.in_test_all
 def test_error_table_of_what_changes_by_itself_is_refused(lake):
     lake.write("SELECT id FROM range(3)")
     lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "now() AS t"]}, errors={})
@@ -140,6 +149,7 @@ def test_error_table_of_what_changes_by_itself_is_refused(lake):
     assert lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_what_only_files_have_may_be_selected(lake):
     lake.spark.range(3).write.parquet(str(lake.root / "raw/p"))
     source = {"type": "files", "path": "raw/p", "format": "parquet", "select": ["id", "_metadata.file_name AS f"]}
@@ -156,7 +166,7 @@ def test_no_function_of_spark_is_unknown(spark):
     assert sorted(names) == KNOWN
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", KNOWN)
 def test_no_function_changes_unnoticed(spark, name):
     """Without arguments it is a constant or told, and its own examples come out twice the same or are told."""

@@ -53,6 +53,7 @@ def test_dropped_table_keeps_main_and_loses_the_rest(table):
         table.store.table("orders")
 
 
+@pytest.mark.in_test_all
 def test_table_that_is_registered_again_goes_on_with_its_main(table):
     epoch = table.store.state(table.store.table("orders").id).epoch
     drop(table)
@@ -65,6 +66,7 @@ def test_table_that_is_registered_again_goes_on_with_its_main(table):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_main_is_deleted_when_that_is_asked_for_and_nothing_beside_it(table):
     table.write("SELECT 1 AS id", path="orders_of_somebody")
 
@@ -76,6 +78,7 @@ def test_main_is_deleted_when_that_is_asked_for_and_nothing_beside_it(table):
     assert len(read_independently(table.root / "orders_of_somebody")) == 1
 
 
+@pytest.mark.in_test_all
 def test_main_that_was_never_made_is_no_obstacle(lake):
     lake.apply()
 
@@ -83,7 +86,7 @@ def test_main_that_was_never_made_is_no_obstacle(lake):
     assert lake.store.tables() == ()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "published.after"])
 def test_live_owner_is_not_dropped_under(table, at_point, point):
     table.write("SELECT id, 'b' AS v FROM range(10)")
@@ -102,6 +105,7 @@ def test_live_owner_is_not_dropped_under(table, at_point, point):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_unfinished_refresh_of_a_dead_owner_is_given_up_first(table, crash_at):
     uuid, before = table.store.table("orders").uuid, table.rows("orders")
     table.write("SELECT id, 'b' AS v FROM range(10)")
@@ -116,7 +120,7 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_first(table, crash_at):
     assert files_of_ours(table, uuid) == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["drop.before", "drop.after", "drop_files.before", "drop_files.after", "forget.before", "forget.after"]
 )
@@ -145,6 +149,7 @@ def refuses(lake, error) -> None:
     assert lake.store.state(lake.store.table("orders").id) == state
 
 
+@pytest.mark.in_test_all
 def test_table_of_somebody_else_at_mains_place_is_not_deleted(table):
     shutil.rmtree(table.root / "orders")
     table.write("SELECT 1 AS id", path="orders")
@@ -162,6 +167,7 @@ def test_main_under_another_identity_is_not_deleted(table):
     assert len(table.rows("orders")) == 10
 
 
+@pytest.mark.in_test_all
 def test_files_that_are_no_delta_table_are_not_deleted(table):
     shutil.rmtree(table.root / "orders" / "_delta_log")
 
@@ -170,6 +176,7 @@ def test_files_that_are_no_delta_table_are_not_deleted(table):
     assert list((table.root / "orders").glob("*.parquet"))
 
 
+@pytest.mark.in_test_all
 def test_main_that_is_another_tables_source_is_not_deleted(table):
     table.apply(name="copy", source={"type": "delta", "path": "orders"})
 
@@ -178,6 +185,7 @@ def test_main_that_is_another_tables_source_is_not_deleted(table):
     assert len(table.rows("orders")) == 10
 
 
+@pytest.mark.in_test_all
 def test_main_that_lies_elsewhere_than_its_name_says_is_not_deleted(table):
     elsewhere = table.root / "elsewhere"
     shutil.move(table.root / "orders", elsewhere)

@@ -25,7 +25,7 @@ from airflow_mv_provider.spark.delta import UUID_PROPERTY, no_rows
 from airflow_mv_provider.spark.layout import struct_type
 from tests.conftest import Crash, a_table
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(11, of="error table")]
+pytestmark = pytest.mark.slow
 
 JSON = Files("raw/orders", format="json", schema="id INT, v STRING")
 CSV = Files("raw/orders", format="csv", schema="id INT, n INT, v STRING")
@@ -56,6 +56,7 @@ def table(lake: Any) -> Any:
     return lake
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_claimed", [False, True])
 @pytest.mark.parametrize("name", ["orders", "orders__errors"])
 def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
@@ -81,6 +82,7 @@ def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_json_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
     first = b'\n{"id": 1, "v": "a"}\n\n{"id": 2, "v": \n{"id": 3, "v": "c"} {"id": 4}\n{"id": "x", "v": "e"}\n'
     write(lake, "a b+1.json", first)
@@ -110,6 +112,7 @@ def test_json_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_csv_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
     write(lake, "1.csv", b"id,n,v\n1,10,a\n2,ten,b\n3,30\n4,40,d,e\n,50,f\n6,60,g\n")
     write(lake, "2.csv", b"id,n,v\n7,70,h\n8,80,\xff\n")
@@ -133,6 +136,7 @@ def test_csv_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
     )
 
 
+@pytest.mark.in_test_all
 def test_rows_without_a_key_are_kept_for_any_source(lake):
     lake.write("SELECT * FROM VALUES (1, 1, 'a'), (2, NULL, 'b'), (NULL, NULL, 'c') AS t (id, k, v)")
     lake.apply(key=["id", "k"], errors={})
@@ -147,6 +151,7 @@ def test_rows_without_a_key_are_kept_for_any_source(lake):
     ]
 
 
+@pytest.mark.in_test_all
 def test_position_counts_through_a_file_that_several_tasks_read(lake):
     lines = [b"broken %d" % n if n % 7 == 0 else b" " if n % 5 == 0 else b'{"id": %d}' % n for n in range(1, 61)]
     write(lake, "1.json", b"\n".join(lines))
@@ -167,6 +172,7 @@ def test_position_counts_through_a_file_that_several_tasks_read(lake):
     assert places == [(n, f"broken {n}") for n in range(7, 61, 7)]
 
 
+@pytest.mark.in_test_all
 def test_table_that_does_not_ask_fails(lake):
     lake.write("SELECT CAST(NULL AS INT) AS id")
     lake.apply()
@@ -193,6 +199,7 @@ def test_each_publish_replaces_the_errors_and_older_versions_keep_them(table):
     assert table.versions("orders__errors") == empty, "no commit where nothing was and nothing is"
 
 
+@pytest.mark.in_test_all
 def test_errors_are_published_where_main_needs_no_change(table):
     write(table, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2\n{"id": 3\n')
 
@@ -216,6 +223,7 @@ def test_too_many_errors_are_refused_before_merging(table):
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_refused_refresh_publishes_neither(table):
     before = (table.rows(), table.rows("orders__errors"))
     write(table, "1.json", b'{"id": 5}\n{"id": 4\n')
@@ -226,6 +234,7 @@ def test_refused_refresh_publishes_neither(table):
     assert (table.rows(), table.rows("orders__errors")) == before
 
 
+@pytest.mark.in_test_all
 def test_read_only_counts_them_and_writes_nothing(table):
     before = (table.versions(), table.versions("orders__errors"))
     write(table, "2.json", b'{"id": 3}\n{"id": 4\n')
@@ -264,6 +273,7 @@ def test_killed_anywhere_both_tables_have_one_refresh(lake, crash_at, point, pub
     assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_records_that_are_gone_after_mains_commit_come_with_the_next_refresh(table, crash_at):
     """Main has the rows, so the refresh is published; the error table is the next one's to bring up to date."""
     write(table, "1.json", b'{"id": 1, "v": "b"}\n{"id": 3\n')
@@ -302,6 +312,7 @@ def test_owner_that_was_stopped_before_the_errors_cannot_bring_old_ones_back(tab
     assert table.rows() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.in_test_all
 def test_what_lies_in_its_place_is_not_touched(lake):
     write(lake, "1.json", b'{"id": 1}\n')
     lake.write("SELECT 1 AS x", "orders__errors")
@@ -315,6 +326,7 @@ def test_what_lies_in_its_place_is_not_touched(lake):
     assert lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_error_table_that_was_removed_is_made_again(table):
     shutil.rmtree(table.root / "orders__errors")
     table.refresh(force=True)
@@ -322,6 +334,7 @@ def test_error_table_that_was_removed_is_made_again(table):
     assert [row[4] for row in errors(table)] == ['{"id": 2']
 
 
+@pytest.mark.in_test_all
 def test_scoped_refresh_keeps_the_errors_of_all_of_the_source(lake):
     write(lake, "1.json", b'{"id": 1, "p": "a"}\n{"id": 2, "p": "b"}\n{"id": 3\n{"p": "b"}\n')
     source = Files("raw/orders", format="json", schema="id INT, p STRING")
@@ -333,6 +346,7 @@ def test_scoped_refresh_keeps_the_errors_of_all_of_the_source(lake):
     assert [row[1] for row in errors(lake)] == [3, 4]
 
 
+@pytest.mark.in_test_all
 def test_drop_takes_the_error_table_with_main(table):
     table.refresher().drop("orders", table.caller(), delete_main=True)
 

@@ -53,10 +53,10 @@ def test_column_is_added_and_type_widened_in_the_publish(table):
     assert table.refresh(force=True).rows_unchanged == 41
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["seal.after", "progress.after", "publish.before", "features.before", "features.after", "publish.after"]
 )
-@pytest.mark.sample(2)
 def test_takeover_evolves_main_as_it_was_sealed(table, crash_at, point):
     crash_at(point)
     with pytest.raises(Crash):
@@ -71,6 +71,7 @@ def test_takeover_evolves_main_as_it_was_sealed(table, crash_at, point):
     assert table.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_types_are_widened_only_where_the_policy_says_so_and_only_then_shut_readers_out(lake):
     lake.write(WITH_NUMBERS)
     lake.apply()
@@ -98,8 +99,8 @@ def add_empty_column(lake):
     frame.write.format("delta").mode("append").option("mergeSchema", "true").save(str(lake.root / "raw/orders"))
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("mode", ["atomic", "progressive"])
-@pytest.mark.sample(1)
 def test_a_column_without_a_value_is_added_where_no_row_differs(lake, mode, crash_at):
     lake.write(FIRST)
     lake.apply(schema_policy="add", key=["id", "p"], partition_by=["p"], publish=mode)
@@ -124,6 +125,7 @@ def test_a_column_without_a_value_is_added_where_no_row_differs(lake, mode, cras
     assert lake.digests() == kept
 
 
+@pytest.mark.in_test_all
 def test_a_policy_that_changes_is_something_to_do(lake):
     lake.write(FIRST)
     lake.apply(schema_policy="ignore")
@@ -138,6 +140,7 @@ def test_a_policy_that_changes_is_something_to_do(lake):
     assert lake.rows() == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_a_column_that_is_lost_keeps_its_values_also_where_main_is_to_be_replaced(lake):
     lake.write(WITH_NUMBERS)
     lake.apply(schema_policy="add", **ANY_DELETES)
@@ -170,8 +173,8 @@ def dropped(lake, **more):
     lake.write("SELECT p, id, v, CAST(NULL AS INT) AS x FROM (" + FIRST + ")")
 
 
-@pytest.mark.parametrize("point", ["publish.before", "publish.after"])
 @pytest.mark.sample(1)
+@pytest.mark.parametrize("point", ["publish.before", "publish.after"])
 def test_a_column_that_is_lost_is_dropped(lake, crash_at, point):
     dropped(lake)
 
@@ -192,8 +195,8 @@ def test_a_column_that_is_lost_is_dropped(lake, crash_at, point):
     assert lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["progress.after", "publish.after"])
-@pytest.mark.sample(1)
 def test_a_column_is_dropped_also_where_another_writes_meanwhile(lake, at_point, point):
     dropped(lake)
     insert = "INSERT INTO {t} (id, p, v) VALUES (99, 1, 'foreign')"
@@ -206,6 +209,7 @@ def test_a_column_is_dropped_also_where_another_writes_meanwhile(lake, at_point,
     assert lake.refresh(force=True).rows_unchanged == 40
 
 
+@pytest.mark.in_test_all
 def test_a_column_is_not_dropped_where_main_cannot_be_written_anew(lake):
     dropped(lake)
     before = lake.rows()
@@ -231,6 +235,7 @@ def test_digests_of_other_columns_are_not_believed(lake):
     assert lake.rows() == [(n, n, n) for n in range(9)]
 
 
+@pytest.mark.in_test_all
 def test_ignore_passes_over_what_is_not_on_both_sides(lake):
     lake.write(WITH_NUMBERS)
     lake.apply(schema_policy="ignore", guards={"max_deleted_fraction": 1.0})

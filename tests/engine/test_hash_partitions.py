@@ -30,7 +30,7 @@ def table(request, lake):
     return lake
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 def test_parts_together_are_the_table(table):
     first = table.refresh()
     table.write(LATER)

@@ -21,7 +21,7 @@ from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(12, of="large buckets")]
+pytestmark = pytest.mark.slow
 
 ROWS = """SELECT id, nullif(CAST(id % 5 AS INT), 4) AS p, concat('v', id) AS v,
                  timestamp'2026-10-25 00:30:00.000001' + make_interval(0, 0, 0, 0, CAST(id % 3 AS INT)) AS t
@@ -69,6 +69,7 @@ def published(spark, tmp_path, monkeypatch):
     return build
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("by", LAYOUTS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monkeypatch, change, by):
@@ -105,6 +106,7 @@ def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monke
     small.close()
 
 
+@pytest.mark.in_test_all
 def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, monkeypatch):
     layout, before = published(a_table(partition_by=["p"]))
     monkeypatch.setattr(buckets, "MAX_DIFFERING", 0.5)
@@ -113,6 +115,7 @@ def test_most_of_them_differing_is_for_small_buckets_alone(spark, published, mon
     assert large_buckets.compared(rows, layout, before) is None
 
 
+@pytest.mark.in_test_all
 def test_what_was_published_is_known_without_its_digests(spark, published):
     layout, before = published(a_table(partition_by=["p"]))
     rows = _hashed(spark.sql(ROWS), layout)
@@ -121,6 +124,7 @@ def test_what_was_published_is_known_without_its_digests(spark, published):
         assert (same.num_differing, same.main_rows, same.main_digest) == (0, before.num_rows, before.digest)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("others", ["TRUE", "id NOT IN (4, 5)"], ids=["two more", "two for two others"])
 def test_rows_that_a_xor_forgets_are_differences(spark, published, others):
     layout, before = published(a_table(partition_by=["p"]))
@@ -133,6 +137,7 @@ def test_rows_that_a_xor_forgets_are_differences(spark, published, others):
         assert found.num_differing
 
 
+@pytest.mark.in_test_all
 def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, published):
     layout, before = published(a_table(partition_by=["p"]))
     rows = _hashed(spark.sql(ROWS), layout)
@@ -140,6 +145,7 @@ def test_digests_that_are_not_what_was_recorded_are_not_believed(spark, publishe
     assert large_buckets.compared(rows, layout, replace(before, digest=1)) is None
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("recorded", [{"num_rows": 1}, {"digest": 1}], ids=str)
 def test_hash_partitions_are_not_made_of_digests_that_are_not_what_was_recorded(spark, published, recorded):
     layout, before = published(a_table(hash_partitions=3))
@@ -158,6 +164,7 @@ def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path
         large_buckets.write_changed(second, layout, str(tmp_path / "new"), before, looked)
 
 
+@pytest.mark.in_test_all
 def test_partition_value_that_delta_cannot_keep_is_told(spark, tmp_path, published):
     text = f"SELECT id, CAST(p AS STRING) AS p, v, t FROM ({ROWS})"
     layout, before = published(a_table(partition_by=["p"]), text)
@@ -210,6 +217,7 @@ def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, chosen):
     assert sums[2] != before.mixed
 
 
+@pytest.mark.in_test_all
 def test_rows_chosen_to_keep_count_and_xor_are_not_what_was_sealed(spark, tmp_path, chosen):
     layout, before, source = chosen
     copy, sums = str(tmp_path / "copy"), str(tmp_path / "new")

@@ -28,6 +28,7 @@ def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_who_takes_over_and_finds_nothing_left_has_a_row_of_its_own(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply()
@@ -45,6 +46,7 @@ def test_who_takes_over_and_finds_nothing_left_has_a_row_of_its_own(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_who_does_all_phases_and_finds_nothing_left_reports_what_was_taken_over(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply()
@@ -60,6 +62,7 @@ def test_who_does_all_phases_and_finds_nothing_left_reports_what_was_taken_over(
     assert report.recovered == (begun.own.refresh_id,)
 
 
+@pytest.mark.in_test_all
 def test_a_forced_refresh_of_an_unchanged_table_finds_nothing(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply()

@@ -9,7 +9,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, KeyMovedError, RefreshCancelledError
 from tests.scenarios.conftest import check_invariants, check_snapshots
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="progressive")]
+pytestmark = pytest.mark.slow
 
 FIRST = "SELECT id, CAST(id % 2 AS INT) AS p, concat('v', id) AS v FROM range(20)"
 # Partition 0 changes, 1 goes with the rest, 9 is new.
@@ -38,6 +38,7 @@ def commits(lake):
     return [row for row in lake.sql("DESCRIBE HISTORY {t}") if row.operation == "MERGE"]
 
 
+@pytest.mark.in_test_all
 def test_each_commit_brings_whole_partitions(table):
     before = table.rows()
     table.write(LATER)
@@ -115,6 +116,7 @@ def test_moved_key_is_refused_before_the_seal(lake):
     check_invariants(lake)
 
 
+@pytest.mark.in_test_all
 def test_partitions_are_not_all_read_again_for_each_step(table):
     def reads(desired, chunk_rows):
         statements = []
@@ -136,6 +138,7 @@ def test_partitions_are_not_all_read_again_for_each_step(table):
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("way", [{"publish": "progressive"}, {}, {"strategy": "replace"}], ids=str)
 def test_rows_that_change_are_counted_before_the_first_commit(table, way):
     """Ten of twenty may change and eleven may not, whichever way main is brought up to date."""

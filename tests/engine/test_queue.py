@@ -8,7 +8,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import RefreshCancelledError, RefreshInProgressError, RefreshPausedError
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="queue")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):
     assert table.store.waiters(table.store.table("orders").id) == ()
 
 
+@pytest.mark.in_test_all
 def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):
     table.apply(concurrency="join")
     joiner, other = table.caller(), table.caller()
@@ -103,7 +104,7 @@ def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("point", "asked"),
     [("seal.after", {}), ("publish.after", {}), ("fence.after", {"force": True}), ("fence.after", {"overrides": 1})],
@@ -121,6 +122,7 @@ def test_who_comes_too_late_or_asks_for_more_waits_for_its_own(table, at_point, 
     assert table.refresh(caller=other, **more).refresh_id != report.refresh_id
 
 
+@pytest.mark.in_test_all
 def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_point):
     table.apply(concurrency="join")
     joiner = table.caller()
@@ -140,6 +142,7 @@ def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_po
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_new_definition_is_pending_until_the_refresh_has_ended(table, at_point):
     seen = []
 
@@ -155,6 +158,7 @@ def test_new_definition_is_pending_until_the_refresh_has_ended(table, at_point):
     assert table.store.status(table.store.table("orders")).pending_definition == ()
 
 
+@pytest.mark.in_test_all
 def test_pause_during_a_refresh_lets_it_end_and_the_next_one_wait(table, at_point):
     registered = table.store.table("orders")
     at_point("staging.after", lambda: table.store.pause(registered.id, "ann"))
@@ -168,6 +172,7 @@ def test_pause_during_a_refresh_lets_it_end_and_the_next_one_wait(table, at_poin
     assert table.refresh(force=True).outcome is Outcome.PUBLISHED
 
 
+@pytest.mark.in_test_all
 def test_dead_owner_of_a_paused_table_is_ended_by_recover_alone(table):
     registered = table.store.table("orders")
     begun = table.refresher().begin("orders", table.caller())

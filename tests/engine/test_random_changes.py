@@ -52,6 +52,7 @@ def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partition
         follow(lake_factory(), histories, partition_by=["p"] if is_partitioned else [])
 
 
+@pytest.mark.in_test_all
 @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, _FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
 def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:

@@ -47,6 +47,7 @@ def test_only_the_differences_are_written(lake):
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_log_tells_the_story_of_a_refresh_by_its_id(lake, caplog):
     lake.write("SELECT id FROM range(5)")
     lake.apply()

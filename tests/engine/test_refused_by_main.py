@@ -86,7 +86,7 @@ def check_ended(lake: Any, before: list[Any]) -> None:
     assert (lake.phase(), lake.rows("orders"), lake.workspaces()) == ("NORMAL", before, [])
 
 
-@pytest.mark.sample(3, of="refusals")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusal_ends_the_refresh_after_one_try(table, refusal):
     refuse, mend, said = REFUSALS[refusal]
@@ -115,7 +115,7 @@ def test_mended_source_is_published_without_a_hand(table):
     assert Counter(table.rows()) == Counter(table.rows("raw/orders"))
 
 
-@pytest.mark.sample(1, of="columns")
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("column", ["v VARCHAR(2)", "v STRING NOT NULL", "v STRING GENERATED ALWAYS AS (upper(w))"])
 def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
     lake.sql(f"CREATE TABLE {{t}} (id BIGINT, w STRING, {column}) USING delta")
@@ -129,7 +129,7 @@ def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
     check_ended(lake, [])
 
 
-@pytest.mark.sample(1, of="late features")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("for_readers", [False, True])
 @pytest.mark.parametrize("point", ["progress.after", "publish.before"])
 def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_point, point, for_readers):
@@ -147,7 +147,7 @@ def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_
     assert table.refresh().outcome is Outcome.PUBLISHED
 
 
-@pytest.mark.sample(1, of="late features of a dead owner")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["recover", "abandon"])
 @pytest.mark.parametrize("for_readers", [False, True])
 def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, crash_at, how, for_readers):
@@ -163,6 +163,7 @@ def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, cras
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_error_table_that_refuses_its_records_ends_the_refresh(lake):
     folder = lake.root / "raw/lines"
     folder.mkdir(parents=True)
@@ -183,6 +184,7 @@ def test_error_table_that_refuses_its_records_ends_the_refresh(lake):
     assert len(lake.rows("orders__errors")) == 2
 
 
+@pytest.mark.in_test_all
 def test_nul_in_a_partition_is_refused_before_the_seal(lake):
     (lake.root / "raw").mkdir()
     (lake.root / "raw/a.csv").write_text("id,p\n1,a\0b\n")

@@ -87,6 +87,7 @@ def test_copy_does_not_share_an_identity(table):
     assert table.rows("copied") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
     moved(table, shutil.copytree)
 
@@ -94,6 +95,7 @@ def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", ["nothing", "nobody's", "another's", "not moved"])
 def test_place_that_does_not_hold_the_table_is_refused(table, what):
     before, old = table.store.table("orders"), table.root
@@ -112,6 +114,7 @@ def test_place_that_does_not_hold_the_table_is_refused(table, what):
     assert table.store.table("orders") == before
 
 
+@pytest.mark.in_test_all
 def test_table_that_was_never_refreshed_is_registered_anew(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply()
@@ -123,7 +126,7 @@ def test_table_that_was_never_refreshed_is_registered_anew(lake):
     assert lake.rows() == lake.rows("raw/orders")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
 def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_the_way(table, crash_at, point):
     table.write("SELECT id, 'b' AS v FROM range(9)")
@@ -144,6 +147,7 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_table_that_is_being_dropped_is_not_relocated(table, crash_at):
     crash_at("drop_files.before")
     with pytest.raises(Crash):
@@ -157,6 +161,7 @@ def test_table_that_is_being_dropped_is_not_relocated(table, crash_at):
     assert table.store.tables() == ()
 
 
+@pytest.mark.in_test_all
 def test_whoever_began_to_look_at_the_old_place_looks_again(table, at_point):
     table.write("SELECT id, 'b' AS v FROM range(9)")
 
@@ -177,6 +182,7 @@ def test_whoever_began_to_look_at_the_old_place_looks_again(table, at_point):
     assert not table.root.with_name("warehouse").exists()
 
 
+@pytest.mark.in_test_all
 def test_no_warehouse_and_a_place_inside_another_table_are_refused(table):
     with pytest.raises(DefinitionError, match="none is set"):
         replace_settings(table, None).relocate("orders", table.caller())

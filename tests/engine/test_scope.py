@@ -15,7 +15,7 @@ from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
 from tests.conftest import Crash
 from tests.scenarios.conftest import check_invariants
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(9, of="scope")]
+pytestmark = pytest.mark.slow
 
 FIRST = """
     SELECT id, date_add(DATE'2013-01-01', CAST(id % 4 AS INT)) AS on_day, concat('v', id) AS v FROM range(40)
@@ -48,6 +48,7 @@ def expected(lake, old, is_new):
     return Counter(rows)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("asked", "is_new"),
     [
@@ -69,6 +70,7 @@ def test_only_the_scope_changes(table, asked, is_new):
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_refresh_of_everything_brings_the_rest(table):
     table.refresh(partitions=[SECOND])
 
@@ -82,6 +84,7 @@ def test_refresh_of_everything_brings_the_rest(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", [{"partitions": [SECOND, "2020-01-01"]}, {"from": THIRD}], ids=["a list", "a range"])
 def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):
     table.refresh(**asked)
@@ -93,6 +96,7 @@ def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):
     assert sum(found.values()) > 4
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["published.before", "published.after"])
 def test_digests_of_main_are_right_or_forgotten_after_a_crash_beside_their_write(table, crash_at, point):
     crash_at(point)
@@ -113,6 +117,7 @@ def test_digests_of_main_are_right_or_forgotten_after_a_crash_beside_their_write
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_first_refresh_may_be_of_some_partitions(lake):
     lake.write(FIRST)
     lake.apply(partition_by=["on_day"], key=["id", "on_day"])
@@ -126,12 +131,14 @@ def test_first_refresh_may_be_of_some_partitions(lake):
     check_invariants(lake)
 
 
+@pytest.mark.in_test_all
 def test_scope_with_nothing_in_it_is_no_empty_source(table):
     report = table.refresh(partitions=["2020-01-01"])
 
     assert (report.outcome, report.rows_inserted, report.rows_deleted) == (Outcome.PUBLISHED, 0, 0)
 
 
+@pytest.mark.in_test_all
 def test_scope_that_lost_all_its_rows_is_refused(table):
     old = table.rows()
     table.write(f"SELECT * FROM ({LATER}) WHERE on_day <> DATE'{SECOND}'")
@@ -144,6 +151,7 @@ def test_scope_that_lost_all_its_rows_is_refused(table):
     assert table.refresh(partitions=[SECOND], overrides=overrides).rows_deleted == 10
 
 
+@pytest.mark.in_test_all
 def test_the_same_scope_again_finds_nothing_but_looks(table):
     table.refresh(partitions=[SECOND])
 
@@ -152,6 +160,7 @@ def test_the_same_scope_again_finds_nothing_but_looks(table):
     assert (again.outcome, again.rows_unchanged, again.rows_inserted) == (Outcome.PUBLISHED, 10, 0)
 
 
+@pytest.mark.in_test_all
 def test_stale_leaves_out_what_is_fresh_and_then_all_is(table):
     table.refresh(partitions=[SECOND])
     table.refresh(**{"from": THIRD, "until": "2013-01-04"})
@@ -181,6 +190,7 @@ def test_partition_without_a_value_is_in_no_named_one_and_stale_beside_it(lake):
     check_invariants(lake)
 
 
+@pytest.mark.in_test_all
 def test_stale_believes_nothing_of_an_older_state_or_of_a_main_that_others_changed(table):
     table.refresh(partitions=[SECOND])
     table.write(FIRST)
@@ -193,6 +203,7 @@ def test_stale_believes_nothing_of_an_older_state_or_of_a_main_that_others_chang
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_stale_believes_nothing_that_was_covered_before_others_changed_main(table):
     table.refresh(partitions=[SECOND])
     table.sql(f"DELETE FROM {{t}} WHERE on_day = DATE'{SECOND}'")
@@ -203,6 +214,7 @@ def test_stale_believes_nothing_that_was_covered_before_others_changed_main(tabl
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_source_that_goes_back_to_what_was_published_before_a_scope_is_compared(lake):
     """Files, unlike Delta, may have the same token again: only a whole refresh may say that nothing is new."""
     place = lake.root / "raw" / "days"
@@ -224,6 +236,7 @@ def test_source_that_goes_back_to_what_was_published_before_a_scope_is_compared(
     assert lake.rows() == [(1, "2013-01-01", "old"), (2, "2013-01-02", "old")]
 
 
+@pytest.mark.in_test_all
 def test_read_only_looks_at_the_scope_alone(table):
     report = table.refresh(read_only=True, partitions=[SECOND])
 
@@ -248,6 +261,7 @@ def test_a_row_that_moved_into_the_scope_is_refused(lake):
     check_invariants(lake)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
@@ -306,6 +320,7 @@ def test_range_of_a_text_column_is_in_the_order_of_texts(lake):
         lake.refresh(partitions=["11"])
 
 
+@pytest.mark.in_test_all
 def test_bounds_that_only_spark_understands_are_those_that_it_reads(lake):
     lake.write("SELECT id, timestamp'2024-01-01' + make_dt_interval(CAST(id AS INT)) AS p, 'a' AS v FROM range(5)")
     lake.apply(partition_by=["p"], key=["id", "p"], frozen_before="2023-01-01 00:00:00 Europe/Berlin")
@@ -315,6 +330,7 @@ def test_bounds_that_only_spark_understands_are_those_that_it_reads(lake):
     assert [row[0] for row in lake.rows()] == [1, 2]
 
 
+@pytest.mark.in_test_all
 def test_bound_of_frozen_partitions_is_a_value_of_their_column(lake):
     lake.write("SELECT id, DATE'2024-01-01' AS on_day, 'a' AS v FROM range(3)")
     for bound, problem in (
@@ -330,6 +346,7 @@ def test_bound_of_frozen_partitions_is_a_value_of_their_column(lake):
             assert lake.refresh(overrides=["allow_empty"]).rows_inserted == 0
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("kind", ["string", "int", "bigint", "decimal(9,2)", "date", "timestamp", "boolean"])
 @settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

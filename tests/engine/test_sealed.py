@@ -12,7 +12,7 @@ from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBroke
 from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(6, of="sealed")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -64,6 +64,7 @@ def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
     assert lake.rows("orders") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.in_test_all
 def test_published_digests_that_are_gone_or_damaged_are_not_believed(table, caplog):
     def published():
         found = table.store.state(table.store.table("orders").id).published_digests
@@ -82,6 +83,7 @@ def test_published_digests_that_are_gone_or_damaged_are_not_believed(table, capl
     assert "are not what was recorded" in caplog.text
 
 
+@pytest.mark.in_test_all
 def test_only_the_newest_digests_are_kept(table):
     table.refresh()
     table.sql("UPDATE {t} SET v = 'c' WHERE id = 7", path="raw/orders")
@@ -102,11 +104,13 @@ def test_duplicate_in_another_partition_is_found(lake):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_duplicate_in_another_partition_is_found_in_a_large_table(lake, monkeypatch):
     monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     test_duplicate_in_another_partition_is_found(lake)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("rows", ["(7, 'twice')", "(7, 'a')", "(7, 'a'), (7, 'a')"])
 def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table, rows, monkeypatch):
     """Only keys in buckets that differ are looked at: a new duplicate makes its bucket differ."""
@@ -144,6 +148,7 @@ def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 def test_seal_that_breaks_again_and_again_is_explained(table, at_point):
     hints = []
     for _ in range(2):

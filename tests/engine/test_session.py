@@ -26,6 +26,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 
+@pytest.mark.in_test_all
 def test_another_thread_gets_a_session_of_the_same_spark(spark):
     from airflow_mv_provider.spark.session import local_session
 
@@ -58,6 +59,7 @@ def test_interrupt_reaches_what_another_thread_runs_under_the_tag_and_nothing_el
     assert not list(tags)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
@@ -77,6 +79,7 @@ def test_what_keeps_spark_from_starting_is_said_in_one_line(variable, value, say
     assert done.stdout == ""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("source", "during"),
     [
@@ -101,6 +104,7 @@ def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it
     assert refresher.spark.conf.get(PARTITIONS) == small_tables.CONFS[PARTITIONS]
 
 
+@pytest.mark.in_test_all
 def test_what_was_not_set_is_not_set_afterwards(spark):
     session, name = spark.newSession(), "spark.sql.codegen.factoryMode"
     session.conf.unset(name)
@@ -114,6 +118,7 @@ def test_what_was_not_set_is_not_set_afterwards(spark):
     assert session.conf.get(name, None) is None
 
 
+@pytest.mark.in_test_all
 def test_files_that_are_named_are_not_looked_up_in_a_task_each(lake):
     folder, spark = lake.root / "raw/files", lake.refresher().spark
     folder.mkdir(parents=True)

@@ -18,7 +18,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MvError, SchemaMismatchError, SourceChangedError
 from airflow_mv_provider.sources.files import listing
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(12, of="sources")]
+pytestmark = pytest.mark.slow
 
 SCHEMA = "id BIGINT, v STRING, amount DECIMAL(20,2)"
 WIDE = {"guards": {"max_deleted_fraction": 1.0}}
@@ -64,6 +64,7 @@ def as_orc(lake: Any, name: str, rows: str) -> None:
     written.rename(folder(lake) / f"{name}.orc")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("format_", "write"), [("json", as_json), ("csv", as_csv), ("orc", as_orc)], ids=["json", "csv", "orc"]
 )
@@ -94,7 +95,7 @@ COMPRESSIONS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @pytest.mark.parametrize(
     ("format_", "content"),
@@ -110,6 +111,7 @@ def test_compressed_files_are_read(lake, format_, content, ending):
     assert found(lake) == [("1", "one", "1.00")]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("content", "options"),
     [
@@ -133,6 +135,7 @@ def test_json_is_read_as_its_options_say(lake, content, options):
     assert found(lake) == [("1", "\xe9", "1.00")]
 
 
+@pytest.mark.in_test_all
 def test_records_over_several_lines_are_read_whole(lake):
     (folder(lake) / "a.json").write_text(
         '[\n{"id": 1, "v": "one",\n "amount": 1},\n{"id": 2, "v": "two", "amount": 2}]'
@@ -144,6 +147,7 @@ def test_records_over_several_lines_are_read_whole(lake):
     assert found(lake) == [("1", "one", "1.00"), ("2", "two", "2.00")]
 
 
+@pytest.mark.in_test_all
 def test_nested_json_is_compared_by_value(lake):
     (folder(lake) / "a.json").write_text('{"id": 1, "s": {"b": [1, 2], "c": null}}\n{"id": 2, "s": null}\n')
     lake.apply(source=Files("raw/files", format="json", schema="id BIGINT, s STRUCT<b: ARRAY<INT>, c: STRING>"))
@@ -156,6 +160,7 @@ def test_nested_json_is_compared_by_value(lake):
     assert lake.rows() == [(1, (("b", (1, 2)), ("c", ""))), (2, None)]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("most_bytes", [listing._MAX_WHOLE_BYTES, 0], ids=["whole", "by line"])
 def test_file_of_the_same_size_and_time_is_told_by_its_bytes(lake, most_bytes, monkeypatch):
     monkeypatch.setattr(listing, "_MAX_WHOLE_BYTES", most_bytes)
@@ -185,6 +190,7 @@ def replaced_unnoticed(lake: Any, name: str, rows: str) -> None:
     assert file.stat().st_size == before.st_size
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["removed", "replaced"])
 def test_file_that_changes_between_pin_and_read_is_named(lake, change, crash_at):
     as_json(lake, "a", "1,one,1")
@@ -258,6 +264,7 @@ def test_query_is_read_at_its_pin_however_late(shop):
     holds(shop, expected_join({0: "c0", 1: "c1"}, range(6)), "sales")
 
 
+@pytest.mark.in_test_all
 def test_projection_applies_on_top_of_a_query(shop):
     source = Query("WITH big AS (SELECT * FROM orders WHERE total > 20) SELECT * FROM big;", inputs=INPUTS)
     shop.apply(name="sales", source=source.model_copy(update={"select": ("id", "total + 1 AS more")}))
@@ -267,6 +274,7 @@ def test_projection_applies_on_top_of_a_query(shop):
     assert shop.rows("sales") == [(3, 31), (4, 41), (5, 51)]
 
 
+@pytest.mark.in_test_all
 def test_two_queries_call_different_tables_by_one_name(shop):
     shop.apply(name="a", source=Query("SELECT id FROM t", inputs={"t": "raw/orders"}))
     shop.apply(name="b", source=Query("SELECT id FROM t", inputs={"t": "raw/customers"}))
@@ -279,6 +287,7 @@ def test_two_queries_call_different_tables_by_one_name(shop):
     assert (len(shop.rows("a")), len(shop.rows("b"))) == (6, 2)
 
 
+@pytest.mark.in_test_all
 def test_query_that_is_not_deterministic_is_compared_each_time_and_says_so(shop):
     shop.apply(name="sales", source=Query("SELECT id, uuid() AS u FROM orders", inputs=INPUTS))
     shop.refresh("sales")
@@ -291,6 +300,7 @@ def test_query_that_is_not_deterministic_is_compared_each_time_and_says_so(shop)
     assert Counter(before) != Counter(shop.rows("sales"))
 
 
+@pytest.mark.in_test_all
 def test_view_of_an_inputs_name_is_not_read(shop):
     shop.apply(name="sales", source=Query("SELECT id FROM orders", inputs={"orders": "raw/orders"}))
     refresher = shop.refresher()
@@ -352,6 +362,7 @@ def test_function_is_called_once_a_refresh_and_always_compared(lake, module):
     assert (third.outcome, third.rows_unchanged) == (Outcome.PUBLISHED, 5)
 
 
+@pytest.mark.in_test_all
 def test_session_is_as_it_was_after_a_function(lake, module):
     module(MODULE.format(limit=0))
     lake.apply(source=Function("my_orders:rows", select=["id", "upper(v) AS v"]))
@@ -366,6 +377,7 @@ def test_session_is_as_it_was_after_a_function(lake, module):
 # -- read-only ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "source",
     [Query("SELECT * FROM o", inputs={"o": "raw/orders"}), Function("my_orders:rows"), DeltaSource("raw/orders")],
@@ -386,6 +398,7 @@ def test_read_only_counts_what_would_change(lake, module, source):
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_sources_of_one_table_may_be_exchanged(lake, module):
     lake.write("SELECT id, 'old' AS v FROM range(5)")
     lake.apply()

@@ -29,7 +29,7 @@ from airflow_mv_provider.spark.compare import digests as digest_tables
 from tests.conftest import Crash
 
 # One group for all that has no group of its own: each of them refreshes several times.
-pytestmark = [pytest.mark.slow, pytest.mark.sample(9, of="strategies")]
+pytestmark = pytest.mark.slow
 
 FEED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
 ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
@@ -80,6 +80,7 @@ def test_changes_alone_are_read_where_the_source_lists_them(table):
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_every_way_is_judged_and_says_why(table):
     change(table)
 
@@ -101,6 +102,7 @@ def test_commits_without_changes_of_rows_are_nothing_to_do(table):
     assert table.versions() == before
 
 
+@pytest.mark.in_test_all
 def test_source_of_which_the_published_version_is_gone_is_read(table):
     """Nobody knows any more whether its columns are what they were."""
     change(table, *(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.checkpointInterval' = '{n}')" for n in (1, 2)))
@@ -131,6 +133,7 @@ def test_plan_says_what_a_refresh_would_do_and_writes_nothing(table):
     assert [line.split()[0] for line in text[-3:]] == ["incremental", "corrections", "replace"]
 
 
+@pytest.mark.in_test_all
 def test_a_row_may_move_to_another_partition(lake):
     with_feed(lake)
     lake.apply(partition_by=["p"])
@@ -146,6 +149,7 @@ def test_a_row_may_move_to_another_partition(lake):
     assert lake.digests() == kept
 
 
+@pytest.mark.in_test_all
 def test_a_projection_is_applied_to_changes_too(lake):
     with_feed(lake)
     lake.apply(source=RAW | {"select": ["id + 1 AS id", "upper(v) AS v"]})
@@ -158,6 +162,7 @@ def test_a_projection_is_applied_to_changes_too(lake):
     assert Counter(lake.rows("orders")) == Counter((row.id, row.v) for row in expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("definition", "statements", "why"),
     [
@@ -181,7 +186,6 @@ def test_a_projection_is_applied_to_changes_too(lake):
         ),
     ],
 )  # fmt: skip
-@pytest.mark.sample(3, of="obstacles")
 def test_everything_is_read_where_changes_alone_do_not_tell(lake, definition, statements, why):
     with_feed(lake)
     lake.apply(schema_policy="ignore", **definition)
@@ -197,6 +201,7 @@ def test_everything_is_read_where_changes_alone_do_not_tell(lake, definition, st
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
 
 
+@pytest.mark.in_test_all
 def test_feed_that_was_removed_is_replaced_by_reading_everything(table, caplog):
     change(table)
     shutil.rmtree(table.root / "raw/orders/_change_data")
@@ -211,6 +216,7 @@ def test_feed_that_was_removed_is_replaced_by_reading_everything(table, caplog):
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_strict_table_fails_instead_until_somebody_forces_it(table):
     before = table.rows("orders")
     table.apply(strategy="incremental", strict=True)
@@ -227,6 +233,7 @@ def test_strict_table_fails_instead_until_somebody_forces_it(table):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
@@ -238,7 +245,6 @@ def test_strict_table_fails_instead_until_somebody_forces_it(table):
     ],
 )
 @pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
-@pytest.mark.sample(3, of="bad changes")
 def test_bad_keys_among_the_changes_are_found(lake, statement, error, partition_by):
     with_feed(lake)
     lake.apply(partition_by=partition_by)
@@ -253,6 +259,7 @@ def test_bad_keys_among_the_changes_are_found(lake, statement, error, partition_
     assert (lake.rows("orders"), lake.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 def test_row_with_a_key_in_two_partitions_is_found(lake):
     with_feed(lake)
     lake.apply(partition_by=["p"])
@@ -263,10 +270,10 @@ def test_row_with_a_key_in_two_partitions_is_found(lake):
         lake.refresh()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "seal.before", "seal.after", "progress.after", "publish.after",
                                    "published.after"])  # fmt: skip
 @pytest.mark.victim("refresh crashed")
-@pytest.mark.sample(2, of="crashes of incremental refreshes")
 def test_incremental_refresh_killed_anywhere_comes_out_right(table, crash_at, point):
     change(table)
     crash_at(point)
@@ -282,8 +289,8 @@ def test_incremental_refresh_killed_anywhere_comes_out_right(table, crash_at, po
     assert table.workspaces() == []
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.before"])
-@pytest.mark.sample(1, of="foreign writes beside changes")
 def test_foreign_write_beside_an_incremental_refresh_is_corrected(table, at_point, point):
     change(table)
     at_point(point, lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
@@ -297,6 +304,7 @@ def test_foreign_write_beside_an_incremental_refresh_is_corrected(table, at_poin
 # -- replace ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 def test_first_refresh_writes_main_without_comparing(table):
     (report,) = table.store.history(table.store.table("orders").id)
 
@@ -304,6 +312,7 @@ def test_first_refresh_writes_main_without_comparing(table):
     assert report.bytes_main > 0
 
 
+@pytest.mark.in_test_all
 def test_main_is_replaced_where_it_is_asked_for(table):
     before = table.versions()
     change(table, "UPDATE {t} SET v = 'all new'")
@@ -318,6 +327,7 @@ def test_main_is_replaced_where_it_is_asked_for(table):
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
 
 
+@pytest.mark.in_test_all
 def test_replacing_a_main_that_is_right_writes_nothing(table):
     before = table.versions()
 
@@ -327,6 +337,7 @@ def test_replacing_a_main_that_is_right_writes_nothing(table):
     assert table.versions() == before + 1  # the fence
 
 
+@pytest.mark.in_test_all
 def test_guards_judge_a_replacement_by_its_keys(lake):
     with_feed(lake)
     lake.apply(strategy="replace")
@@ -343,12 +354,12 @@ def test_guards_judge_a_replacement_by_its_keys(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["seal.after", "progress.after", "publish.before", "publish.after", "published.after"]
 )
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
 @pytest.mark.victim("refresh crashed")
-@pytest.mark.sample(2, of="crashes of replacements")
 def test_replacement_killed_anywhere_comes_out_right(lake, crash_at, point, is_first):
     with_feed(lake)
     lake.apply(strategy="replace")
@@ -368,9 +379,9 @@ def test_replacement_killed_anywhere_comes_out_right(lake, crash_at, point, is_f
     assert lake.workspaces() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["seal.after", "publish.before"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
-@pytest.mark.sample(1, of="foreign writes beside replacements")
 def test_foreign_write_beside_a_replacement_is_corrected(lake, at_point, point, is_first):
     with_feed(lake)
     lake.apply(strategy="replace", guards={"max_deleted_fraction": 1.0})
@@ -385,6 +396,7 @@ def test_foreign_write_beside_a_replacement_is_corrected(lake, at_point, point, 
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_copy_that_lost_rows_does_not_replace_main(lake, at_point):
     place = lake.root / "raw/orders"
     place.mkdir(parents=True)
@@ -468,6 +480,7 @@ def written(table) -> set[str]:
     return {path.parent.name for path in (table.root / "_mv").glob("*/digests/*/*")}
 
 
+@pytest.mark.in_test_all
 def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, large_first):
     before, kept = written(table), table.digests()
 
@@ -480,6 +493,7 @@ def test_digests_of_the_last_publish_stay_where_no_row_is_another(table, large_f
     assert written(table).isdisjoint(before)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "layout",
     [{}, {"partition_by": ["p"]}, {"partition_by": ["p"], "chunk_rows": 4}, {"hash_partitions": 4}],
@@ -507,6 +521,7 @@ def test_only_large_buckets_that_differ_are_summed_up_by_small_ones(lake, large_
     assert lake.digests() == kept
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "published.before"])
 def test_refresh_that_keeps_the_old_digests_may_be_killed(table, large_first, crash_at, point):
     kept = table.digests()
@@ -521,6 +536,7 @@ def test_refresh_that_keeps_the_old_digests_may_be_killed(table, large_first, cr
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, large_first, at_point):
     kept = table.digests()
     at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
@@ -531,6 +547,7 @@ def test_foreign_write_beside_a_refresh_that_keeps_the_old_digests(table, large_
     assert table.digests() == kept
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_nothing_is_kept_in_memory_of_a_refresh_that_fails_before_its_seal(table, large_first, at_point, spark):
     spark.catalog.clearCache()  # of what other tests have left
@@ -552,6 +569,7 @@ def small_or_large(way, request):
         request.getfixturevalue(way)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice"], ids=["gone", "empty", "text", "bad", "twice"]
 )
@@ -579,6 +597,7 @@ def test_damaged_digests_are_not_believed_at_first_sight(table, content, way, sm
     assert table.digests() == kept  # summed up anew
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["seal.after", "published.before"])
 def test_refresh_that_is_killed_is_not_held_up_by_digests_that_are_lost(table, large_first, crash_at, point):
     shutil.rmtree(table.store.state(table.store.table("orders").id).published_digests.path)
@@ -593,6 +612,7 @@ def test_refresh_that_is_killed_is_not_held_up_by_digests_that_are_lost(table, l
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 @STRATEGIES
 def test_digests_that_are_lost_after_the_seal_are_not_needed(table, small_or_large, at_point):
     change(table)
@@ -607,6 +627,7 @@ def test_digests_that_are_lost_after_the_seal_are_not_needed(table, small_or_lar
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_changes_of_many_commits_are_read_alone(table):
     for number in range(15):
         change(table, f"UPDATE {{t}} SET v = 'late' WHERE id = {number}")

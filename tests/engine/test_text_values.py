@@ -62,6 +62,7 @@ VALUES = [
 BAD = [(kind, text) for kind, _, _, wrong in VALUES for text in wrong]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("kind", "text", "value", "_"), VALUES, ids=lambda each: each if isinstance(each, str) else "")
 def test_csv_text_of_a_type_is_its_value(read, kind, text, value, _):
     rows = read(f"id;v\n1;{text}\n2;\n", "csv", f"id BIGINT, v {kind}", sep=";")
@@ -71,7 +72,7 @@ def test_csv_text_of_a_type_is_its_value(read, kind, text, value, _):
     assert rows == [(1, value), (2, None)]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "text"), BAD)
 def test_csv_text_of_no_such_type_is_shown(read, kind, text):
     with pytest.raises(CorruptRecordError, match=re.escape(text)) as caught:
@@ -80,7 +81,7 @@ def test_csv_text_of_no_such_type_is_shown(read, kind, text):
     assert "a.csv" in str(caught.value)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("kind", FORMATS)
 def test_csv_with_a_format_or_a_locale_is_read_by_it(read, kind):
     name, value = FORMATS[kind]
@@ -88,6 +89,7 @@ def test_csv_with_a_format_or_a_locale_is_read_by_it(read, kind):
     assert read("id;v\n1;2024\n", "csv", f"id BIGINT, v {kind}", sep=";", **{name: value})[0][1] is not None
 
 
+@pytest.mark.in_test_all
 def test_csv_words_for_numbers_are_those_of_the_options(read):
     rows = read("v\nNaN\nInf\n-Infinity\n", "csv", "v DOUBLE")
     chosen = read("v\nnix\nviel\n-viel\n", "csv", "v FLOAT", nanValue="nix", positiveInf="viel", negativeInf="-viel")
@@ -96,6 +98,7 @@ def test_csv_words_for_numbers_are_those_of_the_options(read):
     assert repr(chosen) == repr(rows)
 
 
+@pytest.mark.in_test_all
 def test_binary_in_csv_is_the_texts_utf_8(read):
     assert read("v\ncaf\xe9\n".encode("latin-1"), "csv", "v BINARY", encoding="iso-8859-1") == [("caf\xe9".encode(),)]
     for encoding in ("UTF-8", "us-ascii"):
@@ -103,6 +106,7 @@ def test_binary_in_csv_is_the_texts_utf_8(read):
             read(b"v\ncaf\xe9\n", "csv", "v BINARY", encoding=encoding)
 
 
+@pytest.mark.in_test_all
 def test_replacement_character_that_is_in_the_file_is_one(read):
     assert read("v\n\ufffd\n", "csv", "v STRING") == [("\ufffd",)]
     assert read('{"v": "\ufffd"}\n', "json", "v STRING") == [("\ufffd",)]
@@ -129,7 +133,7 @@ QUOTES = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("multi_line", ["false", "true"])
 @pytest.mark.parametrize("name", QUOTES)
 def test_quotes_in_csv_are_closed(read, name, multi_line):
@@ -144,13 +148,14 @@ def test_quotes_in_csv_are_closed(read, name, multi_line):
             read(content, "csv", "id BIGINT, v STRING", multiLine=multi_line, **options)
 
 
+@pytest.mark.in_test_all
 def test_long_quoted_values_need_no_stack(read):
     text = 'v\n"' + '""\n' * 200_000 + '"\n' + '"a","b"\n'.replace(",", "\n") * 1000
 
     assert len(read(text, "csv", "v STRING", multiLine="true", escape='"')) == 2001
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -169,6 +174,7 @@ def test_json_value_of_no_such_type_is_shown(read, kind, text):
         read(f'{{"id": 1, "v": {text}}}\n', "json", f"id BIGINT, v {kind}")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
@@ -184,6 +190,7 @@ def test_json_column_that_does_not_fit_is_named_in_a_long_line(read, kind, text,
         read(line, "json", f"id BIGINT, w STRING, v {kind}")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
@@ -206,6 +213,7 @@ def test_json_value_of_a_type_is_its_value(read, kind, text, value):
     ) == [(value,)]
 
 
+@pytest.mark.in_test_all
 def test_half_a_character_in_json_over_several_lines_is_refused(read):
     with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit: 'it has half a character'"):
         read('[{"v":\n"\\ud800"}]', "json", "v STRING", multiLine="true")
@@ -221,6 +229,7 @@ def test_nothing_is_published_from_a_quote_that_is_not_closed(lake):
         lake.refresh()
 
 
+@pytest.mark.in_test_all
 def test_misfits_are_kept_in_the_error_table(lake):
     (lake.root / "raw").mkdir()
     (lake.root / "raw/a.csv").write_bytes(b"id,v,w\n1,2024,\xef\xbf\xbd\n2,2024-01-05,\xef\xbf\xbd\n3,2024-01-06,x\n")

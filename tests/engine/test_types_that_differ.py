@@ -58,6 +58,7 @@ def test_the_pairs_are_those_that_are_accepted():
         assert evolved("orders", source, main, "ignore", ("id",)).columns == main
 
 
+@pytest.mark.in_test_all
 def test_the_pairs_are_all_that_are_accepted():
     others = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
     kinds = [*(JSON_NAMES.get(kind, kind.lower()) for family in FAMILIES for kind in family), *others]
@@ -105,8 +106,8 @@ def source_of(lake):
     return of
 
 
-@pytest.mark.parametrize("feed", ["change feed", "added files", "watermark"])
 @pytest.mark.sample(1)
+@pytest.mark.parametrize("feed", ["change feed", "added files", "watermark"])
 def test_changes_alone_come_to_what_everything_does(lake, source_of, feed):
     source, write, change = source_of(feed)
     write(wide(numbered(0, 40)))

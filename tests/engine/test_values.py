@@ -47,6 +47,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_different_values_have_different_hashes(spark, kind):
     values = " UNION ALL ".join(f"SELECT CAST({v} AS {kind}) AS v" for v in DIFFERENT[kind])
@@ -141,7 +142,7 @@ def test_odd_partition_values_survive(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -164,8 +165,8 @@ def test_partition_columns_of_other_types(lake, kind, value):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("value", ["date'+10000-01-01'", "date'9999-12-31'", "date'0001-01-01'"])
-@pytest.mark.sample(1)
 def test_dates_at_the_ends_of_the_calendar_may_be_partitions(lake, value):
     lake.write(f"SELECT id, {value} AS p FROM range(3)")
     lake.apply(partition_by=["p"])
@@ -209,6 +210,7 @@ def test_names_that_need_quotes(lake):
 ODD = "a b,c;{d}(e)\n\tf=g.h"
 
 
+@pytest.mark.in_test_all
 def test_names_that_delta_has_to_map(lake):
     lake.write("SELECT id, id % 2 AS p, 'x' AS v FROM range(5)")
     odd = [f"id AS `{ODD}`", "p AS `part no`", "named_struct('in side', v) AS s"]
@@ -229,6 +231,7 @@ def test_names_that_delta_has_to_map(lake):
     assert lake.refresh(force=True).rows_unchanged == 6
 
 
+@pytest.mark.in_test_all
 def test_a_name_that_delta_has_to_map_may_come_later(lake):
     lake.write("SELECT id, 'x' AS v FROM range(3)")
     lake.apply(schema_policy="add")
@@ -242,6 +245,7 @@ def test_a_name_that_delta_has_to_map_may_come_later(lake):
     assert lake.rows() == [(n, "x", "x") for n in range(3)]
 
 
+@pytest.mark.in_test_all
 def test_large_table_takes_the_checksum_way(lake):
     lake.write("SELECT id, id % 7 AS p, concat('v', id) AS v FROM range(250000)")
     lake.apply()
@@ -263,6 +267,7 @@ def test_large_table_takes_the_checksum_way(lake):
 KEYS = "SELECT id, CASE WHEN id % 7 = 0 THEN NULL ELSE concat('k', id) END AS name FROM range({})"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("step", "most_others"), [(100_000, 300), (50, 7_000), (1, 0)], ids=["one key", "2,000 keys", "all keys"]
 )
@@ -278,6 +283,7 @@ def test_bitmap_lets_every_key_through_and_few_others(spark, step, most_others):
     assert len(passed) <= num_keys + most_others
 
 
+@pytest.mark.in_test_all
 def test_fullest_bitmap_lets_every_key_through_and_half_of_the_others(spark, monkeypatch):
     num_keys = bitmap.MAX_KEYS >> 12
     monkeypatch.setattr(bitmap, "_MAX_BITS", bitmap._MAX_BITS >> 12)

@@ -134,7 +134,7 @@ def both(spark: Any, tmp_path: Any) -> Both:
     return Both(RealDelta(spark, tmp_path / "main"))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_sequence_of_operations_comes_to_the_same(both, seed):
     drawn = random.Random(seed)
@@ -201,8 +201,8 @@ class HeldMerge:
         self._merge()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.in_process
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("between", list(BETWEEN))
 def test_what_comes_in_the_middle_of_a_merge_does_the_same(both, between):
     both.fence(note("fence", fence_version(1)))
@@ -317,7 +317,7 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[", ".join(filter(None, s)) for s in SCENARIOS])
 def test_durable_writes_are_those_of_a_real_refresh(published, scenario):
     assert list(simulated_run(scenario)) == list(real_run(published, scenario))

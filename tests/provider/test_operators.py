@@ -18,7 +18,7 @@ from airflow_mv_provider.exceptions import (
 )
 from tests.conftest import a_table
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(22, of="operators")]
+pytestmark = pytest.mark.slow
 
 TASKS = ("begin", "stage", "merge", "cleanup")
 ALL_DONE = {"g.begin": "success", "g.stage": "success", "g.merge": "success", "g.cleanup": "success"}
@@ -108,6 +108,7 @@ def test_a_definition_in_the_dag_is_registered_by_its_run(home, airflow):
     assert home.rows("gold/orders") == home.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_a_definition_file_lies_beside_its_dag(home, airflow):
     from tests.airflow_home import DAGS
 
@@ -121,6 +122,7 @@ def test_a_definition_file_lies_beside_its_dag(home, airflow):
     assert [table.name for table in home.store.tables()] == ["others"]
 
 
+@pytest.mark.in_test_all
 def test_mapped_tasks_are_callers_of_their_own(home, airflow):
     home.apply()
     home.apply(name="others")
@@ -209,6 +211,7 @@ def test_a_task_that_has_waited_too_long_leaves_the_queue(home, airflow):
     assert home.store.waiters(home.store.table("orders").id) == ()
 
 
+@pytest.mark.in_test_all
 def test_tasks_that_join_get_the_report_of_the_refresh_under_way(home, airflow):
     home.apply(concurrency="join")
     other = home.caller()
@@ -242,7 +245,7 @@ def test_a_paused_table_fails_its_task_without_a_retry(home, airflow):
 # -- retries, clears and kills -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("point", "task"),
     [
@@ -289,6 +292,7 @@ def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at,
         assert (outcome, run.states) == (Outcome.PUBLISHED, NOTHING_DONE)
 
 
+@pytest.mark.in_test_all
 def test_clearing_a_later_task_of_a_finished_refresh_is_refused(home, airflow):
     home.apply()
     dag = airflow.load("phases", group_dag(retries=2))
@@ -306,6 +310,7 @@ def test_clearing_a_later_task_of_a_finished_refresh_is_refused(home, airflow):
     assert home.versions() == before
 
 
+@pytest.mark.in_test_all
 def test_clearing_from_the_first_task_begins_a_new_refresh(home, airflow):
     home.apply()
     dag = airflow.load("phases", group_dag())
@@ -319,6 +324,7 @@ def test_clearing_from_the_first_task_begins_a_new_refresh(home, airflow):
     assert home.rows("orders") == home.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_a_cleared_first_task_adopts_the_unfinished_refresh(home, airflow, crash_at):
     home.apply()
     dag = airflow.load("phases", group_dag())
@@ -332,6 +338,7 @@ def test_a_cleared_first_task_adopts_the_unfinished_refresh(home, airflow, crash
     assert home.rows("orders") == home.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_a_killed_task_interrupts_its_spark_work(home):
     from airflow_mv_provider.operators.refresh import RefreshTableOperator
 
@@ -358,6 +365,7 @@ def test_a_killed_task_interrupts_its_spark_work(home):
     thread.join()
 
 
+@pytest.mark.in_test_all
 def test_a_task_that_never_began_can_be_killed():
     from airflow_mv_provider.operators.refresh import RefreshTableOperator
 
@@ -395,6 +403,7 @@ def test_a_dag_keeps_a_database_address_to_itself(airflow):
 # -- what the form asks for --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 def test_an_override_from_the_form_holds_for_one_run(home, airflow):
     home.apply()
     home.refresh()
@@ -415,6 +424,7 @@ def test_an_override_from_the_form_holds_for_one_run(home, airflow):
     assert home.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_read_only_from_the_form_reports_and_writes_nothing(home, airflow):
     home.apply()
     home.refresh()
@@ -429,6 +439,7 @@ def test_read_only_from_the_form_reports_and_writes_nothing(home, airflow):
     assert (home.rows("orders"), home.versions()) == before
 
 
+@pytest.mark.in_test_all
 def test_force_from_the_form_compares_what_has_not_changed(home, airflow):
     home.apply()
     home.refresh()
@@ -509,6 +520,7 @@ def context(run_type="manual", try_number=1, max_tries=0, **facts):
     return {"ti": SimpleNamespace(**ti), "dag_run": SimpleNamespace(run_type=run_type, triggering_user_name="anna")}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("run_type", "trigger"),
     [("scheduled", "dag"), ("manual", "manual"), ("backfill", "backfill"), ("asset_triggered", "dag")],
@@ -533,6 +545,7 @@ def test_a_key_tells_runs_maps_and_groups_apart_but_not_tries(airflow):
     assert one not in {caller(other, scope="g").key for other in others} | {caller(context(), scope="h").key}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("try_number", "max_tries", "expected"), [(1, 0, False), (1, 1, True), (2, 1, False)])
 def test_will_retry_says_whether_the_same_key_comes_back(airflow, try_number, max_tries, expected):
     from airflow_mv_provider.operators.dag_run import caller

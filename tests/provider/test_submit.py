@@ -69,7 +69,6 @@ def history(home):
     return home.store.history(home.store.table("orders").id)
 
 
-@pytest.mark.sample(2, of="submitting")
 def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, airflow, submitted, cluster, capfd):
     run = airflow.run(submitted)
     shown = capfd.readouterr()
@@ -94,7 +93,6 @@ def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, 
     assert home.rows("orders") == home.rows("raw/orders")
 
 
-@pytest.mark.sample(2, of="submitting")
 def test_a_worker_killed_after_the_submission_does_not_double_the_driver(home, airflow, submitted, capfd):
     code = "import tests.airflow_home as h; h.Airflow().run(h.Airflow().load('submitted'))"
     keep = os.environ | {"AMV_TEST_HOME": str(DAGS.parent), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -127,7 +125,7 @@ def _is_taken(home) -> bool:
     return any(home.store.state(table.id).epoch > 0 for table in home.store.tables())
 
 
-@pytest.mark.sample(2, of="submitting")
+@pytest.mark.in_test_all
 def test_an_error_of_the_driver_is_the_tasks_own(home, airflow, submitted):
     home.write("SELECT CAST(NULL AS BIGINT) AS id, 'x' AS v")
 

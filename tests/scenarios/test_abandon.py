@@ -12,7 +12,7 @@ from airflow_mv_provider.exceptions import LeaseLostError, RefreshInProgressErro
 from tests.conftest import Crash
 from tests.scenarios.conftest import change_source, check_invariants
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(4, of="abandon")]
+pytestmark = pytest.mark.slow
 
 
 def die(lake, crash_at, point: str) -> str:
@@ -29,7 +29,7 @@ def abandon(lake):
     return lake.refresher().abandon("orders", lake.caller(user="ann"))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "progress.after", "publish.before"])
 def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_at, point):
     before = table.rows("orders")
@@ -55,6 +55,7 @@ def test_what_main_has_is_brought_to_its_end(table, crash_at, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 def test_nothing_unfinished_is_nothing_to_abandon(table):
     assert abandon(table) is None
     assert table.phase() == "NORMAL"
@@ -132,7 +133,7 @@ def damage_without_a_word(log):
     max(log.glob("*.json")).write_text("no commit")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("break_log", [lose, lose_a_commit, damage, damage_without_a_word])
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
 def test_refresh_whose_main_is_no_table_any_more_can_be_given_up(table, crash_at, point, break_log):

@@ -46,7 +46,7 @@ def test_next_refresh_mends_a_crash(table_in, crash_at, mode, point):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.victim("answer lost")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", ["fence.before", "fence.after", "publish.before", "publish.after"])
@@ -145,7 +145,7 @@ def test_crash_before_main_is_there(lake, crash_at, point):
     check_invariants(lake, published=1)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -27,8 +27,8 @@ DISK_WRITES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.in_process
-@pytest.mark.sample(2)
 @pytest.mark.victim("disk full")
 @pytest.mark.parametrize(("mode", "point"), DISK_WRITES)
 def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in, at_point, mode, point):
@@ -51,6 +51,7 @@ def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in,
     mend(table, mode)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_fence_that_the_disk_has_no_room_for_is_told_as_that(table, at_point):
     """The database has room: it is on another disk."""
@@ -119,6 +120,7 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
     assert table.rows() == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_job_that_somebody_cancels_in_spark_keeps_no_other_table_from_being_mended(table, crash_at, at_point):
     """It is no word to this process to stop."""
     lake = table
@@ -154,6 +156,7 @@ def mend(lake: Any, mode: str) -> None:
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.before", "fence.after", "progress.before", "published.before"])
 def test_engine_that_is_gone_between_two_calls_is_an_error_that_a_retry_may_mend(table_in, at_point, point):
     """A Connect client whose server died has no session, and may notice so where nobody expects Spark to fail."""

@@ -11,9 +11,10 @@ from airflow_mv_provider.exceptions import EngineError, MainMovedError, MainNotO
 from tests.conftest import Crash
 from tests.scenarios.conftest import NUM_CHANGES, change_source, check_invariants
 
-pytestmark = [pytest.mark.slow, pytest.mark.sample(5, of="foreign writes")]
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -35,6 +36,7 @@ def test_foreign_write_before_the_publish_is_corrected(table, at_point, sql):
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_optimize_before_the_publish_changes_nothing(table, at_point):
     change_source(table)
     at_point("publish.before", lambda: table.sql("OPTIMIZE {t}"))
@@ -54,6 +56,7 @@ def test_foreign_write_at_rest_makes_the_next_refresh_compare(table):
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_optimize_at_rest_keeps_main_trusted(table):
     table.sql("OPTIMIZE {t}")
 
@@ -71,6 +74,7 @@ def test_main_that_was_dropped_is_made_again(table):
     check_invariants(table)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["fence.before", "seal.after"])
 def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
     change_source(table)
@@ -116,6 +120,7 @@ def test_main_that_was_put_back_is_not_believed_once_failed_refreshes_have_reach
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_main_that_others_have_partitioned_otherwise_is_refused(table):
     rows = table.spark.read.format("delta").load(str(table.root / "orders"))
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")

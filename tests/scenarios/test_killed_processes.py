@@ -84,7 +84,7 @@ def check_mended(lake: Any, mode: str) -> None:
     check_snapshots(lake, mode, read_independently(lake.root / "raw/orders", 0), lake.rows("raw/orders"))
 
 
-@pytest.mark.sample(1, of="killed drivers")
+@pytest.mark.sample(1)
 @pytest.mark.victim("driver killed")
 @pytest.mark.parametrize(("mode", "points"), [*grouped(5), *INSIDE])
 def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mode, points):
@@ -100,7 +100,7 @@ def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mod
             mend(lake, mode)
 
 
-@pytest.mark.sample(1, of="killed tasks")
+@pytest.mark.sample(1)
 @pytest.mark.victim("task killed, its driver lives on")
 @pytest.mark.parametrize(("mode", "points"), grouped(6))
 def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mode, points):
@@ -120,7 +120,7 @@ def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mod
             mend(lake, mode)
 
 
-@pytest.mark.sample(1, of="stopped owners")
+@pytest.mark.sample(1)
 @pytest.mark.victim("owner stopped, taken over, continued")
 @pytest.mark.parametrize(("mode", "points"), grouped(3))
 def test_owners_are_stopped_taken_over_and_continued(changed, cases, connect, mode, points):

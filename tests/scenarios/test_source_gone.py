@@ -151,7 +151,7 @@ def die(lake: Any, crash_at: Callable[[str], None], way: Way, point: str) -> Non
     way.lose(lake)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("asked", ["recover", "abandon", "refresh", "drop"])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("way", STRATEGIES)
@@ -190,6 +190,7 @@ def test_refresh_is_ended_without_its_source(lake, crash_at, way, point, asked):
     assert lake.refresh().rows_inserted == 0
 
 
+@pytest.mark.in_test_all
 def test_other_tables_source_that_no_root_holds_any_more_stops_no_drop(lake):
     _widen_roots(lake)
     lake.write(BEFORE)
