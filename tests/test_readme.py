@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import re
 import subprocess
@@ -120,3 +121,21 @@ def test_figures_of_the_reliability_page_are_those_of_the_records() -> None:
 
     for name in ("crash-matrix", "soak", "soak-faults"):
         assert last_run(ROOT / f"tests/records/{name}.json") in page.replace("\n", " ")
+
+
+def test_every_promise_has_a_test_that_make_test_runs() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    promises = page.partition("## Promises")[2].partition("\n## ")[0]
+    named = {*re.findall(r"`(\w+/test_\w+\.py)`", promises)}
+
+    left_out = {name for name in named if not _run_by_make_test(ROOT / "tests" / name)}
+
+    assert len(named) > 10
+    assert not left_out
+
+
+def _run_by_make_test(path: Path) -> list[str]:
+    """Return the tests of a file that `make test` does not leave to `make test-all`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tests = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
+    return [each.name for each in tests if not any("in_test_all" in ast.unparse(d) for d in each.decorator_list)]
