@@ -177,8 +177,8 @@ class RefreshableTable(Part):
         if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
             raise ValueError("on_lost_column: drop rewrites main, so publish: progressive and frozen_before exclude it")
         if self.errors is not None and not self.source_kind.is_repeatable:
-            whose = f"a {self.source_kind.name}'s"
-            raise ValueError(f"errors needs a deterministic source: {whose} may differ at each read")
+            kind = self.source_kind.name
+            raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")
         return self
 
     @property
