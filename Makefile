@@ -20,7 +20,7 @@ scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(all) ## make .venv, and see that Java, Delta's jars, PostgreSQL and Chromium are there
+setup: $(all) ## make .venv, and check or install Java, Delta's jars, PostgreSQL and Chromium
 
 $(stamp): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh
@@ -34,7 +34,7 @@ $(all): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh all
 	@touch $(stamp) $(server) $@
 
-demo: $(stamp) ## refresh real tables on this machine and show what happened
+demo: $(stamp) ## refresh a real table on this machine, kill a refresh, and show the results
 	@$(bin)/python scripts/demo.py
 
 up: $(server) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
@@ -52,10 +52,10 @@ test: $(all) ## run all tests (Spark, PostgreSQL and Airflow included), of long 
 test-all: $(all) ## run all tests, every case of the long matrices
 	@$(bin)/pytest $(in_two) --every-case
 
-crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE writes it down
+crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE records it
 	@$(bin)/pytest --every-case -m victim --timeout 3600 --record "$(RECORD)"
 
-soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE writes it down
+soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE records it
 	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow
@@ -73,7 +73,7 @@ check: $(stamp) ## format, lint, check types and security, run the fast tests: b
 model: $(stamp) ## explore the protocol's states and show the weaker designs' traces; simulate histories and crashes
 	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py
 
-bench: $(stamp) ## measure what a refresh costs beside the other ways; about 20 minutes
+bench: $(stamp) ## measure a refresh and the other ways to keep a table equal to its source; about 20 minutes
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
 
 clean: ## remove .venv and everything the tools left behind

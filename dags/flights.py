@@ -2,7 +2,7 @@
 
 The files lie at raw/flights/*.csv under the warehouse (AMV_WAREHOUSE, or `[mv] warehouse`); the definition is in
 flights.yaml beside this file. A run that finds the files unchanged ends after `begin`, and the other phases are
-skipped. Two runs at once are safe too, one waits for the other; one at a time is easier to look at.
+skipped. Two runs at once are safe too, one waits for the other; one at a time is easier to follow.
 """
 
 from datetime import datetime, timedelta

@@ -3,7 +3,7 @@
 The table must be registered: by its own DAG, or with `amv apply FILE.yaml`. The list in the form is written here and
 not read from the metadata database, since this file is parsed every few seconds; any registered name may be typed.
 What the form sends is checked again when the task runs. If somebody else refreshes the table just then, the table's
-`concurrency` decides: the task waits without a slot, and its log says for whom.
+`concurrency` decides: the task waits without a slot, and its log names the owner.
 """
 
 from datetime import datetime, timedelta

@@ -2,7 +2,7 @@
 
 pip-audit asks a vulnerability service on the network: PyPI's own, or OSV. A mirror of a package registry is none: it
 answers "not found" for each package, of which pip-audit makes "no known vulnerabilities". So a service is believed only
-after it has answered for one package, and one line says what was audited, or that nothing was.
+after it has answered for one package, and one line states what was audited, or that nothing was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACCEPTED: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Answer:
-    """What a service said: packages that it knows, those that it does not, and what is wrong with some."""
+    """A service's answer: the number of packages that it knows, those that it does not, and vulnerable ones."""
 
     audited: int
     unknown: tuple[str, ...]
@@ -33,7 +33,7 @@ class Answer:
 
 
 def understood(document: Mapping[str, Any], accepted: Mapping[str, str]) -> Answer:
-    """Return what pip-audit's JSON says."""
+    """Return the answer in pip-audit's JSON."""
     packages = document.get("dependencies", [])
     problems = [
         f"{package['name']} {package['version']}: {found['id']}, "
@@ -47,12 +47,12 @@ def understood(document: Mapping[str, Any], accepted: Mapping[str, str]) -> Answ
 
 
 def ask(service: str, pins: Path) -> Answer:
-    """Return what a service says of pinned packages; that it knows none if it does not answer."""
+    """Return a service's answer about pinned packages; that it knows none if it does not answer."""
     options = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--timeout", PATIENCE_S, "--format", "json"]
     command = [sys.executable, "-m", "pip_audit", "--vulnerability-service", service, *options, "-r", str(pins)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603  # our own words alone
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603  # our own words alone
     try:
-        return understood(json.loads(said.stdout), ACCEPTED)
+        return understood(json.loads(done.stdout), ACCEPTED)
     except ValueError:
         return Answer(0, (), ())
 

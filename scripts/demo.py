@@ -1,12 +1,12 @@
-"""The demo: a year of real flights, kept equal to their files by an Airflow DAG, through changes and a kill.
+"""The demo: an Airflow DAG keeps a table of a year of real flights equal to its files, through changes and a kill.
 
     1  a first DAG run creates the table and fills it
-    2  the files change as reality changes them; a second run writes only what differs
+    2  the files change as reality changes them; a second run writes only the differences
     3  they change again, and the process of the third run is killed in the middle of Merging
-    4  the next run takes over and finishes
+    4  the next run takes over and completes the refresh
     5  two readers that share no code compare table and files, row by row
 
-Everything lies in .demo beside the Makefile. The DAG is dags/flights.py; scripts/demo_worker.py runs it.
+All its files are in .demo beside the Makefile. The DAG is dags/flights.py; scripts/demo_worker.py runs it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
         say(f"{number(len(flights))} flights in {write_months(flights, FILES)} files, {shown(FILES)}/*.csv")
         show(refresh(worker, store))
 
-        title(2, "The files change as reality changes them, and the second run writes only what differs")
+        title(2, "The files change as reality changes them, and the second run writes only the differences")
         say(described(change_like_reality(FILES, day=1)))
         show(refresh(worker, store))
 
@@ -76,12 +76,12 @@ def main() -> None:
         worker.start(crash_at=KILL_AT)
         watch(worker, store)
         if worker.wait() != -signal.SIGKILL:
-            fail("The run was to be killed and ended otherwise.")
-        say("Killed with SIGKILL. What is durable now:\n")
+            fail("The run was expected to be killed, and ended otherwise.")
+        say("Killed with SIGKILL. The durable state now:\n")
         amv("status", NAME)
     killed = store.status(store.table(NAME)).refresh_id
 
-    title(4, "The next run takes over and finishes")
+    title(4, "The next run takes over and completes the refresh")
     with Worker() as worker:
         wait_for_the_lease(store)
         refresh(worker, store)
@@ -99,7 +99,7 @@ def prepare() -> None:
     """Start from nothing: the directory is the demo's own."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
-    print(f"Everything of this demo lies in {shown(HOME)}; what Airflow and Spark say goes to {shown(LOG)}.")
+    print(f"All files of this demo are in {shown(HOME)}; the logs of Airflow and Spark are in {shown(LOG)}.")
 
 
 def refresh(worker: Worker, store: Store) -> RefreshReport:
@@ -113,8 +113,8 @@ def refresh(worker: Worker, store: Store) -> RefreshReport:
 
 
 def wait_for_the_lease(store: Store) -> None:
-    """Wait until the dead process' lease has run out, as a scheduler's next run would."""
-    say(f"The dead process' lease ran for {LEASE_S} s; a live owner would never be taken over.")
+    """Wait until the dead process' lease has expired, as a scheduler's next run would."""
+    say(f"The dead process' lease expires after {LEASE_S} s; a live owner is never taken over.")
     while store.status(store.table(NAME)).is_lease_live:
         time.sleep(0.2)
 
@@ -128,20 +128,20 @@ def verify(store: Store) -> None:
     in_files, in_main = rows_of_source(FILES, columns), rows_of_main(location, columns)
     if in_files != in_main:
         fail(f"They differ: {(in_files - in_main).total()} rows are missing, {(in_main - in_files).total()} too many.")
-    say(f"Equal: {number(in_main.total())} rows of {len(columns)} columns, each in both as often as in the other.")
+    say(f"Equal: {number(in_main.total())} rows of {len(columns)} columns, compared as multisets.")
     say("The table was read by delta-rs and the files by pandas; neither shares code with Spark.")
 
 
 def look_further(seconds: float) -> None:
-    """Say where everything is, and the commands that show it."""
+    """Print the locations of all files, and the commands that show more."""
     place = f"--database sqlite:///{shown(STATE)} --warehouse {shown(WAREHOUSE)}"
-    print(f"\nDone in {seconds:.0f} s. To look further, from {ROOT}:\n")
+    print(f"\nDone in {seconds:.0f} s. For more, run in {ROOT}:\n")
     for command in (f"status {NAME}", f"history {NAME}", f"refresh {NAME} --read-only"):
         print(f"  .venv/bin/amv {command} {place}")
     rows = [
         (shown(FILES), "the source: change a file, then refresh"),
         (shown(WAREHOUSE / NAME), "the table; _delta_log/ holds a fence and a publish for each refresh"),
-        (shown(LOG), "what Airflow and Spark said"),
+        (shown(LOG), "the logs of Airflow and Spark"),
         ("dags/flights.py, dags/flights.yaml", "the DAG, and the table's definition"),
     ]
     print("\n" + "\n".join("  " + line for line in table(("where", "what"), rows, numbers_from=2)))
@@ -151,7 +151,7 @@ def look_further(seconds: float) -> None:
 
 
 class Worker:
-    """A process that runs the DAG when told to; its output goes to the log."""
+    """A process that runs the DAG on request; its output goes to the log."""
 
     def __enter__(self) -> Worker:
         mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
@@ -188,7 +188,7 @@ class Worker:
     def start(self, crash_at: str = "") -> None:
         """Begin a DAG run, which kills its process at `crash_at`."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died; the next look says so
+        with contextlib.suppress(BrokenPipeError):  # it died; the next read of its output shows that
             self._process.stdin.write(crash_at + "\n")
             self._process.stdin.flush()
 
@@ -295,7 +295,7 @@ def show(report: RefreshReport) -> None:
 
 
 def bytes_by_partition(report: RefreshReport) -> Counter[str]:
-    """Return what the publish added to each partition, files and deletion vectors, as main's own log says."""
+    """Return the bytes that the publish added to each partition, files and deletion vectors, from main's own log."""
     commit = WAREHOUSE / NAME / "_delta_log" / f"{report.main_version:020d}.json"
     named = {partition_values(p.partition): p.partition for p in report.partitions}
     found: Counter[str] = Counter()
@@ -316,12 +316,12 @@ def described(change: Change) -> str:
 
 
 def amv(*arguments: str) -> None:
-    """Run an `amv` command and show it as it is."""
+    """Run an `amv` command and print its output unchanged."""
     command = [str(Path(sys.executable).with_name("amv")), *arguments]
     place = ["--database", f"sqlite:///{STATE}", "--warehouse", str(WAREHOUSE)]
-    said = subprocess.run([*command, *place], capture_output=True, text=True, check=False)  # nosec B603  # our own words
+    done = subprocess.run([*command, *place], capture_output=True, text=True, check=False)  # nosec B603  # our own words
     print(f"  $ amv {' '.join(arguments)}")
-    print("\n".join("  " + line if line else "" for line in (said.stdout + said.stderr).splitlines()))
+    print("\n".join("  " + line if line else "" for line in (done.stdout + done.stderr).splitlines()))
 
 
 def title(step: int, text: str) -> None:
@@ -337,10 +337,10 @@ def shown(path: Path) -> str:
 
 
 def fail(problem: str) -> None:
-    """End the demo with what went wrong, our last error in the log if there is one, and where to read on."""
-    told = re.findall(r"\[MV-[A-Z-]+\] [^\n]{1,300}", LOG.read_text(errors="replace") if LOG.exists() else "")
-    reason = f"\n{told[-1]}" if told else ""
-    raise SystemExit(f"\n{problem}{reason}\nThe whole story is in {shown(LOG)}.")
+    """End the demo with the problem, our last error in the log if there is one, and the log's path."""
+    errors = re.findall(r"\[MV-[A-Z-]+\] [^\n]{1,300}", LOG.read_text(errors="replace") if LOG.exists() else "")
+    reason = f"\n{errors[-1]}" if errors else ""
+    raise SystemExit(f"\n{problem}{reason}\nThe whole log is in {shown(LOG)}.")
 
 
 if __name__ == "__main__":
@@ -348,4 +348,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        raise SystemExit("\nStopped. Run it again to start anew.") from None
+        raise SystemExit("\nStopped. Run it again to start from the beginning.") from None

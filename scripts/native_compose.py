@@ -120,7 +120,7 @@ class Compose:
         return [self.here(word) for word in command]
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return the service's environment on top of ours, without what ours says to Airflow and to this provider."""
+        """Return the service's environment on top of ours, without our settings of Airflow and of this provider."""
         ours = {each: value for each, value in os.environ.items() if not each.startswith(("AIRFLOW", "AMV_", "SPARK_"))}
         theirs = {key: self.here(str(value)) for key, value in self.services[name].get("environment", {}).items()}
         native = {
@@ -140,7 +140,7 @@ class Compose:
         return ours | theirs | native | dict(self.more)
 
     def here(self, text: str) -> str:
-        """Say what the compose file says of containers of this machine."""
+        """Return a value of the compose file with the addresses of containers replaced by this machine's."""
         for host in _HOSTS:
             text = re.sub(rf"(?<![\w-]){host}(?![\w-])", "127.0.0.1", text)
         for usual, here in self.ports.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-GRACE_S = 10  # for what is told to end
+GRACE_S = 10  # seconds that a process has to end
 
 
 def process_of(entry: Mapping[str, Any]) -> psutil.Process | None:

@@ -1,6 +1,6 @@
 """Fetch Delta's jars into Ivy's cache, so that the first refresh, demo or test does not wait for them.
 
-`--check` only says by its exit code whether they are there. It imports neither PySpark nor Delta, so it takes
+`--check` only reports by its exit code whether they are there. It imports neither PySpark nor Delta, so it takes
 milliseconds.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv, and see that what it works with is there. Safe to run again: what is present is left alone.
+# Make .venv, and check or install Java, jars and servers. Idempotent: whatever is present stays unchanged.
 # Needs Python 3.11 or newer and the package registries; everything else it finds, installs through apt as root, or names.
 #   bash scripts/setup.sh             Java and Delta's jars: what the demo needs
 #   bash scripts/setup.sh server      PostgreSQL's programs too: what `make up` needs
@@ -17,7 +17,7 @@ die() {
   exit 1
 }
 
-# The log's telling line: a registry that does not answer, then what uv, pip, apt and Ivy call an error, then the last line.
+# The log's most informative line: a registry that does not answer, then an error of uv, pip, apt or Ivy, then the last line.
 reason() {
   local pattern telling=''
   for pattern in 'Failed to fetch|Could not find a version|Server access error' '[Cc]onnection refused|[Tt]imed out' \
@@ -27,7 +27,7 @@ reason() {
   sed 's/^[[:space:]]*//' <<<"$telling" | cut -c 1-200
 }
 
-# Run a command quietly: its output goes to the log, and a failure says what failed, why, and where to read on.
+# Run a command quietly: its output goes to the log, and a failure prints what failed, why, and the log's path.
 quietly() {
   local what=$1
   shift

@@ -159,8 +159,8 @@ class Topology:
                             db.execute(f'CREATE DATABASE "{name}"'.encode())
             except psycopg.OperationalError as error:
                 if "password authentication failed" in str(error):
-                    problem = f"{self.place.env_file} has another password than the databases were made with"
-                    raise TopologyError(f"{problem}: bring it back, or `make down VOLUMES=1`.") from error
+                    problem = f"{self.place.env_file} has another password than the databases were created with"
+                    raise TopologyError(f"{problem}: restore it, or run `make down VOLUMES=1`.") from error
                 return False
             return True
 
@@ -220,7 +220,7 @@ class Topology:
     def _last_words(self, name: str) -> str:
         log = self.place.log(name)
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-        return f"{lines[-1] if lines else 'it said nothing'} (whole output: {log})"
+        return f"{lines[-1] if lines else 'it printed nothing'} (whole output: {log})"
 
     # -- down ----------------------------------------------------------------------------------------------------------
 
