@@ -169,18 +169,18 @@ def test_no_function_of_spark_is_unknown(spark):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", KNOWN)
 def test_no_function_changes_unnoticed(spark, name):
-    """Without arguments it is a constant or told, and its own examples come out twice the same or are told."""
+    """Without arguments it is a constant or detected; its own examples return the same twice or are detected."""
     own = isolated(spark)
     if re.fullmatch(r"\w+", name) and _is_understood(own, without := f"SELECT {name}()"):
-        assert name in CONSTANT or _doubt(own, without)
+        assert name in CONSTANT or _reason(own, without)
     described = "\n".join(row[0] for row in own.sql(f"DESCRIBE FUNCTION EXTENDED `{name}`").collect())
     for example in re.findall(r"^\s*> (SELECT.*?);\s*$", described, re.MULTILINE | re.DOTALL):
-        if _is_understood(own, example) and not _doubt(own, example):
+        if _is_understood(own, example) and not _reason(own, example):
             first, second = (_rows(own, example) for _ in range(2))
             assert first == second, example
 
 
-def _doubt(spark, sql):
+def _reason(spark, sql):
     return determinism(spark, sql, sql, "query").nondeterminism_reason
 
 
