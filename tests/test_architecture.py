@@ -436,6 +436,31 @@ def test_file_is_named_for_its_noun_or_verb(path):
     assert not NO_NAMES.search(path.stem), f"{short(path)}: what is it about?"
 
 
+# Files of one name in several folders are one idea on several floors. The idea of each name:
+ONE_IDEA = {
+    "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
+    "digests": "main's digests: recorded, and stored in Spark",
+    "frontier": "what a source is now, of all kinds and of one",
+    "kind": "a kind of source",
+    "merging": "the phase MERGING: its steps, and what the database records of them",
+    "model": "what users write of a kind of source",
+    "mv": "Airflow's hook and plugin of this provider",
+    "phase": "the phases of a refresh, and a sensor for one",
+    "queue": "who waits for a table: decided, and stored",
+    "reader": "what reads: a kind of source, or the database",
+    "refresh": "one refresh: the runner's facade, and its operators",
+    "staging": "staging: its step, and how it is done in Spark",
+}
+
+
+def test_files_of_one_name_are_one_idea():
+    names = [path.stem for path in MODULES if path.stem != "__init__"]
+
+    twice = {name for name in names if names.count(name) > 1}
+
+    assert not twice - set(ONE_IDEA), "two ideas of one name, or an idea to add to ONE_IDEA?"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=short)
 def test_module_fits_a_readers_head(path):
     num_lines = len(path.read_text(encoding="utf-8").splitlines())

@@ -33,7 +33,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
         return table, False
     carried = found.get(UUID_PROPERTY)
     if carried is None and not table.definition.adopt and not main.is_claimed:
-        raise MainNotOursError(table.name, f"{table.location} holds a Delta table that this package did not create.")
+        raise MainNotOursError(table.name, f"{table.main} holds a Delta table that this package did not create.")
     if carried is None:
         with durable(Write.ADOPT):
             main.adopt()
@@ -44,7 +44,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
         log.warning(
             "%s: %s has the identity %s from another metadata database and keeps it. If it is a copy whose original is "
             "in use, give it its own: ALTER TABLE %s UNSET TBLPROPERTIES ('%s'), then apply it with `adopt: true`.",
-            *(table.name, table.location, carried, table.main.sql, UUID_PROPERTY),
+            *(table.name, table.main, carried, table.main.sql, UUID_PROPERTY),
         )
         context.store.registry.adopt_uuid(table, carried)
         table = replace(table, uuid=carried)

@@ -1,8 +1,8 @@
 """Apply a definition's projection to a source's rows, and determine whether it is deterministic.
 
 Spark's analysis decides, so no job runs and Spark Connect works too: every expression is marked as deterministic or
-not, and an aggregate function refuses an argument that is not. `sources.query.plan` lists the functions that Spark
-calls deterministic only because their value is fixed within one query.
+not, and an aggregate function refuses an argument that is not. `sources.query.spark_plan` lists the functions that
+Spark calls deterministic only because their value is fixed within one query.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import KeyColumnError
-from airflow_mv_provider.sources.query.plan import changing_literal, changing_value, is_row_by_row, reads_more
+from airflow_mv_provider.sources.query.spark_plan import changing_literal, changing_value, is_row_by_row, reads_more
 from airflow_mv_provider.spark.conflicts import ordering
 from airflow_mv_provider.spark.errors import condition_of, understood
 

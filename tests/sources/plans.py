@@ -1,4 +1,4 @@
-"""Plans as this version of Spark explains them, for the decisions that `sources/query/plan` takes from their text.
+"""Plans as this version of Spark explains them, for the decisions that `sources/query/spark_plan` takes from them.
 
     python -m tests.sources.plans     asks Spark again and writes plans_of_spark.json
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_mv_provider.sources.query.plan import pinned_sql
+from airflow_mv_provider.sources.query.spark_plan import pinned_sql
 
 FILE = Path(__file__).with_name("plans_of_spark.json")
 _ANALYZED, _OPTIMIZED = "== Analyzed Logical Plan ==\n", "\n\n== Optimized Logical Plan =="

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.sources.query.plan import (
+from airflow_mv_provider.sources.query.spark_plan import (
     changing_value,
     is_row_by_row,
     pinned_sql,

@@ -15,7 +15,7 @@ from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import Query
-from airflow_mv_provider.sources.query.plan import pinned_sql, unpinned_relation
+from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import understood
 
