@@ -16,7 +16,7 @@ from typing import Any
 from airflow.sdk import BaseHook, BaseNotifier, Context, conf
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.core.submission import is_told_by
+from airflow_mv_provider.core.submission import is_explained_by
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.operators.task import MvOperator
@@ -72,7 +72,7 @@ def _report(context: Context) -> RefreshReport | None:
     with suppress(MvError), task.hook().reading() as reader:
         refresh_id = reader.worked_on(task.caller(context).key)
         report = None if refresh_id is None else reader.report(refresh_id)
-        return report if report is not None and is_told_by(report, _failure(context)) else None
+        return report if report is not None and is_explained_by(report, _failure(context)) else None
     return None
 
 

@@ -26,8 +26,8 @@ def refresh_text(report: RefreshReport) -> str:
     if report.refresh_id is None:
         return ""  # it never began; the error has all the facts
     lines = [f"{report.table}: {_outcome(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
-    for name, said in (("reason", report.reason), ("note", report.note)):
-        lines += [f"  {name:<9} {shown(said)}"] if said else []
+    for name, text in (("reason", report.reason), ("note", report.note)):
+        lines += [f"  {name:<9} {shown(text)}"] if text else []
     if report.strategy and report.estimates:
         lines.append(f"  strategy  {_strategy(report)}")
     lines += [f"  schema    {shown(change)}" for change in report.schema_changes]

@@ -40,7 +40,7 @@ from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
 # The message after an action, by the `done` code in the page's address; `-not` codes mean that nothing changed.
-_SAID = {
+_MESSAGES = {
     "cancel": "Cancel requested: the refresh stops within seconds.",
     "cancel-not": "Nothing to cancel: no refresh is running, or it is already published.",
     "pause": "Paused: no new refresh begins.",
@@ -125,7 +125,7 @@ def show_table(
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
-        said=_SAID.get(done, ""),
+        message=_MESSAGES.get(done, ""),
     )
 
 
@@ -194,8 +194,8 @@ def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) 
 
 
 def _back(table: TableRecord, verb: str, has_changed: bool) -> Response:
-    said = verb if has_changed else f"{verb}-not"
-    return RedirectResponse(f"../{quoted(table.name)}?done={said}", status.HTTP_303_SEE_OTHER)
+    result = verb if has_changed else f"{verb}-not"
+    return RedirectResponse(f"../{quoted(table.name)}?done={result}", status.HTTP_303_SEE_OTHER)
 
 
 def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list[str]:

@@ -170,7 +170,7 @@ def _plot(
     legend: tuple[tuple[str, str], ...],
     up: _Parts,
     down: _Parts,
-    said: Callable[[float], str],
+    text_of: Callable[[float], str],
 ) -> Plot:
     highest = max(sum(value for _, value in up(r)) for r in reports)
     lowest = max(sum(value for _, value in down(r)) for r in reports)
@@ -180,7 +180,7 @@ def _plot(
     bars, marks = [], []
     for place, report in enumerate(reports):
         x, width = WIDTH - (len(reports) - place) * slot, slot * 0.75
-        parts = ", ".join(f"{said(value)} {name}" for name, value in (*up(report), *down(report)))
+        parts = ", ".join(f"{text_of(value)} {name}" for name, value in (*up(report), *down(report)))
         words_of = words.outcome_word(report.outcome)
         title_of = f"{(report.started_at or '')[:16].replace('T', ' ')} {words_of}: {parts}"
         marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, f"tone-{words.TONES[report.outcome]}", title_of))
@@ -193,5 +193,5 @@ def _plot(
         for kind, value in down(report):
             if value:
                 bars.append(Bar(x, zero, width, max(value * scale, 1.0), kind, title_of))
-    most = said(highest) if not lowest else f"+{said(highest)} / −{said(lowest)}"
+    most = text_of(highest) if not lowest else f"+{text_of(highest)} / −{text_of(lowest)}"
     return Plot(title, legend, most, zero, tuple(bars), tuple(marks))

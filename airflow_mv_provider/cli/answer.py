@@ -76,7 +76,7 @@ def _newest(store: Store, caller: Caller) -> RefreshReport | None:
     return None if refresh_id is None else store.report(refresh_id)
 
 
-def tell(text: str, code: int) -> int:
+def write_output(text: str, code: int) -> int:
     """Write a command's answer to stdout; return the command's exit code.
 
     If the answer cannot be written, a line on stderr reports that, because the command itself is done. The result is

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from airflow_mv_provider.cli.answer import aside, tell, unexpected
+from airflow_mv_provider.cli.answer import aside, unexpected, write_output
 from airflow_mv_provider.core.outcome import EXIT_DONE, ErrorReport, Outcome, RefreshReport, error_report, exit_code
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.report_text import error_text
@@ -69,9 +69,9 @@ def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> C
             about = RefreshReport(arguments.get("name") or "", outcome=Outcome.FAILED, error=problem)
             document = about.to_json() if is_refresh else {"error": asdict(problem)}
             answer = Answer(document, error=problem, code=exit_code(about))
-        said = json.dumps(answer.document, ensure_ascii=False, default=str) if as_json else answer.text
+        output = json.dumps(answer.document, ensure_ascii=False, default=str) if as_json else answer.text
         if answer.error and not as_json:
             aside(f"amv: {error_text(answer.error)}")
-        sys.exit(tell(said, answer.code))
+        sys.exit(write_output(output, answer.code))
 
     return run

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_mv_provider.cli.answer import aside, refresh_answer, tell, unexpected
+from airflow_mv_provider.cli.answer import aside, refresh_answer, unexpected, write_output
 from airflow_mv_provider.cli.options import refresh_options
 from airflow_mv_provider.cli.progress_bar import watcher
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
@@ -48,8 +48,8 @@ def main(name: str, wait_s: float, as_json: bool, request: str | None, caller: s
     report = _report(name, asked if request is None else _object(request), _object(caller), wait_s, is_typed=is_typed)
     if report.error and not as_json:
         aside(error_text(report.error))
-    said = json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report)
-    sys.exit(tell(said, exit_code(report)))
+    output = json.dumps(report.to_json(), ensure_ascii=False) if as_json else refresh_text(report)
+    sys.exit(write_output(output, exit_code(report)))
 
 
 def _object(text: str | None) -> dict[str, Any]:

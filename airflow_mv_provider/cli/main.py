@@ -220,7 +220,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
     name, word = _whose_word(name or abandon, note) if owner_is_dead else (name or abandon, None)
     caller, notes = command_line_caller(), list[str]()
 
-    def say(note: str) -> None:
+    def report_note(note: str) -> None:
         notes.append(note)
         aside(f"amv: {note}")  # at once, because the next table may fail
 
@@ -231,7 +231,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
             report = interruptibly(refresher, lambda: refresher.abandon(abandon, caller))
             text = refresh_text(report) if report else f"{abandon}: no refresh is running."
             return Answer({"recovered": [report.to_json()] if report else []}, text)
-        reports = interruptibly(refresher, lambda: refresher.recover(caller, say, name))
+        reports = interruptibly(refresher, lambda: refresher.recover(caller, report_note, name))
         is_left = name is not None and refresher.store.state(refresher.store.table(name).id).phase is not Phase.NORMAL
     # A report's error is that of the ended refresh; recovery itself has failed only if a refresh has not ended.
     code = EXIT_DONE if not is_left and all(report.finished_at for report in reports) else EXIT_RETRY
@@ -323,8 +323,8 @@ def _refresher(settings: Settings) -> Iterator[Refresher]:
     store = open_store(settings)
     from airflow_mv_provider.runner.refresh import Refresher
 
-    with warnings_on_stderr(), watcher() as tell:
-        yield Refresher(store, settings, watch=tell)
+    with warnings_on_stderr(), watcher() as watch:
+        yield Refresher(store, settings, watch=watch)
 
 
 def _is_confirmed(question: str) -> bool:

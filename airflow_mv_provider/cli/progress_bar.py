@@ -21,8 +21,8 @@ _AROUND_CHUNKS = 3  # the bar also counts the steps stage, publish and clean
 def watcher() -> Iterator[Watcher]:
     """Yield the function that a Refresher calls before each step; it shows the step."""
     if sys.stderr.isatty():
-        with _bar() as tell:
-            yield tell
+        with _bar() as show:
+            yield show
     else:
         yield _line
 
@@ -68,10 +68,10 @@ def _bar() -> Iterator[Watcher]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting Spark", total=None, phase="")
 
-        def tell(progress: Progress) -> None:
+        def show(progress: Progress) -> None:
             total = progress.total + _AROUND_CHUNKS if progress.total else None
             done = {"MERGING": progress.done + 1, "CLEANUP": progress.total + _AROUND_CHUNKS - 1}
             text = escape(f"{progress.table}: {progress.message}")
             bar.update(task, description=text, phase=progress.phase, total=total, completed=done.get(progress.phase, 0))
 
-        yield tell
+        yield show

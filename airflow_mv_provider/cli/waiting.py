@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 DEFAULT_WAIT_S = 3600.0  # as long as an Airflow task waits
-LOOK_S = 1.0
+TRY_S = 1.0
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def in_turn(
              every other error of `work`
     """
     pause = pause or runner.is_interrupted_within
-    until, told = clock() + wait_s, ""
+    until, shown = clock() + wait_s, ""
     while True:
         try:
             return work()
@@ -57,10 +57,10 @@ def in_turn(
                 _leave(runner, caller)
                 problem = f"{error.problem} Waited {wait_s:.0f} s."
                 raise RefreshInProgressError(error.where, problem, **error.facts) from error
-            if error.problem != told:
-                told = error.problem
-                runner.watch(Progress(error.where, "", Phase(error.facts["phase"]), told))
-            if pause(min(LOOK_S, left_s)):
+            if error.problem != shown:
+                shown = error.problem
+                runner.watch(Progress(error.where, "", Phase(error.facts["phase"]), shown))
+            if pause(min(TRY_S, left_s)):
                 _leave(runner, caller)
                 raise InterruptedRefreshError(error.where, "it was interrupted while it waited.") from error
 

@@ -157,15 +157,15 @@ def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situat
     if not cost.is_worth_replacing(situation.num_rows or 0, _num_changes(situation)):
         possible = [each for each in possible if each.strategy != "replace"]
     best = min(possible, key=lambda each: each.seconds or 0.0)
-    chosen, said = best, reason
+    chosen, why = best, reason
     if wanted != "auto":
-        chosen, said = judged[wanted], f"{reason}; {wanted} was requested"
+        chosen, why = judged[wanted], f"{reason}; {wanted} was requested"
         if chosen.seconds is None:
             if table.strict:
                 raise StrategyError(table.name, f"{wanted} is not possible: {chosen.why}.", wanted=wanted)
-            chosen, said = judged["corrections"], f"{reason}; {wanted} is not possible: {judged[wanted].why}"
+            chosen, why = judged["corrections"], f"{reason}; {wanted} is not possible: {judged[wanted].why}"
     others = tuple(_beside(each, chosen) for each in judged.values() if each is not chosen)
-    return Choice(chosen.strategy, said, (replace(chosen, why="chosen"), *others), wanted)
+    return Choice(chosen.strategy, why, (replace(chosen, why="chosen"), *others), wanted)
 
 
 def is_large_first(table: RefreshableTable, choice: Choice) -> bool:

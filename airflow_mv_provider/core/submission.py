@@ -69,7 +69,7 @@ def is_answer(before: RefreshReport | None, after: RefreshReport | None) -> bool
     return not was_ended
 
 
-def is_told_by(report: RefreshReport, failure: str | None) -> bool:
+def is_explained_by(report: RefreshReport, failure: str | None) -> bool:
     """True if `report`, the newest under the task's key, may explain how this try ended; False if an earlier one's.
 
     failure : the task's failure message; None if it did not fail, or if the message is unknown

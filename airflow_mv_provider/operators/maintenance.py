@@ -46,7 +46,7 @@ class _Control(MvOperator):
         self.linked_table = record.name
         is_changed = self.ask(store, record, self.caller(context))
         state = store.state(record.id)
-        self.log.info("%s: %s; phase %s", record.name, self.said(is_changed=is_changed), state.phase)
+        self.log.info("%s: %s; phase %s", record.name, self.result(is_changed=is_changed), state.phase)
         return {
             "table": record.name,
             "changed": is_changed,
@@ -58,7 +58,7 @@ class _Control(MvOperator):
         """Write the request; return False if it changed nothing."""
         raise NotImplementedError
 
-    def said(self, *, is_changed: bool) -> str:
+    def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class CancelRefreshOperator(_Control):
         """Write the cancel request for the owner to read."""
         return store.request_cancel(table.id, who.user)
 
-    def said(self, *, is_changed: bool) -> str:
+    def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
         return "cancel requested" if is_changed else "no refresh that can be cancelled is running"
 
@@ -91,7 +91,7 @@ class PauseTableOperator(_Control):
         """Pause the table."""
         return store.pause(table.id, who.user)
 
-    def said(self, *, is_changed: bool) -> str:
+    def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
         return "paused" if is_changed else "it was already paused"
 
@@ -106,7 +106,7 @@ class ResumeTableOperator(_Control):
         """Resume the table."""
         return store.resume(table.id)
 
-    def said(self, *, is_changed: bool) -> str:
+    def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
         return "resumed" if is_changed else "it was not paused"
 
@@ -138,7 +138,7 @@ class RecoverTablesOperator(MvOperator):
         else:
             reports = refresher.recover(who)
         for report in reports:
-            self.tell(report, "Ended the refresh of a dead owner: ")
+            self.log_refresh(report, "Ended the refresh of a dead owner: ")
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:
             raise EngineError("recover", f"{', '.join(left)} could not be ended; see the log above.")

@@ -160,13 +160,13 @@ class BeginRefreshOperator(FirstTask):
         who = self.caller(context)
         if request.read_only:
             report = refresher.refresh(name, who, request)
-            self.tell(report)
+            self.log_refresh(report)
             return report.refresh_id
         begun = refresher.begin(name, who, request)
         for refresh_id in begun.recovered:
-            self.tell(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
+            self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
         if isinstance(begun, RefreshReport):
-            self.tell(begun)
+            self.log_refresh(begun)
             return begun.refresh_id
         refresher.park(begun)
         self.linked_refresh = begun.own.refresh_id
@@ -185,8 +185,8 @@ class RefreshTableOperator(FirstTask):
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
-                self.tell(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
-        self.tell(report)
+                self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
+        self.log_refresh(report)
         self.announce(report, context)
         return report.refresh_id
 
@@ -224,7 +224,7 @@ class _PhaseTask(MvOperator):
                 self.announce(ended, context)
                 return
         report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
-        self.tell(report)
+        self.log_refresh(report)
         self.announce(report, context)
 
 

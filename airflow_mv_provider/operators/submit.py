@@ -60,7 +60,7 @@ _DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
 # The jars that belong to the delta-spark that this package requires.
 DELTA_PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _SUBMITTED_AFTER = "mv_submitted_after"
-_LOOKS_TO_BELIEVE = (
+_NUM_ABSENT_TO_STOP = (
     2  # a driver that recovers another owner's refresh briefly owns no lease before it begins its own refresh
 )
 
@@ -195,8 +195,8 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
         raises : InterruptedRefreshError, when this task is killed while it waits
         """
-        told, num_absent = "", 0
-        while num_absent < _LOOKS_TO_BELIEVE:
+        logged, num_absent = "", 0
+        while num_absent < _NUM_ABSENT_TO_STOP:
             if self._is_killed:
                 raise InterruptedRefreshError(job.table.name, "its task was killed.")
             state = job.store.state(job.table.id)
@@ -206,14 +206,14 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                 continue
             num_absent = 0
             now = f"{state.owner_process} works on refresh {state.refresh_id}: epoch {state.epoch}, {state.phase}"
-            if now != told:
+            if now != logged:
                 self.log.info("Submitted by an earlier try: %s", now)
-            told = now
+            logged = now
             time.sleep(self.poll_interval)
 
     def _end(self, report: RefreshReport, context: Context) -> str | None:
         """Report how the refresh has ended, and raise its driver's error."""
-        self.tell(report)
+        self.log_refresh(report)
         memory: Any = context.get("task_state_store")
         if memory is not None:
             # Otherwise this task, when a user clears it, would report that it is done already.

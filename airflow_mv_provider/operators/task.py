@@ -99,7 +99,7 @@ class MvOperator(BaseOperator):
         """Return the hook that opens the database and a runner, with this task's arguments."""
         return MvHook(self.mv_conn_id, database_url=self.database_url, warehouse=self.warehouse)
 
-    def tell(self, report: RefreshReport, why: str = "") -> None:
+    def log_refresh(self, report: RefreshReport, why: str = "") -> None:
         """Log a refresh's state, and send its metrics if it has ended."""
         self.log.info("%s%s", why, summary(report))
         count_ended(report)

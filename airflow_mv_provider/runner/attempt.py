@@ -165,35 +165,35 @@ class Attempt:
     def _run_step(self, step: plan.Step, phase: Phase, done: DoneChunks, num_chunks: int) -> None:
         table, own, store = self.work.table.name, self.work.own, self.work.store
 
-        def say(message: str) -> None:
+        def show(message: str) -> None:
             message = one_line(message, _MAX_MESSAGE)  # a partition's name comes from the source and may hold any text
             log.info("%s refresh %s epoch %d: %s", table, own.refresh_id, own.epoch, message)
             self._watch(Progress(table, own.refresh_id, phase, message, len(done.recorded), num_chunks))
 
         match step:
             case plan.Fence():
-                say(f"fencing main for epoch {own.epoch}")
+                show(f"fencing main for epoch {own.epoch}")
                 self._fence()
                 self._errors.prepare()
             case plan.Conclude():
-                say("concluding from main's log")
+                show("concluding from main's log")
                 conclude(self.work, self._ground, self._clock)
             case plan.Stage():
-                say(f"staging {self.work.refresh.frontier.describe()}")
+                show(f"staging {self.work.refresh.frontier.describe()}")
                 self._stage()
             case plan.Compare(chunk):
-                say(f"comparing {_named(chunk)}")
+                show(f"comparing {_named(chunk)}")
                 self._merging.compare(chunk)
             case plan.PublishPart(chunks):
-                say(f"publishing {_named(chunks[0])}")
+                show(f"publishing {_named(chunks[0])}")
                 _, recorded = store.chunks(own.refresh_id, [chunk.number for chunk in chunks])
                 self._merging.publish_part(recorded, is_first=not done.has_commit)
             case plan.Publish():
-                say("publishing")
+                show("publishing")
                 _, recorded = store.chunks(own.refresh_id)
                 self._merging.publish(recorded)
             case plan.Clean():
-                say("cleaning up")
+                show("cleaning up")
                 self._clean()
             case _:
                 assert_never(step)

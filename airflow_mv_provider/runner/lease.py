@@ -136,7 +136,7 @@ class Lease:
             left_s = self._until_s - self._clock()
             self._beaten.wait(min(self._beat_s, left_s) if left_s > 0 else self._beat_s)
             self._beaten.clear()
-            self._look_at_the_clock()
+            self._check_clock()
             if self._done.is_set() or self._news == self._heard:
                 continue
             try:
@@ -146,7 +146,7 @@ class Lease:
 
     def _renew(self) -> None:
         asked_s = self._clock()
-        if self._look_at_the_clock():
+        if self._check_clock():
             return  # the lease has run out, so a renewal would come too late
         renewal = self._ask(self.own, lease_ms=round(self._lease_s * 1000))
         with self._lock:
@@ -155,7 +155,7 @@ class Lease:
             self._is_lost = self._is_lost or not renewal.is_owner
             self._is_cancelled = self._is_cancelled or renewal.is_cancel_requested
 
-    def _look_at_the_clock(self) -> bool:
+    def _check_clock(self) -> bool:
         with self._lock:
             self._has_run_out = self._has_run_out or self._clock() >= self._until_s
             return self._has_run_out

@@ -85,10 +85,10 @@ class Recoverer:
                 self._resolve_failure(attempt, error, caller)
                 raise error from failure.__cause__
 
-    def recover(self, caller: Caller, tell: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
+    def recover(self, caller: Caller, notify: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
         """End every refresh whose owner is dead, and delete the files that ended refreshes have left.
 
-        tell   : called with a sentence for each thing that was done, or left unchanged and why
+        notify   : called with a sentence for each thing that was done, or left unchanged and why
         name   : the one table to recover; None for all
         raises : the first error of a table, after all other tables were recovered; MetadataUnavailableError at once,
                  and any error at once if this process was interrupted
@@ -98,21 +98,21 @@ class Recoverer:
             state = store.state(table.id)
             try:
                 with translated(table.name):
-                    report = self._ended(table, state, caller, tell)
+                    report = self._ended(table, state, caller, notify)
                     if report is not None:
                         ended.append(report)
-                        tell(recovered_text(report))
+                        notify(recovered_text(report))
                     for done in sweep(self.context, table):
-                        tell(f"{table.name}: {done}")
+                        notify(f"{table.name}: {done}")
                     # After the sweep, which needs the history to recognise the refresh of each file.
                     if num_old := store.forget_history(table.id, older_than_ms=self.context.settings.history_ms):
-                        tell(f"{table.name}: removed {num_old} old refreshes from the history.")
+                        notify(f"{table.name}: removed {num_old} old refreshes from the history.")
             except MetadataUnavailableError:
                 raise
             except MvError as error:
                 if self.context.is_interrupted:
                     raise
-                tell(f"{table.name}: not recovered. {error}")
+                notify(f"{table.name}: not recovered. {error}")
                 problems.append(error)
         if problems:
             raise problems[0]
@@ -248,13 +248,13 @@ class Recoverer:
                 yield attempt
 
     def _ended(
-        self, table: TableRecord, state: RefreshState, caller: Caller, tell: Callable[[str], None]
+        self, table: TableRecord, state: RefreshState, caller: Caller, notify: Callable[[str], None]
     ) -> RefreshReport | None:
         """End a dead owner's refresh and return its report, also if that failed; None if there was none to end."""
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
-            tell(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not expired.")
+            notify(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not expired.")
             return None
         try:
             return self.take_over(table, state, caller)

@@ -195,10 +195,10 @@ class Refresher:
             raise in_progress(table, self.store.state(table.id))
 
     def recover(
-        self, caller: Caller, tell: Callable[[str], None] = log.info, name: str | None = None
+        self, caller: Caller, notify: Callable[[str], None] = log.info, name: str | None = None
     ) -> tuple[RefreshReport, ...]:
         """End every refresh whose owner is dead, and delete leftover files. See `Recoverer.recover`."""
-        return self._recoverer.recover(caller, tell, name)
+        return self._recoverer.recover(caller, notify, name)
 
     def abandon(self, name: str, caller: Caller) -> RefreshReport | None:
         """Abandon the unfinished refresh of a table whose owner is dead. See `Recoverer.abandon`."""

@@ -24,14 +24,14 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
     process needs them. Files of a running refresh are kept.
     """
     context.store.end_stale_previews(table.id)
-    said, unknown = list[str](), list[Leftover]()
+    done, unknown = list[str](), list[Leftover]()
     for leftover in storage.leftovers(context.spark, table.warehouse, table.uuid):
         refresh = context.store.refresh(leftover.refresh_id)
         if refresh is None:
             unknown.append(leftover)
         elif refresh.is_ended and _remove(context, table, leftover):
-            said.append(f"removed the files of refresh {leftover.refresh_id}.")
-    return (*said, *_sweep_unknown(context, table, unknown))
+            done.append(f"removed the files of refresh {leftover.refresh_id}.")
+    return (*done, *_sweep_unknown(context, table, unknown))
 
 
 def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:

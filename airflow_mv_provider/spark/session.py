@@ -125,8 +125,8 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
             raise _no_address() from None  # its text quotes the invalid part, which may be a piece of a token
-        told = without(of_connect_address(remote), str(error).splitlines()[0][:200])
-        raise EngineError("Spark Connect", f"the server at {where} refused: {told}") from error
+        message = without(of_connect_address(remote), str(error).splitlines()[0][:200])
+        raise EngineError("Spark Connect", f"the server at {where} refused: {message}") from error
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in _WITH_DELTA.items())
         hint = f"Start it with --packages {_delta_packages()} {confs}."
@@ -298,13 +298,15 @@ def _start_quietly(confs: dict[str, str]) -> None:
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
-            told = _telling(chatter.read().decode(errors="replace"))
+            message = _informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
-            raise EngineError("Spark", f"it did not start: {told}.", hint=hint) from error
+            raise EngineError("Spark", f"it did not start: {message}.", hint=hint) from error
 
 
-def _telling(chatter: str) -> str:
+def _informative(chatter: str) -> str:
     lines = [line.strip() for line in chatter.splitlines() if line.strip()]
     wanted = ("Exception", "not found", "not set", "rror:", "UNRESOLVED DEPENDENCIES")
-    telling = [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it printed nothing"]
-    return telling[0][:300].rstrip(". ")
+    informative = (
+        [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it printed nothing"]
+    )
+    return informative[0][:300].rstrip(". ")

@@ -68,11 +68,11 @@ def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
 
 def test_progress_is_seen_to_move(user, store, table):
     own = acquired(store, table)
-    seen = [re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1]]
+    seen = [re.search(r'data-announcement="([^"]*)"', user.get(f"{URL}/now").text)[1]]
     walk(store, own, Phase.MERGING)
-    seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
+    seen.append(re.search(r'data-announcement="([^"]*)"', user.get(f"{URL}/now").text)[1])
     store.merging.record_chunk(own, FIRST)
-    seen.append(re.search(r'data-said="([^"]*)"', user.get(f"{URL}/now").text)[1])
+    seen.append(re.search(r'data-announcement="([^"]*)"', user.get(f"{URL}/now").text)[1])
 
     assert seen == [
         "orders: Refreshing",

@@ -62,7 +62,9 @@ def test_answer_that_cannot_be_written_does_not_look_like_a_command_that_failed(
     """On a full disk the exit code is one of its own; a reader that has left, as `head` does, wants no more."""
     environment = os.environ | {"AMV_DATABASE_URL": f"sqlite:///{tmp_path / 'mv.db'}", "AMV_WAREHOUSE": str(tmp_path)}
     words = {"amv": "from airflow_mv_provider.cli.main import main; main(['status'])"}
-    words["runner"] = "import sys; from airflow_mv_provider.cli.answer import tell; sys.exit(tell('an answer', 0))"
+    words["runner"] = (
+        "import sys; from airflow_mv_provider.cli.answer import write_output; sys.exit(write_output('an answer', 0))"
+    )
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -90,7 +92,7 @@ def test_command_that_failed_keeps_its_exit_code_though_nobody_can_read_it():
     assert done.returncode == 75
 
 
-_TELL = "import sys; from airflow_mv_provider.cli.answer import tell; sys.exit(tell(sys.argv[1], 0))"
+_WRITE = "import sys; from airflow_mv_provider.cli.answer import write_output; sys.exit(write_output(sys.argv[1], 0))"
 
 
 def test_answer_to_a_terminal_of_another_encoding_is_escaped():
@@ -98,7 +100,7 @@ def test_answer_to_a_terminal_of_another_encoding_is_escaped():
     text = '{"table": "caf\xe9 \U0001f600"}'
 
     done = subprocess.run(
-        [sys.executable, "-c", _TELL, text], env=os.environ | {"PYTHONIOENCODING": "latin-1"}, stdout=subprocess.PIPE,
+        [sys.executable, "-c", _WRITE, text], env=os.environ | {"PYTHONIOENCODING": "latin-1"}, stdout=subprocess.PIPE,
         check=True,
     )  # fmt: skip
 
@@ -107,6 +109,6 @@ def test_answer_to_a_terminal_of_another_encoding_is_escaped():
 
 
 def test_answer_is_nobodys_where_stdout_is_closed():
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", _TELL, "an answer"], check=False)
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", _WRITE, "an answer"], check=False)
 
     assert done.returncode == 0

@@ -11,9 +11,9 @@ TELL = """
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.cli.progress_bar import watcher
-with watcher() as tell:
+with watcher() as show:
     for done in range(3):
-        tell(Progress("orders", "a" * 32, Phase.MERGING, f'comparing partition ["[red]{done}"]', done, 3))
+        show(Progress("orders", "a" * 32, Phase.MERGING, f'comparing partition ["[red]{done}"]', done, 3))
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.cli.interruptible import interruptibly
-from airflow_mv_provider.cli.waiting import LOOK_S, in_turn
+from airflow_mv_provider.cli.waiting import TRY_S, in_turn
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import InterruptedRefreshError, RefreshInProgressError, RefreshPausedError
@@ -102,7 +102,7 @@ def test_waiting_ends_with_the_time_and_the_ticket_is_given_back(store, waiting,
     with pytest.raises(RefreshInProgressError, match=r"number 1 in the queue\. Waited 3 s\.") as caught:
         waiting(patience, 2.5 + 0.5)
 
-    assert patience.waits == [LOOK_S] * 3
+    assert patience.waits == [TRY_S] * 3
     assert seen == [["me"]] * 3
     assert queue(store) == []
     assert caught.value.facts["owner"] == "host:owner"
@@ -133,7 +133,7 @@ def test_who_is_first_is_let_in_when_the_table_is_free(store, waiting):
     with pytest.raises(LetIn):
         waiting(patience)
 
-    assert patience.waits == [LOOK_S]
+    assert patience.waits == [TRY_S]
 
 
 def test_pause_of_the_table_ends_the_waiting(store, waiting):

@@ -10,7 +10,7 @@ from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState
-from airflow_mv_provider.core.submission import Step, is_answer, is_told_by, next_step
+from airflow_mv_provider.core.submission import Step, is_answer, is_explained_by, next_step
 
 NOBODY = dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms"))
 FREE = RefreshState(
@@ -97,4 +97,4 @@ FAILED = dataclasses.replace(report("r", Outcome.FAILED), error=ErrorReport("MV-
     ],
 )
 def test_a_failed_try_is_not_told_as_an_earlier_tries_refresh(newest, failure, expected):
-    assert is_told_by(newest, failure) is expected
+    assert is_explained_by(newest, failure) is expected

@@ -74,8 +74,8 @@ def test_partition_folders_are_those_of_files_below():
 
 
 def test_a_few_are_shown():
-    assert listing.told(["c", "a", "b"]) == "ignored: a, b, c"
-    assert listing.told(["c", "a", "b", "d", "e"]) == "ignored: a, b, c and 2 more"
+    assert listing.ignored_text(["c", "a", "b"]) == "ignored: a, b, c"
+    assert listing.ignored_text(["c", "a", "b", "d", "e"]) == "ignored: a, b, c and 2 more"
 
 
 @pytest.mark.parametrize(("pattern", "folder"), [("/w/raw/*.csv", "/w/raw"), ("/w/r?w/x", "/w"), ("/*", "/")])

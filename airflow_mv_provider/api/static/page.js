@@ -29,7 +29,7 @@
   const announce = (text) => { $("#live-region").textContent = text; };
 
   const note = (text, tone) => {
-    const place = $("#said");
+    const place = $("#message");
     place.textContent = text;
     place.className = `note tone-${tone}`;
     place.hidden = false;
@@ -83,7 +83,7 @@
       const scrolled = before.querySelector(".scroll")?.scrollTop;
       if (scrolled) fresh.querySelector(".scroll").scrollTop = scrolled;
     }
-    if ($("#now").dataset.said !== before.dataset.said) announce($("#now").dataset.said);
+    if ($("#now").dataset.announcement !== before.dataset.announcement) announce($("#now").dataset.announcement);
   };
 
   let failures = 0;
@@ -93,10 +93,10 @@
     clearTimeout(timer);
     if (!isLive() || document.hidden || document.querySelector("dialog[open]")) return;
     const wait = $("[data-poll]") ? POLL_MS : SLOW_MS;
-    timer = setTimeout(look, wait * 2 ** Math.min(failures, 4));
+    timer = setTimeout(refresh, wait * 2 ** Math.min(failures, 4));
   };
-  const look = async () => {
-    if (document.querySelector("dialog[open]")) return; // what it will act on stays as it is; its end looks again
+  const refresh = async () => {
+    if (document.querySelector("dialog[open]")) return; // what it will act on stays as it is; its end refreshes
     const place = $("#connection");
     try {
       await poll();
@@ -114,7 +114,7 @@
     }
     schedule();
   };
-  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : isLive() && look()));
+  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : isLive() && refresh()));
 
   const ask = (text) => new Promise((resolve) => {
     const dialog = $("#confirm");
@@ -190,7 +190,7 @@
     });
     const here = new URL(location.href);
     if (here.searchParams.has("done")) {
-      here.searchParams.delete("done"); // loading again must not say it again
+      here.searchParams.delete("done"); // a reload must not show it again
       history.replaceState(null, "", here);
     }
     if (window.parent === window) root.classList.add("alone");

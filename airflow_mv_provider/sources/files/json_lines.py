@@ -116,9 +116,9 @@ def _parsed(
     judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
     # For corrupt records only: the first value that Spark could not read, or that is invalid for its type.
     unread = [(field, F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()) for field in schema]
-    told = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
+    misfit = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
     # In a lambda, because Spark generates no code for it: otherwise the method per row is too long for HotSpot's JIT.
-    aside = F.get(F.transform(F.array(F.lit(0)), lambda _: told), F.lit(0))
+    aside = F.get(F.transform(F.array(F.lit(0)), lambda _: misfit), F.lit(0))
     return judged.select("*", F.when(F.col("broken") == marking.CORRUPT_RECORD, aside).alias("misfit"))
 
 

@@ -69,7 +69,7 @@ def partition_folders(pattern: str, paths: Iterable[str]) -> list[str]:
     return sorted({path.rpartition("/")[0] for path in paths if len(path.split("/")) > depth + 1})
 
 
-def told(paths: Sequence[str]) -> str:
+def ignored_text(paths: Sequence[str]) -> str:
     """Return a text that names a few of the files that were passed over, for a log line and a report."""
     shown = ", ".join(sorted(paths)[:_NUM_SHOWN])
     more = len(paths) - _NUM_SHOWN

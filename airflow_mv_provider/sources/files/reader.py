@@ -34,7 +34,7 @@ from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, added_files
 from airflow_mv_provider.sources.files.listing import listed, listed_again, literal_path, with_checksums
 from airflow_mv_provider.sources.files.model import Files
-from airflow_mv_provider.sources.files.passed_over import told
+from airflow_mv_provider.sources.files.passed_over import ignored_text
 from airflow_mv_provider.sources.place import check_link
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
@@ -61,7 +61,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         raises : also SourceFileError, for an empty file of a format whose files cannot be empty
         """
         found = listed(self._spark, self._location)
-        self.probe_note = told(found.passed_over) if found.passed_over else ""
+        self.probe_note = ignored_text(found.passed_over) if found.passed_over else ""
         if self.probe_note:
             log.warning("%s: %s", self._location, self.probe_note)
         for file in found.frontier.files:
