@@ -67,7 +67,7 @@ _CONNECTION: dict[str, Any] = {
     },
     "conn-fields": {
         "warehouse": _field("Warehouse", "Root directory or URI of the tables."),
-        "source_roots": _field("Source roots", "Further roots that sources may lie under, separated by colons."),
+        "source_roots": _field("Source roots", "Further roots of sources, separated by colons."),
         "sqlite_file": _field("SQLite file", "Absolute path of the database, when there is no host."),
         "sslmode": _field(
             "SSL mode",
@@ -89,7 +89,7 @@ _OPTIONS: dict[str, Any] = {
         example="s3a://bucket/warehouse",
     ),
     "source_roots": _option(
-        "Further roots that sources may lie under, separated by colons. Without it: AMV_SOURCE_ROOTS.",
+        "Further roots of sources, separated by colons. Without it: AMV_SOURCE_ROOTS.",
         example="/data/landing:/data/archive",
     ),
     "lease_s": _option(

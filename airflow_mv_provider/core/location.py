@@ -186,7 +186,7 @@ def source_location(path: str, warehouse: str, roots: Sequence[str] = ()) -> str
     if not any(is_inside(absolute, root) for root in (warehouse, *roots)):
         raise UnsafeLocationError("source", f"{path!r} is outside the warehouse and the source roots.")
     if _may_meet(f"{warehouse.rstrip('/')}/{MARKER}", absolute):
-        raise UnsafeLocationError("source", f"{path!r} lies in the staging area.", hint="Choose another path.")
+        raise UnsafeLocationError("source", f"{path!r} is in the staging area.", hint="Choose another path.")
     return absolute
 
 

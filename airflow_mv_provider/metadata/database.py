@@ -35,7 +35,7 @@ Now = Callable[[str], ColumnElement[int]]
 _ANSWER_S = 30.0
 # SQLite's errors for a file that no retry can fix.
 _UNUSABLE = {
-    "SQLITE_NOTADB": ("this file is no SQLite database.", "Name another file."),
+    "SQLITE_NOTADB": ("this file is not a SQLite database.", "Name another file."),
     "SQLITE_CORRUPT": (
         "this SQLite database is damaged.",
         "Restore it from a backup, or move it away and register its tables again.",

@@ -207,7 +207,7 @@ def damage_of_log(error: BaseException) -> str | None:
     if not any(word in text for word in _NOT_AS_WRITTEN):
         return None
     file = next((uri for uri in _FILE_URI.findall(text) if "/_delta_log/" in uri), None)
-    return file and f"{_plain(file)} is not what was written there"
+    return file and f"{_plain(file)} is not as it was written"
 
 
 def first_line(text: str) -> str:

@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 GUARD = ErrorReport(
     "MV-GUARD",
     "gold.revenue: it would delete 412,077 of 1,030,000 rows (40.0 %); max_deleted_fraction allows 30.0 %.",
-    "Look with --read-only. If it is right, set the guard aside once with --override max_deleted_fraction.",
+    "Check it with --read-only. If it is correct, override the guard once with --override max_deleted_fraction.",
 )
 CORRUPT = ErrorReport(
     "MV-FILE-CORRUPT",

@@ -146,7 +146,7 @@ def test_a_column_that_is_lost_keeps_its_values_also_where_main_is_to_be_replace
     lake.apply(schema_policy="add", **ANY_DELETES)
     lake.refresh()
     lake.write(FIRST)
-    with pytest.raises(SchemaMismatchError, match="main has column 'n', the source has not"):
+    with pytest.raises(SchemaMismatchError, match="main has column 'n', the source does not"):
         lake.refresh()
 
     lake.write("SELECT id + 2 AS id, p, IF(id = 2, 'late', v) AS v FROM (" + FIRST + ")")

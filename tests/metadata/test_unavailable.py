@@ -121,7 +121,7 @@ def test_file_that_is_no_database_is_named(tmp_path):
     file = tmp_path / "mv.db"
     file.write_text("not a database, but long enough to be looked at" * 100)
 
-    with pytest.raises(DefinitionError, match="this file is no SQLite database"):
+    with pytest.raises(DefinitionError, match="this file is not a SQLite database"):
         ask(f"sqlite:///{file}")
 
 

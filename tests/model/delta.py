@@ -94,7 +94,7 @@ class SimulatedDelta:
             # A row may be there several times: an update or a delete that expects it takes all of them.
             held = {row for row in self.rows() if row[:2] == change.row[:2]}
             if held != ({change.old} if change.old else set()):
-                raise MainMovedError("main", "a row of main is not what the differences were computed against.")
+                raise MainMovedError("main", "a row of main changed after the differences were computed.")
         return Transaction(self.latest, changes, note)
 
     def commit(self, begun: Transaction) -> None:

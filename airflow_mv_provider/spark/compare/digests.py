@@ -75,7 +75,7 @@ def write_beside(rows: DataFrame, layout: Layout, path: str, published: Publishe
     with ExitStack() as undo:
         undo.callback(found.close)
         if not is_as_recorded(found, before, layout, published):
-            raise SealBrokenError(table.name, f"the digests at {published.path} are not what was recorded.")
+            raise SealBrokenError(table.name, f"the digests at {published.path} do not match their record.")
         undo.pop_all()
     return found
 

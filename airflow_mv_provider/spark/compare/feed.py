@@ -89,7 +89,7 @@ def seal(
     """
     table = layout.table
     if not digests.are_intact(spark, layout, published):
-        raise SealBrokenError(table.name, "the digests of the last publish are gone or are not what was recorded.")
+        raise SealBrokenError(table.name, "the digests of the last publish are gone or do not match their record.")
     before = digests.read(spark, layout, published.path)
     changes = storage.read(spark, table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
     gained = _check_keys(changes, table, main)

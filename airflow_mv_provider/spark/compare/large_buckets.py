@@ -114,7 +114,7 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
     before = digests.read(spark, layout, published.path)
     found = buckets.counted(beside_itself(before), layout.table, published.num_buckets)
     if not digests.is_as_recorded(found, before, layout, published):
-        raise SealBrokenError(layout.table.name, f"the digests at {published.path} are not what was recorded.")
+        raise SealBrokenError(layout.table.name, f"the digests at {published.path} do not match their record.")
     return found
 
 
