@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.model.process import Design, committed, failed, step, with_worker
+from airflow_mv_provider.core.fence import fence_version
+from tests.model.commits import committed
+from tests.model.decisions import cancelled, is_believed
+from tests.model.design import Design, Worker
+from tests.model.process import failed, step, with_worker
 from tests.model.world import (
     CLEANUP,
     FOREIGN,
@@ -33,12 +37,8 @@ from tests.model.world import (
     Row,
     State,
     Violated,
-    Worker,
     appended,
-    cancelled,
     content,
-    fence_version,
-    is_believed,
     latest,
     log_id,
 )
@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     each: Faults
     together: int
     workers: tuple[int, ...] = (0, 1, 2)
-    eager: frozenset[str] = frozenset({"look", "take", "compare"})
+    eager: frozenset[str] = frozenset({"look", "take", "check source", "compare", "changes"})
 
 
 Labelled = tuple[int | None, str, State]  # the worker that took the step, None for the world
@@ -272,13 +272,13 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
             raise Violated(f"invariant 8: what was sealed was the source at {pin}, and staging holds {staged}")
         for rec in state.refresh.chunks:
             epoch = rec.epoch if rec and design.has_own_paths else 0
-            path = rec and ("changes", row.refresh, epoch, rec.merge_round, rec.chunk)
+            path = rec and ("changes", row.refresh, epoch, rec.merge_round, rec.number)
             if rec and rec.old != rec.new and path not in kept:
-                raise Violated(f"invariant 8: the recorded changes of chunk {rec.chunk} are gone")
-            if rec and rec.old == content(state.log, rec.base)[rec.chunk] and rec.new == SOURCE[pin][rec.chunk]:
+                raise Violated(f"invariant 8: the recorded changes of chunk {rec.number} are gone")
+            if rec and rec.old == content(state.log, rec.base)[rec.number] and rec.new == SOURCE[pin][rec.number]:
                 continue
             if rec:
-                raise Violated(f"invariant 5: chunk {rec.chunk} is recorded as {rec.old} to {rec.new}")
+                raise Violated(f"invariant 5: chunk {rec.number} is recorded as {rec.old} to {rec.new}")
     if design.has_fence and row.phase != CLEANUP:
         _check_end(design, state, ends_well)
 

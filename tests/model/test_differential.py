@@ -279,8 +279,9 @@ def pairs(scenario: tuple[str, ...]) -> list[tuple[str, str]]:
 
 def simulated_run(scenario: tuple[str, ...]) -> Iterator[str]:
     from airflow_mv_provider.core.state import Caller
-    from tests.model.simulation import LEASE_MS, Process
-    from tests.model.test_simulation import Site
+    from tests.model.lake import LEASE_MS
+    from tests.model.simulation import Process
+    from tests.model.site import Site
 
     site = Site("atomic", partitions=(0,))
     world = site.restore(site.start)

@@ -1,0 +1,219 @@
+"""The package's decisions, asked by the small values of the world; each answer is kept.
+
+They are given real `RefreshState`s, `Commit`s and `Claim`s, made of the small values once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from airflow_mv_provider.core import claim, plan
+from airflow_mv_provider.core.batch import mint
+from airflow_mv_provider.core.claim import Claim
+from airflow_mv_provider.core.fence import Commit as CoreCommit
+from airflow_mv_provider.core.fence import (
+    CommitNote,
+    LogCheck,
+    classify_commits,
+    has_fence,
+    has_publish,
+    last_epoch,
+    mark_at,
+    next_txn_version,
+    overtaken_by,
+    whole_publish,
+)
+from airflow_mv_provider.core.frontier import Binding, desired_upper
+from airflow_mv_provider.core.queue import turn
+from airflow_mv_provider.core.state import Admission, Ownership, RefreshState, is_main_as_published
+from airflow_mv_provider.core.strategy import compare_reason
+from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from tests.model.world import CHUNKS, PHASES, UUID, Commit, Recorded, Row, commits_of, latest
+
+
+@cache
+def core_log(log: int) -> list[CoreCommit]:
+    """Return the log as the package reads it, newest first."""
+    return [_core(version, commit) for version, commit in enumerate(commits_of(log))][::-1]
+
+
+@cache
+def _core(version: int, commit: Commit) -> CoreCommit:
+    operation = {"create": "CREATE TABLE", "optimize": "OPTIMIZE", "restore": "RESTORE", "publish": "MERGE"}
+    note = None
+    if commit.epoch:
+        step = "fence" if commit.kind == "fence" else "publish"
+        # The log tells what the shipped transaction version would be, also to designs that use another.
+        facts = {"merge_round": commit.merge_round, "part": commit.part}
+        facts["is_final"] = step == "publish" and not commit.part
+        note = CommitNote(UUID, f"r{commit.refresh}", commit.epoch, step, commit.txn, **facts)
+    return CoreCommit(version, operation.get(commit.kind, "WRITE"), version - 1, note)
+
+
+@cache
+def as_state(row: Row) -> RefreshState:
+    return RefreshState(
+        table_id=1,
+        phase=PHASES[row.phase],
+        epoch=row.epoch,
+        refresh_id=f"r{row.refresh}" if row.refresh else None,
+        owner_key=row.owner or None,
+        owner_process=None,
+        owned_since_ms=None,
+        is_lease_live=row.live,
+        is_cancel_requested=row.cancel,
+        published_upper=row.upper,
+        published_version=None if row.version < 0 else row.version,
+        published_commit=None,
+        published_hash="hash",
+        published_digests=None,
+        covered=(),
+        is_main_trusted=row.version >= 0,
+    )
+
+
+def as_row(state: RefreshState) -> Row:
+    return Row(
+        PHASES.index(state.phase),
+        state.epoch,
+        int(state.refresh_id[1:]) if state.refresh_id else 0,
+        state.owner_key or "",
+        state.is_lease_live,
+        state.is_cancel_requested,
+        state.published_upper,
+        -1 if state.published_version is None else state.published_version,
+    )
+
+
+def _after(row: Row, claimed: Claim) -> Row | None:
+    found = claimed.after(as_state(row))
+    return None if found is None else as_row(found)
+
+
+def ownership(own: tuple[int, int]) -> Ownership:
+    return Ownership(1, f"r{own[0]}", own[1])
+
+
+@cache
+def acquired(row: Row, seen: Row, refresh: int, key: str, epoch: int) -> Row | None:
+    return _after(row, claim.acquire(as_state(seen), f"r{refresh}", key, epoch))
+
+
+@cache
+def handed_over(row: Row, seen: Row, key: str, epoch: int) -> Row | None:
+    return _after(row, claim.hand_over(as_state(seen), key, epoch))
+
+
+@cache
+def held(row: Row, own: tuple[int, int], phase: int | None = None) -> Row | None:
+    return _after(row, claim.hold(ownership(own), None if phase is None else PHASES[phase]))
+
+
+@cache
+def advanced(row: Row, own: tuple[int, int], old: int, new: int) -> Row | None:
+    return _after(row, claim.advance(ownership(own), PHASES[old], PHASES[new]))
+
+
+@cache
+def abandoned(row: Row, own: tuple[int, int]) -> Row | None:
+    return _after(row, claim.abandon(ownership(own)))
+
+
+@cache
+def cancelled(row: Row) -> Row | None:
+    return _after(row, claim.cancel())
+
+
+@cache
+def admission(row: Row, key: str) -> Admission:
+    return turn(as_state(row), key, ())
+
+
+@cache
+def is_believed(row: Row, log: int) -> bool:
+    """True if main is taken for what the last publish left."""
+    # The model has no log that was put back: the newest of ours up to a version is always the one that was recorded.
+    published_commit = mark_at(core_log(log), row.version)
+    return is_main_as_published(replace(as_state(row), published_commit=published_commit), core_log(log))
+
+
+@cache
+def minted(row: Row, log: int, bindings: tuple[int, ...], source: int) -> tuple[int, int] | None:
+    """Return the upper that a caller who saw this row would bring main to, and the pin; None if nothing is new."""
+    must_compare = compare_reason(
+        is_first=row.version < 0,
+        is_forced=False,
+        same_definition=True,
+        is_trusted=is_believed(row, log),
+        nondeterminism_reason=None,
+    )
+    newest = Binding(len(bindings), DeltaFrontier("source", bindings[-1])) if bindings else None
+    upper = desired_upper(newest, DeltaFrontier("source", source), row.upper, must_compare=must_compare is not None)
+    batch = mint(upper, row.upper, None)
+    return None if batch is None else (batch.upper, source)
+
+
+@cache
+def steps_left(
+    phase: int,
+    is_fenced: bool,
+    chunks: tuple[Recorded | None, ...],
+    is_progressive: bool,
+    is_sealed: bool,
+    is_overtaken: bool,
+) -> tuple[plan.Step, ...]:
+    return plan.remaining(
+        PHASES[phase],
+        is_fenced=is_fenced,
+        chunks=CHUNKS if is_sealed else (),
+        recorded={c.number for c in chunks if c},
+        committed={c.number for c in chunks if c and (c.committed or c.path is None)},
+        is_progressive=is_progressive,
+        is_overtaken=is_overtaken,
+    )
+
+
+@cache
+def log_check(
+    log: int, base: int, own: tuple[int, int], merge_round: int, part: int | None, tells_rounds: bool
+) -> LogCheck:
+    commits = core_log(log)
+    if not tells_rounds:
+        commits = [replace(c, note=c.note and replace(c.note, merge_round=merge_round)) for c in commits]
+    facts = {"refresh_id": f"r{own[0]}", "epoch": own[1], "merge_round": merge_round, "part": part}
+    return classify_commits(commits, base=base, latest=latest(log), **facts)
+
+
+@cache
+def is_publish_in(log: int, refresh: int) -> bool:
+    return has_publish(core_log(log), f"r{refresh}")
+
+
+@cache
+def epoch_in(log: int) -> int:
+    return last_epoch(core_log(log))
+
+
+@cache
+def is_fence_in(log: int, own: tuple[int, int]) -> bool:
+    return has_fence(core_log(log), own[1], f"r{own[0]}")
+
+
+@cache
+def is_overtaken(log: int, refresh: int, first_epoch: int) -> bool:
+    """True if the log shows a refresh that began after this one."""
+    return overtaken_by(core_log(log), f"r{refresh}", first_epoch) is not None
+
+
+@cache
+def published_whole(log: int, refresh: int, first_epoch: int) -> int | None:
+    """Return the version with all of a refresh, as far as the log alone proves it."""
+    commits = core_log(log)
+    found = whole_publish(commits, f"r{refresh}", overtaken_by(commits, f"r{refresh}", first_epoch))
+    return None if found is None else found.version
+
+
+@cache
+def txn_after(log: int, epoch: int) -> int:
+    return next_txn_version(core_log(log), epoch)

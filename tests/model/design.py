@@ -1,0 +1,137 @@
+"""What the order of a process's steps depends on: the design, the process's memory, and its effects on the world."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.fence import LogCheck
+from airflow_mv_provider.core.phase import Ending, Recovery
+from airflow_mv_provider.core.state import Admission
+
+Own = tuple[Any, int]  # refresh, epoch
+
+
+class Design(NamedTuple):
+    """What is shipped, or in what a design is weaker.
+
+    has_fence             : a new epoch commits to main before it does anything else
+    app                   : whose transaction a commit is: the table's, its partition's, or none
+    has_own_paths         : staging and changes lie at paths of the epoch's own
+    compares_epochs       : writes to the database compare the epoch, and do not trust a lease that was just seen
+    has_epoch_per_process : the next process of a caller takes an epoch of its own
+    looks_first           : a refresh that an epoch before may have published is given up only after a look at the log
+    tells_rounds          : a commit of a round that was given up is not taken for one of this round
+    asks_log              : a refresh that others have followed is concluded from main's log, and not resumed
+    settles_its_own       : a process that fails asks for its lease again, and settles only a refresh that is its own
+    """
+
+    name: str = "shipped"
+    is_progressive: bool = False
+    has_fence: bool = True
+    app: str = "table"
+    has_own_paths: bool = True
+    compares_epochs: bool = True
+    has_epoch_per_process: bool = True
+    looks_first: bool = True
+    tells_rounds: bool = True
+    asks_log: bool = True
+    settles_its_own: bool = True
+
+
+class Worker(NamedTuple):
+    """One process: the step that it takes next, what it owns, and what it remembers.
+
+    mode         : how the refresh is ended, once that is decided: "give up" after a cancel, "give up after an error",
+                   "give up for good", "bring to its end" where main has it
+    base         : main's version that is compared with
+    is_overtaken : main's log shows, at the fence, a refresh that began later
+    whole        : the version that has all of the refresh, as far as the log proves it; -1 if it does not
+    has_tried    : a MERGE of an earlier part or round, or of this one, was begun by this epoch
+    num_tries    : MERGEs begun for the part at hand
+    last_error   : what the last of them met
+    is_unknown   : whether an earlier epoch has committed, or may yet, is not known
+    is_in_main   : main's log shows, at the fence, a commit of this refresh
+    data         : what the step needs that comes next; of a process that has ended, why it has
+    """
+
+    at: str = "idle"
+    own: Own = (0, 0)
+    seen: Any = None
+    mode: str = ""
+    is_fenced: bool = False
+    num_fences: int = 0
+    base: int = 0
+    is_overtaken: bool = False
+    whole: int = -1
+    has_tried: bool = False
+    num_tries: int = 0
+    last_error: str = ""
+    is_unknown: bool = False
+    is_in_main: bool = False
+    data: tuple[Any, ...] = ()
+
+
+class AtFence(NamedTuple):
+    """Main's log, read after a try to fence."""
+
+    is_later: bool  # a later epoch has written
+    is_fenced: bool
+    base: int
+    is_in_main: bool
+    is_overtaken: bool
+    whole: int
+
+
+class Effects(Protocol):
+    """What one process reads, decides and writes; the order in which it does is in `order`.
+
+    A write that needs ownership returns False where the row is no longer this epoch's.
+    """
+
+    # -- the table's row
+    def admission(self) -> Admission: ...
+    def seen(self) -> Any: ...
+    def own_as_told(self) -> Own: ...
+    def minted(self, seen: Any) -> tuple[int, int] | None: ...
+    def next_epoch(self, seen: Any) -> int: ...
+    def acquire(self, seen: Any, upper: int, pin: int, epoch: int) -> Own | None: ...
+    def recovery(self, seen: Any) -> Recovery | None: ...
+    def hand_over(self, seen: Any, epoch: int) -> Own | None: ...
+    def renew(self, own: Own) -> bool | None: ...  # whether a cancel was requested; None if the lease is lost
+    def park(self, own: Own) -> bool: ...
+    def is_own(self, own: Own) -> bool: ...
+    def ending(self, own: Own, code: str) -> Ending: ...
+
+    # -- the refresh
+    def next_step(self, own: Own, *, is_fenced: bool, is_overtaken: bool) -> plan.Step: ...
+    def is_merging(self, own: Own) -> bool: ...
+    def is_cancellable(self, own: Own, *, has_tried: bool) -> bool: ...
+    def is_sealed(self, own: Own) -> bool: ...
+    def has_committed(self, own: Own) -> bool: ...
+    def merge_round(self, own: Own) -> int: ...
+    def recorded(self, own: Own) -> tuple[Any, ...]: ...
+
+    # -- main's log and its MERGEs
+    def latest(self) -> int: ...
+    def fence(self, own: Own) -> bool: ...
+    def at_fence(self, own: Own) -> AtFence: ...
+    def check_log(self, own: Own, chunks: tuple[Any, ...], merge_round: int, part: int | None) -> LogCheck: ...
+    def next_txn(self, own: Own) -> int: ...
+    def start(self, own: Own, part: int, chunks: tuple[Any, ...], merge_round: int, txn: int) -> Any: ...
+    def commit(self, merge: Any) -> int | None: ...
+
+    # -- the steps' writes
+    def stage(self, own: Own) -> int: ...
+    def is_pinned(self, own: Own) -> bool: ...
+    def seal(self, own: Own) -> bool: ...
+    def compare(self, own: Own, chunk: int, base: int, merge_round: int) -> Any: ...
+    def write_changes(self, own: Own, rec: Any) -> None: ...
+    def record(self, own: Own, rec: Any) -> bool: ...
+    def commit_recorded(self, own: Own, chunks: tuple[Any, ...], version: int) -> bool: ...
+    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool) -> bool: ...
+    def published(self, own: Own, version: int) -> bool: ...
+    def concluded(self, own: Own, version: int) -> bool: ...
+    def finish(self, own: Own) -> bool: ...
+    def abandon(self, own: Own, mode: str, *, is_main_known: bool) -> bool: ...
+    def remove_files(self, own: Own) -> None: ...

@@ -1,0 +1,344 @@
+"""The order in which one process takes its steps, told once: the checker and the simulation run it.
+
+`step` takes one step of a process, which others can come before and after: it reads, or it writes once. What is read
+and written lies behind `Effects`: small values in `process`, the real `Store` and a simulated Delta in `stored`. The
+decisions are the package's own: `core.plan`, `core.fence`, `core.phase`, `core.claim`. Told again is the order in which
+`runner/admission`, `attempt` and `steps` ask them, in `ending` that of `recovery`; `test_differential.py` holds it
+against real refreshes.
+
+A weakness of a `Design` is an `if` at the place that it concerns, here or in `ending` or `process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.fence import Move, next_move, next_part_move
+from airflow_mv_provider.core.phase import Recovery
+from airflow_mv_provider.core.progress.chunk import part_number
+from airflow_mv_provider.core.state import Admission
+from tests.model.design import Design, Effects, Worker
+from tests.model.ending import (
+    AGAIN,
+    LOST,
+    MAX_TRIES,
+    NOTHING_NEW,
+    OVER,
+    Stepped,
+    abandon,
+    can_stop,
+    ended,
+    fail,
+    failing,
+    look_before_giving_up,
+    merge_failed,
+    park,
+    settle,
+    sweep,
+)
+
+MAX_ROUNDS, MAX_FENCES = 5, 3
+
+
+def step(design: Design, fx: Effects, worker: Worker) -> Stepped | None:
+    """Return what the next step of a process is called, and the process after it; None if it has none."""
+    return STEPS[worker.at](design, fx, worker)
+
+
+# -- runner/admission: take the table ----------------------------------------------------------------------------------
+
+
+def _idle(design: Design, fx: Effects, worker: Worker) -> Stepped | None:
+    match fx.admission():
+        case Admission.START:
+            return "looks: the table is at rest", Worker("look", seen=fx.seen())
+        case Admission.ADOPT if not design.has_epoch_per_process:
+            own = fx.own_as_told()
+            return f"goes on under epoch {own[1]}, as it was told", Worker("run", own)
+        case Admission.ADOPT | Admission.TAKE_OVER:
+            return "looks: a refresh is unfinished", Worker("take", seen=fx.seen())
+        case _:
+            return None
+
+
+def _look(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    found = fx.minted(worker.seen)
+    if found is None:
+        return "finds nothing new", ended(NOTHING_NEW)
+    epoch = fx.next_epoch(worker.seen)
+    said = f"mints upper {found[0]} for the source at {found[1]}"
+    return said, worker._replace(at="acquire", data=(*found, epoch))
+
+
+def _acquire(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    own = fx.acquire(worker.seen, *worker.data)
+    if own is None:
+        return "is not the first", ended(AGAIN)
+    return f"acquires: refresh {own[0]} under epoch {own[1]}", Worker("run", own)
+
+
+def _take(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    return "reads main's log", worker._replace(at="hand over", data=(fx.next_epoch(worker.seen),))
+
+
+def _hand_over(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    own = fx.hand_over(worker.seen, *worker.data)
+    if own is None:
+        return "is not the first", ended(AGAIN)
+    at, mode = "fence" if worker.mode else "run", worker.mode
+    if not mode:
+        match fx.recovery(worker.seen):
+            case Recovery.RESET:
+                at = "abandon"
+            case Recovery.ABANDON:
+                at, mode = "fence", "give up"
+    is_unknown = design.looks_first and fx.is_sealed(own)
+    said = f"takes refresh {own[0]} under epoch {own[1]}" + (f", to {mode}" if mode else "")
+    return said, Worker(at, own, mode=mode, is_unknown=is_unknown)
+
+
+# -- runner/attempt: one step after the other --------------------------------------------------------------------------
+
+
+def _run(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Renew the lease and go to the first step that is left."""
+    is_cancelled = fx.renew(worker.own)
+    if is_cancelled is None:
+        return "sees that it was overtaken", ended(LOST)
+    if is_cancelled and can_stop(fx, worker):
+        return "sees the cancel", fail(fx, worker, "MV-CANCELLED")
+    own, base = worker.own, worker.base
+    is_fenced = worker.is_fenced or not design.has_fence
+    match fx.next_step(own, is_fenced=is_fenced, is_overtaken=worker.is_overtaken):
+        case plan.Fence():
+            after = worker._replace(at="fence")
+        case plan.Conclude():
+            after = worker._replace(at="conclude")
+        case plan.Stage():
+            after = worker._replace(at="stage")
+        case plan.Compare(chunk):
+            if not design.has_fence and not base:
+                base = fx.latest()
+            after = worker._replace(at="compare", base=base, data=(chunk.number, fx.merge_round(own)))
+        case plan.PublishPart(chunks):
+            part = part_number([chunk.number for chunk in chunks])
+            after = worker._replace(at="publish", data=(part, fx.recorded(own), fx.merge_round(own)))
+        case plan.Publish():
+            after = worker._replace(at="publish", data=(None, fx.recorded(own), fx.merge_round(own)))
+        case plan.Clean():
+            after = worker._replace(at="clean")
+    return f"renews its lease; next: {after.at}", after
+
+
+# -- runner/steps/fencing, staging, comparison -------------------------------------------------------------------------
+
+
+def _fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    after = worker._replace(at="look at fence")
+    if not design.has_fence:
+        return "does not fence", after
+    if not fx.fence(worker.own):
+        return "is refused its fence", after
+    return f"fences main for epoch {worker.own[1]}: version {fx.latest()}", after
+
+
+def _look_at_fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    found = fx.at_fence(worker.own)
+    if found.is_later and design.has_fence:
+        return "sees a later epoch's fence", failing(design, fx, worker, "MV-FENCED")
+    if not found.is_fenced and design.has_fence:
+        if worker.num_fences + 1 == MAX_FENCES:
+            return "has no fence in the end", failing(design, fx, worker, "MV-EPOCH-REGRESSION")
+        return "has no fence yet", worker._replace(at="fence", num_fences=worker.num_fences + 1)
+    at = "look before giving up" if worker.mode else "run"
+    after = worker._replace(at=at, is_fenced=found.is_fenced, base=found.base, num_fences=0)
+    if design.looks_first:
+        after = after._replace(is_unknown=False, is_in_main=found.is_in_main)
+    if design.asks_log:
+        after = after._replace(is_overtaken=found.is_overtaken, whole=found.whole)
+    return f"stands on version {found.base}", after
+
+
+def _stage(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    version = fx.stage(worker.own)
+    return f"stages the source, which is at {version}", worker._replace(at="check source")
+
+
+def _check_source(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    if not fx.is_pinned(worker.own):
+        return "finds the source changed", failing(design, fx, worker, "MV-SOURCE-CHANGED")
+    return "finds the source as it was pinned", worker._replace(at="seal")
+
+
+def _seal(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    return _written(worker, "seals", is_written=fx.seal(worker.own))
+
+
+def _compare(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    chunk, merge_round = worker.data
+    rec = fx.compare(worker.own, chunk, worker.base, merge_round)
+    if rec is None:
+        return "finds its staging gone", failing(design, fx, worker, "MV-SEAL-BROKEN")
+    at = "record" if rec.path is None else "changes"
+    return f"compares chunk {chunk} with version {worker.base}: {rec}", worker._replace(at=at, data=(rec,))
+
+
+def _changes(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    fx.write_changes(worker.own, *worker.data)
+    return "writes the changes", worker._replace(at="record")
+
+
+def _record(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    (rec,) = worker.data
+    return _written(worker, f"records chunk {rec.number}", is_written=fx.record(worker.own, rec))
+
+
+def _written(worker: Worker, said: str, *, is_written: bool, **changes: Any) -> Stepped:
+    if not is_written:
+        return f"is overtaken before it {said}", ended(LOST)
+    return said, worker._replace(at="run", data=(), **changes)
+
+
+# -- runner/steps/merging, publish: compare and append -----------------------------------------------------------------
+
+
+def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Look at main's log and decide."""
+    part, recorded, merge_round = worker.data
+    chunks = tuple(rec for rec in recorded if part is None or part_number([rec.number]) == part)
+    found = fx.check_log(worker.own, chunks, merge_round, part)
+    if found.fenced_by is not None and design.has_fence:
+        return "sees a later epoch in main's log", failing(design, fx, worker, "MV-FENCED")
+    if part is None:
+        has_changes = any(rec.path is not None for rec in chunks) and not design.is_progressive
+        move = next_move(found, has_changes=has_changes)
+    else:
+        move = next_part_move(found)
+    match move:
+        case Move.DONE if part is None:
+            version = found.published[-1].version if found.published else found.latest
+            return f"sees that main has it: version {version}", worker._replace(at="published", data=(version,))
+        case Move.DONE:
+            after = worker._replace(at="committed", data=(chunks, found.published[-1].version))
+            return f"sees that main has part {part}", after
+        case Move.START_OVER if merge_round + 1 >= MAX_ROUNDS:
+            return "sees others change main again", failing(design, fx, worker, "MV-MAIN-MOVED")
+        case Move.START_OVER:
+            return "sees that others changed main", worker._replace(
+                at="discard", data=(found.latest, bool(found.published), bool(found.stragglers))
+            )
+        case _:
+            aim = (part or 0, chunks, merge_round, fx.next_txn(worker.own))
+            after = worker._replace(at="lease before merge", has_tried=True, num_tries=worker.num_tries + 1, data=aim)
+            if worker.num_tries == MAX_TRIES:
+                return "has tried often enough", failing(design, fx, worker, worker.last_error or "MV-EPOCH-REGRESSION")
+            return "decides to merge", after
+
+
+def _lease_before_merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    is_cancelled = fx.renew(worker.own)
+    if is_cancelled is None:
+        return "sees that it was overtaken", ended(LOST)
+    may_stop = design.is_progressive or not (fx.has_committed(worker.own) or worker.is_in_main)
+    if is_cancelled and may_stop:
+        return "sees the cancel before it merges", fail(fx, worker, "MV-CANCELLED")
+    return "renews its lease", worker._replace(at="merge")
+
+
+def _merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Start the MERGE: Delta takes its snapshot and looks at the transaction; the clauses look at the old rows."""
+    merge = fx.start(worker.own, *worker.data)
+    match merge:
+        case "gone":
+            return "finds its changes gone", failing(design, fx, worker, "MV-SEAL-BROKEN")
+        case "outdated":
+            return "is refused: its transaction is outdated", worker._replace(at="run", data=())
+        case "unexpected":
+            return "meets a row that it did not expect", merge_failed(worker, "MV-MAIN-MOVED")
+    return f"starts its MERGE of {merge}", worker._replace(at="commit", data=(merge,))
+
+
+def _commit(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    version = fx.commit(*worker.data)
+    if version is None:
+        return "fails to commit: others were faster", merge_failed(worker, "MV-MAIN-MOVED")
+    return f"commits version {version}", worker._replace(at="run", data=())
+
+
+def _committed(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    chunks, version = worker.data
+    is_written = fx.commit_recorded(worker.own, chunks, version)
+    return _written(worker, f"writes: chunk {chunks[0].number} is committed", is_written=is_written, num_tries=0)
+
+
+def _discard(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    base, is_published, has_stragglers = worker.data
+    said = f"discards its corrections; another round, from version {base}"
+    is_written = fx.discard(worker.own, is_published=is_published, has_stragglers=has_stragglers)
+    return _written(worker, said, is_written=is_written, base=base, has_tried=True, num_tries=0)
+
+
+def _published(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    (version,) = worker.data
+    is_written = fx.published(worker.own, version)
+    return _written(worker, f"writes: version {version} is published", is_written=is_written)
+
+
+# -- runner/steps/conclusion, cleaning ---------------------------------------------------------------------------------
+
+
+def _conclude(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Look whether main's log alone proves that main had all of it."""
+    if worker.whole < 0 or design.is_progressive or not fx.is_sealed(worker.own):
+        return "sees that others have followed it", failing(design, fx, worker, "MV-OVERTAKEN")
+    return "sees that main has had it", worker._replace(at="concluded")
+
+
+def _concluded(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    said = f"writes: version {worker.whole} was published, main is not known"
+    return _written(worker, said, is_written=fx.concluded(worker.own, worker.whole), mode="")
+
+
+def _clean(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    fx.remove_files(worker.own)
+    return "removes its files", worker._replace(at="finish")
+
+
+def _finish(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    return "finishes", ended(OVER if fx.finish(worker.own) else LOST)
+
+
+STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
+    "idle": _idle,
+    "look": _look,
+    "acquire": _acquire,
+    "take": _take,
+    "hand over": _hand_over,
+    "run": _run,
+    "fence": _fence,
+    "look at fence": _look_at_fence,
+    "stage": _stage,
+    "check source": _check_source,
+    "seal": _seal,
+    "compare": _compare,
+    "changes": _changes,
+    "record": _record,
+    "publish": _publish,
+    "lease before merge": _lease_before_merge,
+    "merge": _merge,
+    "commit": _commit,
+    "committed": _committed,
+    "discard": _discard,
+    "published": _published,
+    "conclude": _conclude,
+    "concluded": _concluded,
+    "clean": _clean,
+    "finish": _finish,
+    "settle": settle,
+    "park": park,
+    "look before giving up": look_before_giving_up,
+    "abandon": abandon,
+    "sweep": sweep,
+}
