@@ -1,4 +1,4 @@
-"""The heartbeat: it keeps the lease, brings a cancel or the news that it is lost, and survives a database that is away.
+"""The heartbeat: it keeps the lease, and brings a cancel or the news that the lease is lost.
 
 Beats come every few milliseconds here; a test waits for beats by counting them at the database, never for time.
 """
@@ -6,12 +6,9 @@ Beats come every few milliseconds here; a test waits for beats by counting them 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, exc, make_url, select
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
@@ -20,106 +17,9 @@ from airflow_mv_provider.exceptions import (
     MetadataUnavailableError,
     RefreshCancelledError,
 )
-from airflow_mv_provider.metadata import migrations
-from airflow_mv_provider.metadata.database import open_engine
-from airflow_mv_provider.metadata.models import RefreshStateRow
-from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.runner import lease as lease_module
 from airflow_mv_provider.runner.lease import Lease
-from tests.metadata.rows import ERROR, LEASE_MS, acquired, handed_over, registered
-from tests.proxy import proxied
-
-PATIENCE_S = 30
-
-
-@pytest.fixture
-def engine(tmp_path: Any) -> Iterator[Engine]:
-    opened = open_engine(f"sqlite:///{tmp_path / 'mv.db'}")
-    migrations.migrate(opened)
-    yield opened
-    opened.dispose()
-
-
-@pytest.fixture
-def store(engine: Engine, clock: Any) -> Store:
-    return Store(engine, clock.now)
-
-
-@pytest.fixture
-def own(store):
-    return acquired(store, registered(store))
-
-
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beat every five milliseconds."""
-    monkeypatch.setattr(lease_module, "_BEATS_PER_LEASE", LEASE_MS / 5)
-
-
-class Beats:
-    """Counts the transactions that the heartbeat's thread ends, and can make them fail."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._ended = threading.Semaphore(0)
-        self.is_away = False
-        event.listen(engine, "commit", self._end)
-        event.listen(engine, "begin", self._begin)
-
-    def _is_beat(self) -> bool:
-        return threading.current_thread().name.startswith("lease-")
-
-    def _end(self, _connection: object) -> None:
-        if self._is_beat():
-            self._ended.release()
-
-    def _begin(self, _connection: object) -> None:
-        if self.is_away:
-            if self._is_beat():
-                self._ended.release()
-            raise exc.OperationalError("BEGIN", {}, Exception("away"))
-
-    def wait(self, more: int = 2) -> None:
-        """Wait until so many beats have ended; of two, the second began after the call."""
-        while self._ended.acquire(blocking=False):
-            pass
-        for _ in range(more):
-            assert self._ended.acquire(timeout=PATIENCE_S), "the heart has stopped"
-
-
-@pytest.fixture
-def beats(engine: Engine) -> Beats:
-    return Beats(engine)
-
-
-class Stops:
-    """Counts the calls of `on_stop` and says from which thread they came."""
-
-    def __init__(self) -> None:
-        self.threads: list[str] = []
-        self._called = threading.Condition()
-
-    def __call__(self) -> None:
-        with self._called:
-            self.threads.append(threading.current_thread().name)
-            self._called.notify_all()
-
-    def wait(self, times: int = 1) -> None:
-        with self._called:
-            assert self._called.wait_for(lambda: len(self.threads) >= times, PATIENCE_S), "nobody was told to stop"
-
-
-@pytest.fixture
-def stops() -> Stops:
-    return Stops()
-
-
-def expiry(engine: Engine) -> int:
-    with engine.begin() as db:
-        return db.scalars(select(RefreshStateRow.lease_expires_ms)).one()
-
-
-def hearts() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(("lease-", "watch-"))]
+from tests.metadata.rows import ERROR, LEASE_MS, acquired, handed_over
+from tests.runner.beating import expiry, hearts
 
 
 def test_heartbeat_keeps_the_lease_alive(store, own, often, beats, stops, clock):
@@ -313,105 +213,3 @@ def test_an_interrupted_process_begins_no_further_step(store, own, stops):
         interrupted.set()
         with pytest.raises(InterruptedRefreshError):
             lease.check()
-
-
-# -- on time ---------------------------------------------------------------------------------------------------------
-
-
-class Hands:
-    """This process's clock, moved by hand."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-@pytest.fixture
-def hands() -> Hands:
-    return Hands()
-
-
-def test_owner_that_cannot_renew_for_a_leases_length_is_none(store, own, often, beats, stops, hands):
-    """Others may take the table over from then on: the work is interrupted whether the database answers or not."""
-    with Lease(store.renew, own, LEASE_MS, stops, clock=hands) as lease:
-        beats.is_away = True
-        hands.s += LEASE_MS / 1000 - 1
-        beats.wait(3)
-        assert stops.threads == []
-
-        hands.s += 1
-        stops.wait()
-
-        beats.is_away = False
-        with pytest.raises(LeaseLostError, match=rf"epoch {own.epoch} could not renew its lease for 60 s") as caught:
-            lease.check()
-
-    assert "refresh again" in caught.value.advice
-    assert store.state(own.table_id).epoch == own.epoch
-
-
-def test_renewals_prolong_what_this_process_believes(store, own, often, beats, stops, hands):
-    with Lease(store.renew, own, LEASE_MS, stops, clock=hands) as lease:
-        for _ in range(4):
-            hands.s += LEASE_MS / 1000 - 1
-            beats.wait()
-        lease.check()
-
-    assert stops.threads == []
-
-
-def test_lease_counts_from_before_the_database_was_asked(store, own, stops, hands):
-    lease = Lease(store.renew, own, LEASE_MS, stops, clock=hands)
-
-    def slowly(_connection: object) -> None:
-        hands.s += LEASE_MS / 1000 / 2
-
-    event.listen(store.engine, "begin", slowly)
-    lease.check()
-    event.remove(store.engine, "begin", slowly)
-    hands.s += LEASE_MS / 1000 / 2
-
-    with pytest.raises(LeaseLostError):
-        lease.check()
-
-
-def test_process_that_stood_still_does_not_renew_what_has_run_out(store, own, stops, hands, engine):
-    """A machine that was suspended: what it wakes up with is a lease that others may have had since."""
-    lease = Lease(store.renew, own, LEASE_MS, stops, clock=hands)
-    before = expiry(engine)
-    hands.s += LEASE_MS / 1000
-
-    with pytest.raises(LeaseLostError):
-        lease.check()
-
-    assert expiry(engine) == before
-
-
-def test_clock_of_a_lease_only_goes_forward():
-    before = lease_module.elapsed_s()
-
-    assert lease_module.elapsed_s() >= before > 0
-
-
-@pytest.mark.slow
-def test_lease_is_lost_on_time_though_the_database_hangs(postgres, stops):
-    """Through a network that swallows packets: neither the watch nor a check waits for the heart."""
-    url = make_url(postgres.new_database())
-    with proxied(url.port) as proxy:
-        engine = open_engine(url.set(port=proxy.port).render_as_string(hide_password=False), answer_s=600)
-        migrations.migrate(engine)
-        store = Store(engine)
-        own = acquired(store, registered(store))
-        with Lease(store.renew, own, 2_000, stops) as lease:
-            lease.check()
-            proxy.swallow()
-            assert proxy.wait_for_a_victim(PATIENCE_S), "no heartbeat came"
-
-            stops.wait()  # the heart hangs for ten minutes
-
-            with pytest.raises(LeaseLostError):
-                lease.check()
-            proxy.close()  # lets the heart go
-        engine.dispose()

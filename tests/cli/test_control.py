@@ -1,17 +1,10 @@
-"""The commands that need no Spark: what they say, their exit codes, and what they never print."""
+"""The commands that need no Spark and control a table: status, history, ledger, cancel, pause, drop, recover."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from sqlalchemy import text
 
 from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord
@@ -19,7 +12,6 @@ from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 
 ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id]}]"
-ITEMS = "tables: [{name: items, source: {type: delta, path: raw/items}, key: [id]}]"
 
 
 def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
@@ -39,65 +31,6 @@ def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
     own = amv.store.acquire(state, refresh, Caller("other", "elsewhere:1"), epoch=state.epoch + 1, lease_ms=60_000)
     assert own is not None
     return own
-
-
-# -- apply --
-
-
-def test_apply_registers_every_table_of_every_file(amv):
-    said = amv("apply", amv.file(ORDERS), amv.file(ITEMS, "items.yaml"), "--json")
-
-    assert said.code == 0
-    assert [t["table"] for t in said.document["tables"]] == ["orders", "items"]
-    assert [t["table"] for t in amv("status", "--json").document["tables"]] == ["items", "orders"]
-
-
-def test_apply_with_a_mistake_in_the_last_file_registers_nothing(amv):
-    said = amv("apply", amv.file(ORDERS), amv.file("tables: [{name: t, colour: red}]", "bad.yaml"), "--json")
-
-    assert said.code == 1
-    assert "colour" in said.document["error"]["message"]
-    assert "bad.yaml" in said.document["error"]["message"]
-    assert amv("status", "--json").document == {"tables": []}
-
-
-def test_apply_refuses_one_name_in_two_files(amv):
-    said = amv("apply", amv.file(ORDERS), amv.file(ORDERS, "again.yaml"))
-
-    assert said.code == 1
-    assert "'orders' is also defined in" in said.err
-
-
-def test_apply_without_a_warehouse_says_how_to_name_one(amv, run_amv):
-    said = run_amv("apply", amv.file(ORDERS), "--database", amv.url)
-
-    assert said.code == 1
-    assert "--warehouse DIR" in said.err
-
-
-def test_apply_tells_what_was_registered_before_a_refusal(amv):
-    inside = "tables: [{name: raw, source: {type: delta, path: raw/x}, key: [id]}]"
-
-    said = amv("apply", amv.file(ORDERS), amv.file(inside, "inside.yaml"), "--json")
-
-    assert said.code == 1
-    assert [t["table"] for t in said.document["tables"]] == ["orders"]
-    assert said.document["error"]["code"] == "MV-LOCATION"
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
-def test_apply_names_a_file_that_cannot_be_read(amv, content):
-    path = Path(amv.root / "odd.yaml")
-    if content is not None:
-        path.write_bytes(content)
-
-    said = amv("apply", str(path))
-
-    assert said.code == 1
-    assert "odd.yaml" in said.err
-
-
-# -- status, history, cancel --
 
 
 def test_status_of_an_empty_database_says_how_to_begin(amv):
@@ -158,8 +91,6 @@ def test_cancel_asks_a_refresh_under_way(amv):
     assert "requested" in amv("status", "orders").out
 
 
-# -- waiting --
-
 QUEUED = ORDERS.replace("key: [id]", "key: [id], concurrency: queue")
 
 
@@ -217,9 +148,6 @@ def test_definition_applied_during_a_refresh_is_shown_as_pending(amv):
     assert "a changed definition (chunk_rows)" in amv("status", "orders").out
 
 
-# -- pause, resume --
-
-
 def test_paused_table_begins_no_refresh_and_says_how_to_go_on(amv):
     amv("apply", amv.file(ORDERS))
 
@@ -254,9 +182,6 @@ def test_resumed_table_is_as_before(amv):
 
     assert (resumed.document["resumed"], again.document["resumed"]) == (True, False)
     assert amv("status", "orders", "--json").document["paused_since"] is None
-
-
-# -- drop --
 
 
 def test_drop_is_asked_for_and_nobody_who_answers_is_a_no(amv):
@@ -295,9 +220,6 @@ def test_table_whose_drop_has_begun_is_barred_until_it_is_dropped(amv):
     assert "NORMAL, dropping" in amv("status").out
 
 
-# -- recover --abandon --
-
-
 def test_live_owner_is_not_abandoned_but_cancelled(amv):
     amv("apply", amv.file(ORDERS))
     own = begin_elsewhere(amv)
@@ -316,9 +238,6 @@ def test_nothing_under_way_is_nothing_to_abandon(amv):
 
     assert (said.code, said.document) == (0, {"recovered": []})
     assert "no refresh is running" in read_aloud.out
-
-
-# -- recover NAME --
 
 
 @pytest.mark.slow
@@ -346,201 +265,3 @@ def test_word_on_a_dead_owner_is_about_one_table_and_has_a_reason(amv, words):
 
 def test_unknown_table_cannot_be_abandoned(amv):
     assert amv("recover", "--abandon", "nope", "--json").document["error"]["code"] == "MV-TABLE-UNKNOWN"
-
-
-# -- exit codes --
-
-
-def test_a_table_that_somebody_refreshes_is_worth_a_retry(amv):
-    amv("apply", amv.file(ORDERS))
-    begin_elsewhere(amv)
-
-    said = amv("refresh", "orders", "--json")
-
-    assert said.code == 75
-    assert (said.document["table"], said.document["outcome"]) == ("orders", "failed")
-    assert said.document["error"]["code"] == "MV-REFRESH-IN-PROGRESS"
-    assert "elsewhere:1" in said.document["error"]["message"]
-
-
-@pytest.mark.parametrize("command", ["refresh", "status", "history", "ledger", "cancel", "pause", "resume", "drop"])
-def test_an_unknown_table_needs_a_person(amv, command):
-    said = amv(command, "nope", "--json")
-
-    assert said.code == 1
-    assert said.document["error"]["code"] == "MV-TABLE-UNKNOWN"
-    assert said.document["error"]["hint"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("refresh",),
-        ("refresh", "orders", "--override", "everything"),
-        ("refresh", "orders", "--wait", "-1"),
-        ("refresh", "orders", "--wait", "nan"),
-        ("history", "orders", "--limit", "0"),
-        ("apply",),
-        ("status", "--colour"),
-        ("explode",),
-    ],
-)
-def test_wrong_usage_is_two_and_leaves_stdout_empty(amv, arguments):
-    said = amv(*arguments, "--json")
-
-    assert (said.code, said.out) == (2, "")
-
-
-def test_db_migrate_then_check(amv):
-    before = amv("db", "check", "--json")
-    migrated = amv("db", "migrate", "--json")
-    after = amv("db", "check", "--json")
-
-    assert (before.code, before.document["error"]["code"]) == (1, "MV-DATABASE-VERSION")
-    assert (migrated.code, after.code) == (0, 0)
-    assert migrated.document == after.document
-
-
-def test_a_newer_database_is_refused(amv):
-    amv("db", "migrate")
-    with amv.store.engine.begin() as db:
-        db.execute(text("UPDATE mv_alembic_version SET version_num = '9999'"))
-
-    said = amv("status", "--json")
-
-    assert said.code == 1
-    assert "9999" in said.document["error"]["message"]
-
-
-def test_a_file_that_is_no_database_is_named(amv, run_amv):
-    url = f"sqlite:///{amv.file(ORDERS)}"
-
-    said = run_amv("status", "--json", "--database", url)
-
-    assert said.code == 1
-    assert "tables.yaml" in said.document["error"]["message"]
-
-
-def test_schema_prints_the_json_schema(amv):
-    assert json.loads(amv("schema").out) == amv("schema", "--json").document == json_schema()
-
-
-# -- what is never printed --
-
-CANARY = "c4n4ry-p4ss"
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"postgresql://amv:{CANARY}@127.0.0.1:1/amv",
-        f"postgresql://amv@127.0.0.1:1/amv?password={CANARY}",
-        f"postgresql://amv:x@127.0.0.1:{CANARY}/amv",
-        f"mysql://amv:{CANARY}@127.0.0.1/amv",
-        f"{CANARY} is no address",
-    ],
-)
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("status",),
-        ("history", "t"),
-        ("ledger", "t"),
-        ("cancel", "t"),
-        ("refresh", "t"),
-        ("recover",),
-        ("db", "check"),
-        ("db", "migrate"),
-    ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize("debug", ["", "1"])
-def test_no_password_is_printed(amv, monkeypatch, command, url, debug):
-    monkeypatch.setenv("AMV_DEBUG", debug)
-
-    said, plain = (amv(*command, *form, "--database", url) for form in (["--json"], []))
-
-    assert said.code in (1, 75)
-    assert said.document["error"]["hint"]
-    assert CANARY not in said.out + said.err + plain.out + plain.err
-
-
-def test_an_unforeseen_error_is_one_line_with_a_pointer(amv, monkeypatch):
-    amv("apply", amv.file(ORDERS))
-    with amv.store.engine.begin() as db:
-        db.execute(text("UPDATE refreshable_table SET definition = '{}'"))
-
-    quiet, as_json = amv("status"), amv("refresh", "orders", "--json")
-    monkeypatch.setenv("AMV_DEBUG", "1")
-    loud = amv("status")
-
-    assert (quiet.code, as_json.code) == (1, 1)
-    assert "AMV_DEBUG=1" in quiet.err
-    assert "Traceback" not in quiet.err + as_json.err
-    assert as_json.document["outcome"] == "failed"
-    assert as_json.document["error"]["code"] == "MV-UNEXPECTED"
-    assert "Traceback" in loud.err
-
-
-def test_a_partition_that_is_nested_too_deeply_is_refused(amv):
-    amv("apply", amv.file(ORDERS))
-
-    said = amv("refresh", "orders", "--partition", "[" * 100_000, "--json")
-
-    assert (said.code, said.document["error"]["code"]) == (1, "MV-DEFINITION")
-    assert len(said.document["error"]["message"]) < 300
-
-
-def test_a_name_cannot_command_the_terminal(amv):
-    said = amv("status", "\x1b[2Jevil")
-
-    assert "\x1b" not in said.out + said.err
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(["history", "orders", "--limit", limit] for limit in ("9" * 20, "9" * 5000, "0", "-1", "1e5", "many")),
-        *([command, "\udcff"] for command in ("status", "history", "ledger", "cancel", "pause", "resume")),
-        *(["apply", path] for path in ("", "/", "/dev/null", "/dev/zero", "x" * 5000, "/nowhere/\udcff")),
-        *(["status", "--database", url] for url in ("sqlite:////proc/no/mv.db", "sqlite:///x?timeout=x", "x", "://")),
-        *(["status", "--warehouse", place] for place in ("http://x", "::")),
-    ],
-    ids=lambda command: " ".join(command)[:40].encode("ascii", "replace").decode(),
-)
-def test_a_mistake_is_never_called_a_bug(amv, command):
-    amv("apply", amv.file(ORDERS))
-
-    said = amv(*command)
-
-    assert said.code in (1, 2)
-    assert "MV-UNEXPECTED" not in said.err
-    assert "Traceback" not in said.err
-
-
-_WITHOUT_SPARK = """
-import sys
-from airflow_mv_provider.cli.main import main
-for command in (["apply", sys.argv[1]], ["status"], ["status", "orders"], ["history", "orders"], ["cancel", "orders"],
-                ["pause", "orders"], ["resume", "orders"], ["db", "check"], ["db", "migrate"], ["schema"]):
-    try:
-        main(command)
-    except SystemExit as end:
-        assert end.code == 0, command
-heavy = {"pyspark", "delta", "airflow", "pandas"} & set(sys.modules)
-assert not heavy, heavy
-"""
-
-
-def test_only_refresh_and_recover_import_spark(amv):
-    environment = {"AMV_DATABASE_URL": amv.url, "AMV_WAREHOUSE": str(amv.warehouse), "PATH": "/usr/bin:/bin"}
-
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_SPARK, amv.file(ORDERS)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr

@@ -1,0 +1,43 @@
+"""A Delta source with a change feed, and its changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+# One group for all that has no group of its own: each of them refreshes several times.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(prepared):
+    """Published once, from a source that keeps a change data feed."""
+
+    def build(lake):
+        with_feed(lake)
+        lake.apply(guards={"max_deleted_fraction": 1.0})
+        lake.refresh()
+
+    return prepared("with feed", build)
+
+
+FEED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
+RAW = {"type": "delta", "path": "raw/orders"}
+
+
+def with_feed(lake: Any) -> None:
+    lake.write(ROWS)
+    lake.sql(FEED, path="raw/orders")
+
+
+def change(table, *statements):
+    for statement in statements or (
+        "UPDATE {t} SET v = 'late' WHERE id IN (3, 4)",
+        "DELETE FROM {t} WHERE id = 9",
+        "INSERT INTO {t} VALUES (1000, 7, 'new'), (1001, 7, 'gone again')",
+        "DELETE FROM {t} WHERE id = 1001",
+        "UPDATE {t} SET v = 'later' WHERE id = 3",
+    ):
+        table.sql(statement, path="raw/orders")

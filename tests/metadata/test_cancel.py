@@ -1,0 +1,110 @@
+"""How a refresh is stopped: a cancel reaches its owner, an abandoned table is free at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Renewal
+from airflow_mv_provider.exceptions import LeaseLostError
+from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, registered, walk
+
+
+@pytest.fixture
+def table(store):
+    return registered(store)
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
+def test_cancel_reaches_the_owner_with_its_next_heartbeat(store, table, phase):
+    own = acquired(store, table)
+    walk(store, own, phase)
+
+    asked = store.request_cancel(table.id, "ann")
+
+    assert asked
+    assert store.state(table.id).is_cancel_requested
+    assert store.renew(own, lease_ms=LEASE_MS) == Renewal(True, True)
+
+
+@pytest.mark.parametrize("phase", [Phase.NORMAL, Phase.CLEANUP])
+def test_cancel_that_comes_too_late_or_for_nothing_changes_nothing(store, table, phase):
+    walk(store, acquired(store, table), phase)
+    before = dump(store.engine)
+
+    assert not store.request_cancel(table.id, "ann")
+    assert dump(store.engine) == before
+
+
+def test_cancel_of_an_unknown_table_is_none(store, table):
+    assert not store.request_cancel(table.id + 1, "ann")
+
+
+def test_cancel_outlives_a_takeover(store, table, clock):
+    own = acquired(store, table)
+    store.request_cancel(table.id, "ann")
+    clock.pass_ms(LEASE_MS + 1)
+
+    newer = handed_over(store, own, "two")
+
+    assert store.renew(newer, lease_ms=LEASE_MS) == Renewal(True, True)
+
+
+def test_cancel_between_look_and_hand_over_is_not_lost(store, table):
+    acquired(store, table)
+    seen = store.state(table.id)
+    assert store.request_cancel(table.id, "ann")
+
+    newer = store.hand_over(seen, a_caller("one"), epoch=2, lease_ms=LEASE_MS)
+
+    assert store.renew(newer, lease_ms=LEASE_MS) == Renewal(True, True)
+
+
+def test_cancel_ends_with_the_refresh_it_was_for(store, table):
+    own = acquired(store, table)
+    store.request_cancel(table.id, "ann")
+    store.abandon(own, Outcome.CANCELLED, ERROR, {})
+
+    again = acquired(store, table)
+
+    assert store.renew(again, lease_ms=LEASE_MS) == Renewal(True, False)
+
+
+def test_cancel_of_a_refresh_that_publishes_all_the_same_does_not_reach_the_next_one(store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.request_cancel(table.id, "ann")
+    publish(store, own)
+    store.finish(own, {})
+
+    again = acquired(store, table)
+
+    assert store.renew(again, lease_ms=LEASE_MS) == Renewal(True, False)
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
+def test_abandoned_table_is_free_at_once(store, table, phase):
+    own = acquired(store, table)
+    walk(store, own, phase)
+
+    store.abandon(own, Outcome.FAILED, ERROR, {"MERGING": 1.0})
+
+    state = store.state(table.id)
+    assert (state.phase, state.epoch, state.refresh_id, state.owner_key) == (Phase.NORMAL, 1, None, None)
+    assert not state.is_lease_live
+    assert store.chunks(own.refresh_id) == ((), ())
+    report = store.report(own.refresh_id)
+    assert (report.outcome, report.phase, report.error) == (Outcome.FAILED, Phase.NORMAL, ERROR)
+    assert store.refresh(own.refresh_id).is_ended
+
+
+def test_what_main_has_is_not_abandoned(store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.CLEANUP)
+    before = dump(store.engine)
+
+    with pytest.raises((AssertionError, LeaseLostError)):
+        store.abandon(own, Outcome.FAILED, ERROR, {})
+
+    assert dump(store.engine) == before

@@ -1,0 +1,140 @@
+"""Retries, clears and kills of tasks."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import RefreshFinishedError
+from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, TASKS, group_dag, history, let_leases_expire
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("point", "task"),
+    [
+        ("acquire.after", "g.begin"),
+        ("seal.after", "g.stage"),
+        ("progress.after", "g.merge"),
+        ("publish.after", "g.merge"),
+        ("staging_delete.after", "g.cleanup"),
+        ("normal.after", "g.cleanup"),  # finished, and only the task does not know
+    ],
+)
+def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow, crash_at, point, task):
+    home.apply()
+    crash_at(point)
+
+    run = airflow.run(airflow.load("phases", group_dag(retries=1)))
+
+    assert run.states == ALL_DONE
+    assert run.tries == {each: 2 if each == task else 1 for each in ALL_DONE}
+    assert [(r.refresh_id, r.outcome) for r in history(home)] == [(run.refresh_id, Outcome.PUBLISHED)]
+    assert home.rows("orders") == home.rows("raw/orders")
+    assert home.workspaces() == []
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("progress.after", "g.merge")])
+def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):
+    home.apply()
+    dag = airflow.load("phases", group_dag())
+    crash_at(point)
+    killed = airflow.run(dag)
+    assert killed.states[task] == "failed"
+    let_leases_expire(home)
+
+    run = airflow.run(dag)
+
+    assert run.state == "success"
+    assert home.rows("orders") == home.rows("raw/orders")
+    assert (home.phase(), home.workspaces()) == ("NORMAL", [])
+    outcome = home.store.report(killed.refresh_id).outcome
+    if task == "g.stage":  # nothing was sealed: reset, and the new run did the work
+        assert (outcome, run.states) == (Outcome.ABANDONED, ALL_DONE)
+    else:  # sealed: the next run's begin finished it and found nothing left to do
+        assert (outcome, run.states) == (Outcome.PUBLISHED, NOTHING_DONE)
+
+
+@pytest.mark.in_test_all
+def test_clearing_a_later_task_of_a_finished_refresh_is_refused(home, airflow):
+    home.apply()
+    dag = airflow.load("phases", group_dag(retries=2))
+    run = airflow.run(dag)
+    before = home.versions()
+
+    for task in ("g.cleanup", "g.merge", "g.stage"):  # a failed one would keep those after it from running
+        cleared = airflow.clear(dag, run, task)
+
+        assert cleared.states[task] == "failed"
+        assert cleared.tries[task] == 2  # the first, and the one after the clear
+        [error] = cleared.errors[task]
+        assert isinstance(error.__cause__, RefreshFinishedError)
+        assert "Clear the run from its first task on" in str(error)
+    assert home.versions() == before
+
+
+@pytest.mark.in_test_all
+def test_clearing_from_the_first_task_begins_a_new_refresh(home, airflow):
+    home.apply()
+    dag = airflow.load("phases", group_dag())
+    run = airflow.run(dag)
+    home.write("SELECT id, concat('w', id) AS v FROM range(1, 9)")
+
+    cleared = airflow.clear(dag, run, *(f"g.{task}" for task in TASKS))
+
+    assert cleared.states == ALL_DONE
+    assert cleared.refresh_id != run.refresh_id
+    assert home.rows("orders") == home.rows("raw/orders")
+
+
+@pytest.mark.in_test_all
+def test_a_cleared_first_task_adopts_the_unfinished_refresh(home, airflow, crash_at):
+    home.apply()
+    dag = airflow.load("phases", group_dag())
+    crash_at("seal.after")
+    run = airflow.run(dag)
+
+    cleared = airflow.clear(dag, run, *(f"g.{task}" for task in TASKS))
+
+    assert cleared.states == ALL_DONE
+    assert cleared.refresh_id == run.refresh_id
+    assert home.rows("orders") == home.rows("raw/orders")
+
+
+@pytest.mark.in_test_all
+def test_a_killed_task_interrupts_its_spark_work(home):
+    from airflow_mv_provider.operators.refresh import RefreshTableOperator
+
+    refresher, ended = home.refresher(), threading.Event()
+    session = refresher.spark
+
+    def work():
+        try:
+            session.sql("SELECT sum(hash(a.id, b.id)) FROM range(1000000) a CROSS JOIN range(1000000) b").collect()
+        except Exception:  # whatever Spark makes of it
+            ended.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    tracker = session.sparkContext.statusTracker()
+    while not tracker.getActiveJobsIds():
+        assert thread.is_alive()
+
+    operator = RefreshTableOperator(task_id="refresh", table="orders")
+    operator._refresher = refresher
+    operator.on_kill()
+
+    assert ended.wait(60)
+    thread.join()
+
+
+@pytest.mark.in_test_all
+def test_a_task_that_never_began_can_be_killed():
+    from airflow_mv_provider.operators.refresh import RefreshTableOperator
+
+    RefreshTableOperator(task_id="refresh", table="orders").on_kill()
