@@ -20,6 +20,7 @@ from airflow_mv_provider.core.fence import fence_version
 from tests.model.commits import committed
 from tests.model.decisions import cancelled, is_believed
 from tests.model.design import Design, Worker
+from tests.model.ending import merge_failed
 from tests.model.process import failed, step, with_worker
 from tests.model.world import (
     CLEANUP,
@@ -147,7 +148,7 @@ def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelle
         if faults.lost < each.lost and worker.at == "commit":
             counted = faults._replace(lost=faults.lost + 1)
             orphans = _with_orphan(state, worker)
-            after = with_worker(state, number, worker._replace(at="run", data=()), faults=counted, orphans=orphans)
+            after = with_worker(state, number, merge_failed(worker, "MV-ENGINE"), faults=counted, orphans=orphans)
             yield number, "loses the answer to its MERGE, which goes on", after
     for orphan in state.orphans:
         yield None, *_orphaned(design, state, orphan)

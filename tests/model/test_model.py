@@ -1,6 +1,7 @@
 """The shipped protocol keeps every invariant in every state that can be reached; weaker designs do not.
 
-What is explored is told in `world` (the state), `process` (a worker's steps) and `checker` (faults and invariants).
+What is explored is told in `world` (the state), `order` and `ending` (a process's steps), `process` (their effects) and
+`checker` (faults and invariants).
 `.venv/bin/pytest -s tests/model/test_model.py` prints how many states each exploration has, and each weaker design's
 shortest way into its violation.
 
