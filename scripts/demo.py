@@ -35,7 +35,7 @@ from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.status import TableStatus
 from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.report_text import number, partition_text, size, table
+from airflow_mv_provider.report_text.figures import number, partition_text, size, table
 from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
 

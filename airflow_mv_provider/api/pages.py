@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
-from airflow_mv_provider.report_text import number, partition_text, shown, size
+from airflow_mv_provider.report_text.figures import number, partition_text, shown, size
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
 HEADERS = {

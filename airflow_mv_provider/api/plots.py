@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from airflow_mv_provider.api import words
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.report_text import number, size
+from airflow_mv_provider.report_text.figures import number, size
 
 WIDTH = 320
 _HEIGHT, _TOP, _MARKS = 96, 14, 8  # heights: bars; the label above them; the outcomes' marks below

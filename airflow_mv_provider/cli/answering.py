@@ -18,13 +18,8 @@ import click
 from airflow_mv_provider.cli.answer import aside, unexpected, write_output
 from airflow_mv_provider.core.outcome import EXIT_DONE, ErrorReport, Outcome, RefreshReport, error_report, exit_code
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
-from airflow_mv_provider.report_text import error_text
-from airflow_mv_provider.runner.settings import (
-    DATABASE_VARIABLE,
-    WAREHOUSE_VARIABLE,
-    from_environment,
-    secrets_of,
-)
+from airflow_mv_provider.report_text.refresh_text import error_text
+from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, from_environment, secrets_of
 
 
 @dataclass(frozen=True, slots=True)

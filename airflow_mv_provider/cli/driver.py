@@ -25,7 +25,7 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, 
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError
-from airflow_mv_provider.report_text import error_text, refresh_text
+from airflow_mv_provider.report_text.refresh_text import error_text, refresh_text
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.settings import from_environment, secrets_of
 

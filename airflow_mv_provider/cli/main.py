@@ -28,32 +28,18 @@ from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
-from airflow_mv_provider.core.outcome import (
-    EXIT_DONE,
-    EXIT_PERSON,
-    EXIT_RETRY,
-    RefreshReport,
-    error_report,
-    exit_code,
-)
+from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, RefreshReport, error_report, exit_code
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.exceptions import DefinitionError, MvError
-from airflow_mv_provider.report_text import (
-    cancelled_text,
-    history_text,
-    ledger_text,
-    plan_text,
-    refresh_text,
-    status_text,
-    statuses_text,
-    table,
-)
+from airflow_mv_provider.report_text.figures import table
+from airflow_mv_provider.report_text.history_text import history_text, ledger_text
+from airflow_mv_provider.report_text.plan_text import plan_text
+from airflow_mv_provider.report_text.refresh_text import refresh_text
+from airflow_mv_provider.report_text.status_text import cancelled_text, status_text, statuses_text
 from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database, open_store
 from airflow_mv_provider.runner.registration import register
-from airflow_mv_provider.runner.settings import (
-    Settings,
-)
+from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher

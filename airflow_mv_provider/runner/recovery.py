@@ -25,15 +25,7 @@ from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, on_failure, on_takeover
-from airflow_mv_provider.core.state import (
-    Admission,
-    Caller,
-    Ownership,
-    RefreshState,
-    TableRecord,
-    admit,
-    next_epoch,
-)
+from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshState, TableRecord, admit, next_epoch
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
     LeaseLostError,
@@ -45,7 +37,7 @@ from airflow_mv_provider.exceptions import (
     RefreshCancelledError,
     SealBrokenError,
 )
-from airflow_mv_provider.report_text import recovered_text
+from airflow_mv_provider.report_text.refresh_text import recovered_text
 from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.report_text import recovered_text, refresh_text
+from airflow_mv_provider.report_text.refresh_text import recovered_text, refresh_text
 
 FIRST = AttemptReport(1, Phase.REFRESHING, "a:1", "2026-01-01T10:00:00.000+00:00", 1, {"REFRESHING": 2.04})
 SECOND = AttemptReport(2, Phase.MERGING, "b:2", "2026-01-01T10:05:00.000+00:00", 2, {"MERGING": 1.0, "CLEANUP": 0.5})

@@ -11,7 +11,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
-from airflow_mv_provider.report_text import plan_text
+from airflow_mv_provider.report_text.plan_text import plan_text
 from tests.conftest import Crash
 from tests.engine.feeding import FEED, RAW, change, with_feed
 

@@ -24,7 +24,9 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
-from airflow_mv_provider.report_text import error_text, history_text, refresh_text, status_text
+from airflow_mv_provider.report_text.history_text import history_text
+from airflow_mv_provider.report_text.refresh_text import error_text, refresh_text
+from airflow_mv_provider.report_text.status_text import status_text
 from tests.conftest import Crash, Lake
 
 pytestmark = [pytest.mark.slow]

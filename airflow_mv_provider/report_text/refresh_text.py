@@ -1,0 +1,146 @@
+"""One refresh as text: what it changed, in which phases, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.report_text.figures import (
+    MAX_PARTITIONS,
+    number,
+    outcome_words,
+    partition_text,
+    seconds_text,
+    shown,
+    size,
+    table,
+    time_text,
+    total_seconds,
+)
+
+_MIN_SHOWN_S = 0.1
+
+
+def refresh_text(report: RefreshReport) -> str:
+    """Return the text of one refresh: its changes, the changed partitions, and the time of each phase."""
+    if report.refresh_id is None:
+        return ""  # it never began; the error has all the facts
+    lines = [f"{report.table}: {outcome_text(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
+    for name, text in (("reason", report.reason), ("note", report.note)):
+        lines += [f"  {name:<9} {shown(text)}"] if text else []
+    if report.strategy and report.estimates:
+        lines.append(f"  strategy  {_strategy(report)}")
+    lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
+    if report.frozen:
+        names = ", ".join(partition_text(name) for name in report.frozen[:5])
+        lines.append(
+            f"  frozen    {names}{', ...' if len(report.frozen) > 5 else ''}: different in the source, left unchanged"
+        )
+    if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES):
+        lines.append(f"  rows      {_rows(report)}")
+    if report.rows_rejected:
+        where = f"kept in {report.table}{ERRORS_SUFFIX}" if report.outcome is Outcome.PUBLISHED else "not published"
+        lines.append(f"  rejected  {number(report.rows_rejected)} of the source's records, {where}")
+    if report.outcome is Outcome.PUBLISHED:
+        lines.append(f"  bytes     {size(report.bytes_main)} to main, {size(report.bytes_staging)} to staging")
+    if report.main_version is not None:
+        lines.append(f"  main      version {report.main_version}")
+    if report.phase_seconds:
+        lines.append(f"  phases    {phases_text(report)}")
+    lines += _attempts(report)
+    if report.recovered:
+        lines.append(f"  recovered {', '.join(report.recovered)}")
+    changed = [p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted]
+    if changed and report.partitions[0].partition != "[]":
+        lines += ["", *("  " + line for line in partitions_table(changed))]
+        if unchanged := len(report.partitions) - len(changed):
+            lines.append(f"  {unchanged} more {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
+    return "\n".join(lines)
+
+
+def recovered_text(report: RefreshReport) -> str:
+    """Return the result of recovering a refresh whose owner is dead."""
+    who = f"refresh {report.refresh_id} of a dead owner"
+    if report.finished_at:
+        return f"{report.table}: {who} was ended: {outcome_words(report.outcome)}."
+    return f"{report.table}: {who} could not be ended; the next refresh or `amv recover` tries again."
+
+
+def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
+    """Return a table of a refresh's changes per partition; a long table ends in the count of the others."""
+    rows = [
+        (partition_text(p.partition), *map(number, (p.rows_inserted, p.rows_updated, p.rows_deleted, p.rows_unchanged)))
+        for p in partitions[:MAX_PARTITIONS]
+    ]
+    lines = table(("partition", "inserted", "updated", "deleted", "unchanged"), rows)
+    rest = len(partitions) - MAX_PARTITIONS
+    return [*lines, f"and {rest} more; --json has them all"] if rest > 0 else lines
+
+
+def phases_text(report: RefreshReport) -> str:
+    """Return the wall time of each phase, in the order of the protocol, and the time outside of phases.
+
+    Before its first phase an attempt opens the source and estimates sizes. Between attempts, nobody works.
+    """
+    spent = [(str(phase), report.phase_seconds[phase]) for phase in Phase if phase in report.phase_seconds]
+    rest = (total_seconds(report) or 0.0) - sum(seconds for _, seconds in spent)
+    if rest >= _MIN_SHOWN_S:
+        spent.insert(0, ("preparation" if len(report.attempts) < 2 else "preparation and waiting", rest))
+    return " · ".join(f"{name} {seconds:.1f} s" for name, seconds in spent)
+
+
+def error_text(error: ErrorReport) -> str:
+    """Return an error in two lines: what happened, and what to do."""
+    return shown(f"[{error.code}] {error.message}\n  {error.hint}").rstrip()
+
+
+def outcome_text(report: RefreshReport) -> str:
+    """Return how a refresh ended, or the phase that it is in."""
+    match report.outcome:
+        case Outcome.NOTHING_TO_DO:
+            return "nothing to do"
+        case Outcome.DIFFERENCES:
+            return "differences found, nothing written"
+        case Outcome.RUNNING:
+            return f"running ({report.phase})"
+        case other:
+            return str(other)
+
+
+def _identity(report: RefreshReport) -> str:
+    return f"{report.refresh_id}, epoch {report.epoch}" if report.epoch else str(report.refresh_id)
+
+
+def _strategy(report: RefreshReport) -> str:
+    expected = next((e.seconds for e in report.estimates if e.strategy == report.strategy), None)
+    others = ", ".join(
+        f"{e.strategy} {'not possible' if e.seconds is None else f'{e.seconds:.1f} s'}"
+        for e in report.estimates
+        if e.strategy != report.strategy
+    )
+    return f"{report.strategy}, expected {'-' if expected is None else f'{expected:.1f} s'} ({others})"
+
+
+def _attempts(report: RefreshReport) -> list[str]:
+    """Return a line for each attempt of a refresh, if there was more than one."""
+    lines = []
+    for each in report.attempts if len(report.attempts) > 1 else ():
+        figures = [f"{number(each.chunks)} {'chunk' if each.chunks == 1 else 'chunks'} compared"]
+        figures += [f"{phase} {seconds:.1f} s" for phase, seconds in each.phase_seconds.items()]
+        began = f"epoch {each.epoch} from {each.phase} at {time_text(each.started_at)}"
+        lines.append(f"  attempt   {began} by {shown(each.process)}: {', '.join(figures)}")
+        if each.note is not None:
+            lines.append(f"            {shown(each.note)}")
+    return lines
+
+
+def _rows(report: RefreshReport) -> str:
+    counts = ("inserted", "updated", "deleted", "unchanged")
+    return ", ".join(f"{number(getattr(report, f'rows_{count}'))} {count}" for count in counts)
+
+
+def _duration(report: RefreshReport) -> str:
+    seconds = seconds_text(report)
+    return f" in {seconds}" if seconds != "-" else ""

@@ -1,0 +1,121 @@
+"""The status of tables as text: phase, owner, progress, who waits, and the effect of a cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.report_text.figures import (
+    MAX_PARTITIONS,
+    number,
+    outcome_words,
+    partition_text,
+    shown,
+    table,
+    time_text,
+)
+from airflow_mv_provider.report_text.refresh_text import outcome_text
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.queue import WaiterStatus
+    from airflow_mv_provider.metadata.status import TableStatus
+
+
+def statuses_text(statuses: Sequence[TableStatus]) -> str:
+    """Return the status of all tables, one line each."""
+    if not statuses:
+        return "No table is registered yet. Register one with `amv apply FILE.yaml`."
+    rows = [
+        (
+            s.table,
+            f"{s.phase}, {_barred(s)}" if _barred(s) else s.phase,
+            "-" if s.main_version is None else str(s.main_version),
+            _progress(s),
+            "never" if s.last is None else f"{outcome_words(s.last.outcome)} {time_text(s.last.finished_at)}",
+        )
+        for s in statuses
+    ]
+    return "\n".join(table(("table", "phase", "main version", "under way", "last refresh"), rows, numbers_from=5))
+
+
+def status_text(status: TableStatus) -> str:
+    """Return the status of one table: phase, owner, progress, and the outcome of the last refresh."""
+    main = "not published yet" if status.main_version is None else f"version {status.main_version}"
+    trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
+    lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
+    if status.refresh_id:
+        alive = "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
+        lines += [
+            f"  refresh    {status.refresh_id}, epoch {status.epoch}",
+            f"  owner      {status.owner} since {time_text(status.owned_since)}; {alive}",
+        ]
+        if status.is_cancel_requested:
+            lines.append("  cancel     requested")
+        if status.partitions_total:
+            lines.append(f"  compared   {status.partitions_completed} of {status.partitions_total} partitions")
+    if status.pending_definition:
+        fields = ", ".join(status.pending_definition)
+        lines.append(f"  pending    a changed definition ({fields}), used from the next refresh on")
+    if status.paused_since:
+        who = f" by {shown(status.paused_by)}" if status.paused_by else ""
+        lines.append(
+            f"  paused     since {time_text(status.paused_since)}{who}: no new refresh begins before `amv resume`"
+        )
+    if status.is_dropping:
+        lines.append("  dropping   `amv drop` did not finish: run it again")
+    lines += [f"  waiting    {_waiter(waiter)}" for waiter in status.queue]
+    if status.last is not None:
+        lines.append(f"  last       {outcome_text(status.last)} at {time_text(status.last.finished_at)}")
+        if status.last.error:
+            lines.append(f"             {shown(status.last.error.message)}")
+    if status.partitions and status.partitions[0].partition != "[]":
+        lines += ["", *("  " + line for line in _progress_table(status))]
+    return "\n".join(lines)
+
+
+def _barred(status: TableStatus) -> str:
+    return "dropping" if status.is_dropping else "paused" if status.paused_since else ""
+
+
+def _waiter(waiter: WaiterStatus) -> str:
+    who = ", ".join(filter(None, (waiter.user, waiter.trigger)))
+    whom = f", for {waiter.waits_for}" if waiter.waits_for else ", next"
+    joins = f", joined to refresh {waiter.joins[:8]}" if waiter.joins else ""
+    return shown(f"{waiter.place}. {waiter.process} ({who}) since {time_text(waiter.since)}{whom}{joins}")
+
+
+def _progress(status: TableStatus) -> str:
+    waiting = f"{len(status.queue)} waiting" if status.queue else ""
+    if status.refresh_id is None:
+        return waiting or "-"
+    owner = "" if status.is_lease_live else "lease expired"
+    done = f"{status.partitions_completed} of {status.partitions_total} partitions"
+    return ", ".join(filter(None, (done, owner, waiting)))
+
+
+def cancelled_text(*, requested: bool, phase: Phase, is_alive: bool) -> str:
+    """Return the effect of a request to cancel a refresh.
+
+    is_alive : its owner is at work
+    """
+    if requested:
+        dead = "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
+        return "cancel requested; its owner stops within seconds." if is_alive else dead
+    is_late = phase is Phase.CLEANUP
+    return "not cancelled: it is already published and cleaning up." if is_late else "no refresh is running."
+
+
+def _progress_table(status: TableStatus) -> list[str]:
+    rows = [
+        (
+            partition_text(p.partition),
+            "compared" if p.is_completed else "waiting",
+            *map(number, (p.sealed_rows, p.rows_inserted, p.rows_updated, p.rows_deleted)),
+        )
+        for p in status.partitions[:MAX_PARTITIONS]
+    ]
+    columns = ("partition", "state", "staged", "to insert", "to update", "to delete")
+    lines = table(columns, rows, numbers_from=2)
+    rest = len(status.partitions) - MAX_PARTITIONS
+    return [*lines, f"and {rest} more; --json has them all"] if rest > 0 else lines
