@@ -30,13 +30,14 @@ from tests.metadata.rows import a_refresh, registered
 HOUR_MS = 3_600_000
 GUARD = ErrorReport(
     "MV-GUARD",
-    "gold.revenue: it would delete 412,077 of 1,030,000 rows (40.0 %); max_deleted_fraction allows 30.0 %.",
-    "Check it with --read-only. If it is correct, override the guard once with --override max_deleted_fraction.",
+    "gold.revenue: max_deleted_fraction: "
+    "412,077 of main's 1,030,000 rows would be deleted (40.0%; the guard allows 30.0%).",
+    "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`.",
 )
 CORRUPT = ErrorReport(
     "MV-FILE-CORRUPT",
-    "web_clicks: raw/clicks/2026-11-21.json, record 18,211: a value of `amount` is no DECIMAL(12,2).",
-    "Mend or remove the file, or keep such records in an error table with `errors: {max_rows: ...}`.",
+    "web_clicks: raw/clicks/2026-11-21.json, record 18,211: a value of `amount` is not a DECIMAL(12,2).",
+    "Correct the record or the schema, then refresh again.",
 )
 JUDGED = (
     Estimate("incremental", 14.2, "chosen", 9_800),
@@ -148,9 +149,9 @@ class Keeper:
 
 _TAKES = {"REFRESHING": (6.0, 14.0), "MERGING": (3.0, 12.0), "CLEANUP": (0.3, 0.9)}
 _FIRST = Choice("replace", "first refresh")
-_INCREMENTAL = Choice("incremental", "the source is at version 88, main has version 87", JUDGED)
+_INCREMENTAL = Choice("incremental", "the source changed: Delta version 88", JUDGED)
 CORRECTIONS = Choice("corrections", "another writer may have changed main")
-_NOTHING = Choice("skip", "the source is unchanged at version 88")
+_NOTHING = Choice("skip", "the source and main are unchanged")
 
 
 def months(count: int) -> list[str]:
