@@ -52,7 +52,7 @@ def test_foreign_write_at_rest_makes_the_next_refresh_compare(table):
     report = table.refresh()
 
     assert (report.outcome, report.rows_deleted) == (Outcome.PUBLISHED, 1)
-    assert "others" in report.reason
+    assert "another writer" in report.reason
     check_invariants(table)
 
 
