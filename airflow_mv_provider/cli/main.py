@@ -43,6 +43,7 @@ from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
+    from airflow_mv_provider.runner.relocation import Relocated
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -260,15 +261,30 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
 @click.option("--old-is-gone", is_flag=True, help="Do not check the old location: its files are gone.")
 @answering
 def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bool) -> Answer:
-    """Register a table at the --warehouse to which its files were moved. Its history is kept."""
+    """Register a table at the --warehouse to which its files were moved. Its history is kept.
+
+    With --all, a table that cannot be relocated is reported, and the others are relocated.
+    """
     if (name is None) is not is_all:
         raise DefinitionError("relocate", "it takes one table, or --all.", hint="Name a table, or give --all.")
-    names = [each.name for each in open_store(settings).tables()] if name is None else [name]
     caller = command_line_caller()
+
+    def work() -> tuple[tuple[Relocated, ...], dict[str, MvError]]:
+        if name is None:
+            return runner.relocate_all(caller, is_old_gone=old_is_gone)
+        return (runner.relocate(name, caller, is_old_gone=old_is_gone),), {}
+
     with _refresher(settings) as runner:
-        moved = interruptibly(runner, lambda: [runner.relocate(n, caller, is_old_gone=old_is_gone) for n in names])
+        moved, problems = interruptibly(runner, work)
+    for failed, error in problems.items():
+        aside(f"amv: {failed}: not relocated. {error}")
     text = [f"{each.table}: {each.location}{'' if each.location != each.before else ', as before'}" for each in moved]
-    return Answer({"tables": [asdict(each) for each in moved]}, "\n".join(text))
+    document: dict[str, Any] = {"tables": [asdict(each) for each in moved]}
+    if problems:
+        document["failed"] = [{"table": each, "error": asdict(error_report(problems[each]))} for each in problems]
+    codes = {_code(error) for error in problems.values()}
+    code = EXIT_PERSON if EXIT_PERSON in codes else max(codes, default=EXIT_DONE)
+    return Answer(document, "\n".join(text), code=code)
 
 
 @main.group()

@@ -56,7 +56,7 @@ from airflow_mv_provider.core.scope.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, TableRecord, admit
 from airflow_mv_provider.core.turned_away import in_progress
-from airflow_mv_provider.exceptions import LeaseLostError, RefreshFinishedError
+from airflow_mv_provider.exceptions import LeaseLostError, MvError, RefreshFinishedError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import AcquiredRefresh
@@ -66,7 +66,7 @@ from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
-from airflow_mv_provider.runner.relocation import Relocated, relocate
+from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_all
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Progress, Watcher
 from airflow_mv_provider.spark.delta import Main
@@ -211,6 +211,12 @@ class Refresher:
     def relocate(self, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
         """Register a moved table under the settings' warehouse. Raises as `relocation.relocate` does."""
         return relocate(self._context, name, caller, is_old_gone=is_old_gone)
+
+    def relocate_all(
+        self, caller: Caller, *, is_old_gone: bool = False
+    ) -> tuple[tuple[Relocated, ...], dict[str, MvError]]:
+        """Relocate every table, whatever becomes of the others. See `relocation.relocate_all`."""
+        return relocate_all(self._context, caller, is_old_gone=is_old_gone)
 
     def _with_recovered(self, report: RefreshReport) -> RefreshReport:
         """Return the last recovered refresh's report if it was published, else `report`; both list all recovered."""

@@ -16,12 +16,20 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.turned_away import in_progress
-from airflow_mv_provider.exceptions import DefinitionError, MainNotOursError, RefreshPausedError, TableConflictError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    MainNotOursError,
+    MetadataUnavailableError,
+    MvError,
+    RefreshPausedError,
+    TableConflictError,
+)
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.identity import identity_at
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.spark.delta import UUID_PROPERTY
+from airflow_mv_provider.spark.errors import translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,27 @@ def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool =
             with durable(Write.RELOCATE):
                 if context.store.registry.relocate(state, new, digests):
                     return Relocated(name, table.location, new.location)
+
+
+def relocate_all(
+    context: Context, caller: Caller, *, is_old_gone: bool = False
+) -> tuple[tuple[Relocated, ...], dict[str, MvError]]:
+    """Relocate every table as `relocate` does; return those that were, and by its name the error of each other one.
+
+    raises : MetadataUnavailableError at once, and any error at once if this process was interrupted
+    """
+    moved, problems = list[Relocated](), dict[str, MvError]()
+    for table in context.store.tables():
+        try:
+            with translated(table.name):
+                moved.append(relocate(context, table.name, caller, is_old_gone=is_old_gone))
+        except MetadataUnavailableError:
+            raise
+        except MvError as error:
+            if context.is_interrupted:
+                raise
+            problems[table.name] = error
+    return tuple(moved), problems
 
 
 def _at_the_warehouse(context: Context, table: TableRecord) -> TableRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -291,6 +292,25 @@ def test_a_dropped_table_keeps_its_rows_until_a_person_wants_them_gone(amv, orde
     assert "is deleted" in gone.out
     assert not (amv.warehouse / "orders").exists()
     assert amv("status", "--json").document == {"tables": []}
+
+
+def test_a_table_that_cannot_be_relocated_keeps_no_other_from_it(amv, orders):
+    amv("apply", amv.file(TABLES.replace("orders", "items").replace("raw/items", "raw/orders"), "items.yaml"))
+    elsewhere = amv.warehouse.with_name("elsewhere")
+    for name in ("items", "orders"):
+        amv("refresh", name)
+    shutil.copytree(amv.warehouse, elsewhere)
+    shutil.rmtree(amv.warehouse / "orders")
+
+    said = amv("relocate", "--all", "--json", "--warehouse", str(elsewhere))
+    shown = amv("relocate", "--all", "--warehouse", str(elsewhere))
+
+    assert (said.code, shown.code) == (1, 1)
+    assert [each["location"] for each in said.document["tables"]] == [str(elsewhere / "orders")]
+    [failed] = said.document["failed"]
+    assert (failed["table"], failed["error"]["code"]) == ("items", "MV-TABLE-CONFLICT")
+    assert f"orders: {elsewhere / 'orders'}, as before" in shown.out
+    assert "amv: items: not relocated. [MV-TABLE-CONFLICT]" in shown.err
 
 
 def _started(amv, *arguments: str, dies_at: str | None = None, **variables: str) -> subprocess.Popen[str]:
