@@ -40,13 +40,13 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
     elif not is_table_uuid(carried):
         raise MainNotOursError(table.name, f"its property {UUID_PROPERTY} is not a valid identity.", hint="Unset it.")
     elif carried != table.uuid:
+        context.store.registry.adopt_uuid(table, carried)
         # The database was lost, or the warehouse was copied: from here both look the same.
         log.warning(
             "%s: %s has the identity %s from another metadata database and keeps it. If it is a copy whose original is "
             "in use, give it its own: ALTER TABLE %s UNSET TBLPROPERTIES ('%s'), then apply it with `adopt: true`.",
             *(table.name, table.main, carried, table.main.sql, UUID_PROPERTY),
         )
-        context.store.registry.adopt_uuid(table, carried)
         table = replace(table, uuid=carried)
     return table, True
 

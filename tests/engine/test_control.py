@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -206,14 +207,15 @@ def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-def test_copied_main_is_not_taken_for_the_original(table):
-    import shutil
-
+@pytest.mark.sample(1)
+def test_copied_main_is_not_taken_for_the_original(table, caplog):
     shutil.copytree(table.root / "orders", table.root / "copy")
     table.apply(name="copy", partition_by=["p"])
 
     with pytest.raises(TableConflictError, match="identity"):
         table.refresh("copy")
+
+    assert "and keeps it" not in caplog.text
 
 
 @pytest.mark.in_test_all
