@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from pyspark.sql import functions as F
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.exceptions import (
@@ -15,6 +18,8 @@ from airflow_mv_provider.exceptions import (
     PartitionValueError,
     SchemaMismatchError,
 )
+from airflow_mv_provider.spark.compare import keys
+from tests.conftest import a_table
 from tests.engine.refusing import GOOD, refused
 
 pytestmark = pytest.mark.slow
@@ -73,6 +78,21 @@ def test_key_without_a_value_gets_one_as_the_error_says(good):
     assert stand_in in error.advice
     good.apply(source=DeltaSource("raw/orders", select=[stand_in, "v"]))
     assert good.refresh().rows_inserted == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL(5,2)", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"],
+)
+def test_value_that_the_error_proposes_for_a_key_is_of_its_type(spark, kind):
+    rows = spark.sql(f"SELECT CAST(NULL AS {kind}) AS id, 1 AS p")
+
+    error = keys.null_key(rows, a_table(key=["p", "id"]), 1)
+
+    proposed = re.search(r"as in (.+ AS `id`), that no other row has", error.advice)
+    given = rows.select(F.expr(proposed.group(1)))
+    assert given.dtypes == [("id", kind.lower())]
+    assert given.where("id IS NOT NULL").count() == 1
 
 
 @pytest.mark.in_test_all

@@ -22,8 +22,11 @@ from airflow_mv_provider.spark.layout import Layout, any_null, columns
 _NUM_SAMPLES = 10
 _REPLACEMENT = "\ufffd"
 # Values that a hint proposes for a NULL key in `select`, by the first word of the key's type.
-_STAND_INS = {"string": "'none'", "date": "DATE'0001-01-01'", "timestamp": "TIMESTAMP'0001-01-01 00:00:00'"}
-_STAND_INS |= dict.fromkeys(("tinyint", "smallint", "int", "bigint", "decimal"), "-1")
+_STAND_INS = {
+    **{"string": "'none'", "date": "DATE'0001-01-01'", "timestamp": "TIMESTAMP'0001-01-01 00:00:00'"},
+    **{"timestamp_ntz": "TIMESTAMP_NTZ'0001-01-01 00:00:00'", "tinyint": "-1Y", "smallint": "-1S", "int": "-1"},
+    **{"bigint": "-1", "decimal": "CAST(-1 AS {kind})"},  # Spark would take -1 for an INT, and widen the key for it
+}
 
 
 def samples(rows: DataFrame, key: Sequence[str]) -> list[str]:
@@ -38,7 +41,8 @@ def null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullK
     bad = staged.where(any_null(table.key))
     found = samples(bad, table.key)
     column = next(name for name, null in is_null.items() if bad.where(null).limit(1).collect())
-    stand_in = _STAND_INS.get(dict(staged.dtypes)[column].split("(")[0], "...")
+    kind = dict(staged.dtypes)[column]
+    stand_in = _STAND_INS.get(kind.split("(")[0], "...").format(kind=kind.upper())
     return NullKeyError(
         table.name,
         f"key column {column!r} is NULL in {num_rows:,} rows of the source, such as {shown(found)}.",
