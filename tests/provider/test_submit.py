@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -151,13 +152,15 @@ def test_a_table_in_other_hands_is_waited_for_without_a_driver(home, airflow, su
 
 def test_a_killed_task_ends_its_driver_within_seconds(home, airflow, submitted):
     task = submitted.get_task("refresh")
+    is_over = threading.Event()
     started = time.monotonic()
 
     class Slow:
         def on_kill(self) -> None:
-            time.sleep(60)
+            is_over.wait()
 
     task._hook = Slow()
     task.on_kill()
 
     assert time.monotonic() - started < 5
+    is_over.set()
