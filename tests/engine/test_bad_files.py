@@ -77,6 +77,14 @@ def test_missing_path_and_empty_directory_are_named(lake, path):
     refused(lake, SourceNotFoundError, path.split("*")[0].rstrip("/"))
 
 
+@pytest.mark.in_process
+def test_folder_with_hidden_files_alone_names_them(good_csv):
+    """A Connect client cannot see them."""
+    (good_csv.root / "raw/csv/good.csv").rename(good_csv.root / "raw/csv/_good.csv")
+
+    refused(good_csv, SourceNotFoundError, "no file at", "ignored: ", "_good.csv", "allow_empty")
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["raw/csv", "raw/csv/*.csv"])
 def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_allows_it(good_csv, path):
@@ -191,6 +199,20 @@ def test_files_that_are_passed_over_are_named_in_the_report(good_csv, caplog, pa
     assert len(expected) <= 3 or f"and {len(expected) - 3} more" in shown
     assert all(path in caplog.text for path in shown.split(" and ")[0].split(", "))
     assert good_csv.rows("orders") == ([(1, "a")] if "*.csv" in path else [(1, "a"), (2, "b")])
+
+
+@pytest.mark.in_process
+def test_folder_that_a_glob_matches_is_read_whatever_its_name(good_csv):
+    (good_csv.root / "raw/csv/_old").mkdir()
+    for name in ("_old/b.csv", "_old/_c.csv", "_d.csv"):
+        (good_csv.root / "raw/csv" / name).write_text("id,v\n2,b\n")
+    good_csv.apply(source=Files("raw/csv/*", format="csv", schema="id BIGINT, v STRING"))
+
+    report = good_csv.refresh()
+
+    assert good_csv.rows("orders") == [(1, "a"), (2, "b")]
+    named = report.reason.split("ignored: ")[1]
+    assert sorted(path.rpartition("raw/csv/")[2] for path in named.split(", ")) == ["_d.csv", "_old/_c.csv"]
 
 
 def test_parquet_files_have_the_columns_of_all_of_them(lake):

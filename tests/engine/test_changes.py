@@ -130,6 +130,30 @@ def test_late_rows_are_read_alone(late):
     is_finished(late)
 
 
+def test_rows_of_the_last_moment_and_of_none_are_late(late):
+    """The last publish may have read the source before they were written."""
+    late.sql("UPDATE {t} SET v = 'same moment' WHERE id = 59", path="raw/orders")
+    late.sql("UPDATE {t} SET v = 'no moment', t = NULL WHERE id = 4", path="raw/orders")
+
+    report = late.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("incremental", 2)
+    assert late.rows() == late.rows("raw/orders")
+    is_finished(late)
+
+
+def test_every_row_is_late_while_main_has_no_watermark(lake):
+    lake.write("SELECT id, 'a' AS v, CAST(NULL AS BIGINT) AS t FROM range(30)")
+    lake.apply(source=LATE)
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'first', t = 1 WHERE id = 3", path="raw/orders")
+
+    report = lake.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("incremental", 1)
+    assert lake.rows() == lake.rows("raw/orders")
+
+
 def test_row_that_is_gone_is_noticed_though_no_watermark_tells(late):
     late.sql("UPDATE {t} SET v = 'late', t = 60 WHERE id = 3", path="raw/orders")
     late.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")

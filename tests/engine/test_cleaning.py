@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.exceptions import EngineError, MvError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.session import is_remote
 from tests.conftest import Crash
@@ -87,6 +88,22 @@ def test_hidden_files_and_links_go_with_a_workspace_and_what_they_lead_to_stays(
 
     assert not Path(workspace.root).exists()
     assert len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.in_process
+def test_directory_that_hadoop_does_not_remove_is_an_error_although_hadoop_raises_none(spark, tmp_path):
+    """Java has no name for a file whose name is not UTF-8; Hadoop's `delete` returns false for its directory."""
+    workspace = Workspace(str(tmp_path), "0" * 8 + "-0000-4000-8000-" + "0" * 12, "a" * 32)
+    Path(workspace.root).mkdir(parents=True)
+    nameless = Path(workspace.root, os.fsdecode(b"\xff"))
+    nameless.write_text("x")
+
+    with pytest.raises(EngineError, match="it cannot be removed"):
+        storage.remove(spark, workspace)
+
+    nameless.unlink()
+    storage.remove(spark, workspace)
+    assert not Path(workspace.root).exists()
 
 
 @pytest.mark.in_process

@@ -207,7 +207,6 @@ def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path
     assert table.rows("orders") == table.rows("raw/orders")
 
 
-@pytest.mark.sample(1)
 def test_copied_main_is_not_taken_for_the_original(table, caplog):
     shutil.copytree(table.root / "orders", table.root / "copy")
     table.apply(name="copy", partition_by=["p"])

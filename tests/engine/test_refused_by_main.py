@@ -12,6 +12,7 @@ import pytest
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MainRefusedError, MainUnsupportedError, TerminalError
+from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.spark.refusal import _GONE, _REFUSING
 from tests.conftest import Crash
 
@@ -105,6 +106,22 @@ def test_refusal_ends_the_refresh_after_one_try(table, refusal):
     assert Counter(table.rows()) == Counter(table.rows("raw/orders"))
 
 
+def test_fence_that_main_refuses_is_tried_once(table):
+    before, points = table.rows(), []
+    add_feature(table)
+    crash_points.arm(points.append)
+
+    try:
+        with pytest.raises(MainRefusedError, match="ofTomorrow"):
+            table.refresh()
+    finally:
+        crash_points.arm(None)
+
+    assert (points.count("fence.before"), points.count("fence.after")) == (1, 0)
+    drop_feature(table)
+    check_ended(table, before)
+
+
 def test_mended_source_is_published_without_a_hand(table):
     REFUSALS["constraint"][0](table)
     with pytest.raises(MainRefusedError):
@@ -129,7 +146,7 @@ def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
     check_ended(lake, [])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, by=lambda case: case.rpartition("-")[2])
 @pytest.mark.parametrize("for_readers", [False, True])
 @pytest.mark.parametrize("point", ["progress.after", "publish.before"])
 def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_point, point, for_readers):
@@ -147,7 +164,7 @@ def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_
     assert table.refresh().outcome is Outcome.PUBLISHED
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, by=lambda case: case.partition("-")[0])
 @pytest.mark.parametrize("how", ["recover", "abandon"])
 @pytest.mark.parametrize("for_readers", [False, True])
 def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, crash_at, how, for_readers):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import LeaseLostError, MvError, RefreshInProgressError
+from airflow_mv_provider.exceptions import EngineError, LeaseLostError, MvError, RefreshInProgressError
+from airflow_mv_provider.runner import crash_points
 from tests.scenarios.conftest import change_source, check_invariants
 from tests.scenarios.held import held_commit
 
@@ -66,6 +67,53 @@ def test_zombie_held_in_the_middle_of_the_publish_is_fenced_and_fails(table, at_
     assert report.outcome is Outcome.PUBLISHED
     assert isinstance(error, LeaseLostError)
     assert table.rows("orders") == after
+    check_invariants(table, published=2)
+
+
+@pytest.mark.in_process
+def test_zombie_that_was_given_up_in_the_middle_of_its_publish_commits_nothing(table, at_point):
+    before = table.rows("orders")
+    change_source(table)
+
+    with held_commit(table, at_point) as zombie:
+        zombie.wait_until_prepared()
+        table.clock.pass_ms(table.settings.lease_ms + 1)
+        report = table.refresher().abandon("orders", table.caller())
+        error = zombie.release()
+
+    assert report.outcome is Outcome.ABANDONED
+    assert isinstance(error, LeaseLostError)
+    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
+    table.refresh()
+    check_invariants(table, published=2)
+
+
+@pytest.mark.in_process
+def test_nobody_is_given_up_whose_commit_may_still_come(table, at_point):
+    """However often the fence fails: the sixth epoch is the last one that would resume the refresh."""
+    change_source(table)
+    table_id = table.store.table("orders").id
+
+    def fail(point: str) -> None:
+        if point == "fence.before":
+            raise EngineError("orders", "Spark failed: there is no fence today.")
+
+    with held_commit(table, at_point) as zombie:
+        zombie.wait_until_prepared()
+        refresh_id = table.store.state(table_id).refresh_id
+        crash_points.arm(fail)
+        for _ in range(6):
+            table.clock.pass_ms(table.settings.lease_ms + 1)
+            table.refresher().recover(table.caller())
+        assert table.store.merging_attempts(refresh_id) > 5
+        assert table.phase() == "MERGING"
+        crash_points.arm(None)
+        error = zombie.release()
+
+    assert isinstance(error, LeaseLostError)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    (report,) = table.refresher().recover(table.caller())
+    assert (report.refresh_id, report.outcome) == (refresh_id, Outcome.PUBLISHED)
     check_invariants(table, published=2)
 
 
