@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.core.definition.source import Files
+from airflow_mv_provider import Files
 from airflow_mv_provider.sources.files.reader import FilesReader
 
 pytestmark = pytest.mark.slow

@@ -147,14 +147,13 @@ def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[
         def hidden_in(folder: str) -> list[Any]:
             patterns = (jvm.Path(f"{folder}/{pattern}") for pattern in ("[_.]*", "*._COPYING_"))
             statuses = (status for pattern in patterns for status in system.globStatus(pattern) or ())
-            found = (status.getPath() for status in statuses)
-            return [path for path in found if listing.is_passed_over(path.getName())]
+            return [status for status in statuses if listing.is_passed_over(status.getPath().getName())]
 
-        beside = [path for folder in (location, *map(literal_path, folders)) for path in hidden_in(folder)]
-        if listing.is_glob(name):
-            wanted = jvm.GlobFilter(name)
-            beside += (path for path in hidden_in(parent) if wanted.accept(path))
-        return [_plain(path.toString()) for path in beside]
+        beside = [status for folder in (location, *map(literal_path, folders)) for status in hidden_in(folder)]
+        if listing.is_glob(name):  # Spark reads a folder that a glob matches, whatever its name
+            wanted, files = jvm.GlobFilter(name), (each for each in hidden_in(parent) if not each.isDirectory())
+            beside += (status for status in files if wanted.accept(status.getPath()))
+        return [_plain(status.getPath().toString()) for status in beside]
 
 
 def _shown(path: str) -> str:
