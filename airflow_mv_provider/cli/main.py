@@ -52,7 +52,7 @@ def main() -> None:
     """Keep Delta tables equal to their sources.
 
     Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
-    75 a retry may succeed, 2 wrong usage, 74 done but the answer could not be written.
+    75 a retry may succeed, 2 wrong usage, 74 done but the output could not be written.
     """
 
 
@@ -92,7 +92,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option(
     "--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES),
-    help=f"Set a guard aside for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
+    help=f"Override a guard for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source is unchanged.")
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
@@ -150,7 +150,7 @@ def history(settings: Settings, name: str, limit: int) -> Answer:
 @click.option("--until", "end", metavar="VALUE", help="Only intervals before this one.")
 @answering
 def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
-    """Show which intervals of a table are done, failed, under way or missing."""
+    """Show which intervals of a table are done, failed, running or missing."""
     store = open_store(settings)
     entries = store.ledger(store.table(name).id, start, end)
     return Answer({"table": name, "intervals": [asdict(each) for each in entries]}, ledger_text(name, entries))
@@ -198,7 +198,9 @@ def resume(settings: Settings, name: str) -> Answer:
 @click.argument("name", required=False)
 @click.option("--abandon", metavar="TABLE", help="Abandon this table's unfinished refresh instead of completing it.")
 @click.option(
-    "--owner-is-dead", is_flag=True, help="State that the owner of this table's refresh is dead, whatever its lease."
+    "--owner-is-dead",
+    is_flag=True,
+    help="State that the owner of this table's refresh is dead, also while its lease is live.",
 )
 @click.option("--note", metavar="TEXT", help="How you know that the owner is dead, for the history.")
 @answering
@@ -239,11 +241,11 @@ def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
 
 @main.command()
 @click.argument("name")
-@click.option("--delete-main", is_flag=True, help="Delete main, too.")
+@click.option("--delete-main", is_flag=True, help="Delete the table itself, too.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @answering
 def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
-    """Unregister a table: delete its definition, history and staged files. Main stays unless --delete-main."""
+    """Unregister a table: delete its definition, history and files. The table itself stays, unless --delete-main."""
     record = open_store(settings).table(name)
     main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
     if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):

@@ -29,7 +29,7 @@ class DagOptions(Part):
     dag_id: str | None = Field(
         default=None,
         max_length=250,
-        description="Its id; `refresh_` and the table's name without it.",
+        description="Its id; by default `refresh_` and the table's name.",
         json_schema_extra={"pattern": _DAG_ID},
     )
     schedule: str | None = Field(
@@ -48,7 +48,7 @@ class DagOptions(Part):
         " backfill the requested ones.",
     )
     interval_format: str | None = Field(
-        default=None, min_length=1, description="strftime format of that column's values; ISO dates without it."
+        default=None, min_length=1, description="strftime format of that column's values; ISO dates by default."
     )
     tasks: Literal["phases", "one", "submit"] = Field(
         default="phases", description="A task for each phase, one task, or one that submits a Spark driver."

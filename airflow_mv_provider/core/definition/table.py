@@ -73,7 +73,7 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
 
 
 class RefreshableTable(Part):
-    """A Delta table kept equal to what a source holds."""
+    """A Delta table that is kept equal to its source."""
 
     model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
 
@@ -95,7 +95,7 @@ class RefreshableTable(Part):
     on_conflict: Literal["fail", "overwrite", "ignore", "keep"] = Field(
         default="fail",
         description="Two rows of the source with one key: an error, the last by order_by, or the row that main has;"
-        " keep: whatever row main has for a key stays, also where the source has it once.",
+        " keep: main's row for a key stays, even if the source has the key once.",
     )
     order_by: tuple[str, ...] = Field(
         default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
