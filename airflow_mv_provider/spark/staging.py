@@ -73,7 +73,9 @@ def load(
     rows = hashing.aligned(source, layout)
     if copy is not None:
         with translated(table.name):
-            storage.write(_copied(rows, layout), copy)
+            # Whole partitions per file: a scan of some partitions then skips the row groups of all others.
+            by = columns(table.partition_by)
+            storage.write(rows.hint("rebalance", *by) if by else rows, copy)
             rows = storage.read(source.sparkSession, table.name, copy, [*layout.columns, hashing.HASHED])
     hashed = rows.select(*columns(table.group_by), hashing.HASH)
     if published is None:
@@ -138,13 +140,3 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
             keys.check_unique(rows, table)
     keys.check_storable(table, parts, lambda: digests.read(spark, layout, staged.digests))
     return found
-
-
-def _copied(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return the copy's rows as written: whole partitions per file, the columns used for file skipping first."""
-    partition_by = layout.table.partition_by
-    if not partition_by:
-        return rows
-    # Delta keeps statistics of the first 32 columns; with the partition columns among them a chunk skips files.
-    others = [name for name in layout.names if name not in partition_by]
-    return rows.select(*columns([*partition_by, *others]), hashing.HASH).hint("rebalance", *columns(partition_by))
