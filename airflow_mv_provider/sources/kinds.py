@@ -34,7 +34,7 @@ class SourceKind:
     keeps_versions    : also after the source has changed, and as cheaply as from a copy; so nothing is copied
     has_feed          : the reader can return the rows that were lost and gained between two frontiers
     is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
-    has_triggers      : its paths are Delta tables, whose commits Airflow can wait for (`schedule: source`)
+    has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
     needs_credentials : a connection with a secret has to be given to the reader
     """
 
@@ -64,7 +64,7 @@ def kinds() -> tuple[SourceKind, ...]:
 
 def kind_of_source(source: Source) -> SourceKind:
     """Return the kind of a definition's source."""
-    return next(kind for kind in kinds() if kind.model is type(source))
+    return next(kind for kind in kinds() if isinstance(source, kind.model))
 
 
 def frontier_from_json(stored: Mapping[str, Any]) -> Frontier:

@@ -1,0 +1,1 @@
+"""Numbers as source: a whole kind, for the test that adds one. In the package it would be `sources/numbers`."""
