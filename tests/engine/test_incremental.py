@@ -64,7 +64,7 @@ def test_commits_without_changes_of_rows_are_nothing_to_do(table):
     report = table.refresh()
 
     assert (report.outcome, report.strategy) == (Outcome.NOTHING_TO_DO, "skip")
-    assert "has the rows that main has" in report.reason
+    assert "no row changed up to" in report.reason
     assert table.versions() == before
 
 

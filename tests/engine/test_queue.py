@@ -48,7 +48,7 @@ def test_those_who_wait_are_served_in_their_turn(table, at_point):
     at_point("staging.after", both_come)
     table.refresh()
 
-    assert "comes first" in waits(table, second).problem
+    assert "is first in its queue" in waits(table, second).problem
     assert table.refresh(caller=first).outcome is Outcome.NOTHING_TO_DO
     assert table.refresh(caller=second).outcome is Outcome.NOTHING_TO_DO
     assert table.store.waiters(table.store.table("orders").id) == ()
