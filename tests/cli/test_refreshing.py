@@ -167,6 +167,7 @@ def interrupt_at(monkeypatch):
     crash_points.arm(None)
 
 
+@pytest.mark.in_test_all
 def test_a_killed_amv_is_recovered_by_another(amv, orders):
     """A real process, killed by SIGKILL before its publish; its successor says one object on stdout."""
     killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
@@ -188,7 +189,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     assert amv("recover", "--json").document == {"recovered": [], "notes": []}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("moment", ["fencing", "publishing"])
 def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment):
     """Python notices a dead JVM by refused connections, between two calls as well as in the middle of one."""
