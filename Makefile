@@ -46,10 +46,10 @@ shell: $(server) ## open a shell in which `amv` and `airflow` work on what `make
 down: ## end it; VOLUMES=1 removes tables and databases, too
 	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)
 
-test: $(all) ## run all tests (Spark, PostgreSQL and Airflow included), of long matrices a sample of cases
+test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow included), of long matrices a fixed sample
 	@$(bin)/pytest $(in_two)
 
-test-all: $(all) ## run all tests, every case of the long matrices
+test-all: $(all) ## run all tests and every case of the long matrices: hours
 	@$(bin)/pytest $(in_two) --every-case
 
 crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE records it
