@@ -117,7 +117,7 @@ def test_database_that_is_put_back_to_any_moment_is_mended(site_of, publish, num
 
 # -- histories ---------------------------------------------------------------------------------------------------------
 
-NUM_EXAMPLES, NUM_STEPS = 5_000, 7
+NUM_STEPS = 7
 # Most begin with what a process left that has died: that is a file's copy, not ten transactions.
 BEGINNINGS = (
     *(("dead", point) for point in POINTS if point.startswith(("seal", "progress", "publish.", "published"))),
@@ -255,11 +255,11 @@ class ProgressiveHistory(History):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # minutes on a machine that is not shared
 @pytest.mark.parametrize("history", [History, ProgressiveHistory])
-def test_any_history_comes_to_rest(history):
+def test_any_history_comes_to_rest(history, pytestconfig):
     run_state_machine_as_test(
         history,
         settings=settings(
-            max_examples=NUM_EXAMPLES,
+            max_examples=5_000 if pytestconfig.getoption("--every-case") else 500,
             stateful_step_count=NUM_STEPS,
             deadline=None,
             database=None,
