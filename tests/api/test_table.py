@@ -187,7 +187,7 @@ def act(browser, verb: str) -> str:
     """Press a button; return what the page says then."""
     answer = browser.post(f"{URL}/{verb}")
     page = browser.get(f"{PAGE}/tables/{answer.headers['location'].removeprefix('../')}").text
-    return re.search(r'id="said"[^>]*>([^<]*)<', page)[1]
+    return re.search(r'id="message"[^>]*>([^<]*)<', page)[1]
 
 
 def test_pause_and_resume(user, store, table):
