@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from dataclasses import fields
@@ -17,6 +18,7 @@ import pytest
 import airflow_mv_provider
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.sources.kinds import SourceKind, kinds
+from tests.conftest import read_independently
 
 PACKAGE = Path(airflow_mv_provider.__file__).parent
 ROOT = PACKAGE.parent
@@ -120,3 +122,18 @@ def test_a_new_kind_is_defined_like_the_others(amv, tmp_path):
     assert definitions["Numbers"]["required"] == ["below", "type"]
     mapping = definitions["RefreshableTable"]["properties"]["source"]["discriminator"]["mapping"]
     assert list(mapping) == ["delta", "files", "function", "numbers", "query"]
+
+
+@pytest.mark.slow
+def test_a_new_kind_is_refreshed_like_the_others(amv, tmp_path):
+    refresh = ["refresh", "numbers", "--json"]
+
+    (_, first, _), (_, again, _) = amv(["apply", "tables.yaml"], refresh, refresh)[1:]
+
+    outcomes = [json.loads(said) for said in (first, again)]
+    assert [(said["outcome"], said["rows_inserted"]) for said in outcomes] == [("published", 5), ("nothing_to_do", 0)]
+    assert outcomes[1]["strategy"] == "skip"
+    assert read_independently(tmp_path / "warehouse/numbers") == [(n, n * n) for n in range(5)]
+    with sqlite3.connect(tmp_path / "mv.db") as db:
+        ((stored,),) = db.execute("SELECT frontier FROM source_frontier")
+    assert json.loads(stored) == {"type": "numbers", "below": 5}
