@@ -115,7 +115,7 @@ def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(tabl
     assert caught.value.where == str(table.root / "another")
     assert f"its Delta log is damaged: {newest} " in caught.value.problem
     assert any(line.startswith("another: not recovered. [MV-MAIN-UNSUPPORTED]") for line in told)
-    assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
+    assert any(line.startswith("orders: refresh ") and line.endswith("was ended: published.") for line in told)
     assert table.phase("orders") == "NORMAL"
     assert table.rows() == table.rows("raw/orders")
 
@@ -139,7 +139,7 @@ def test_job_that_somebody_cancels_in_spark_keeps_no_other_table_from_being_mend
     at_point("progress.before", cancel)
     lake.refresher().recover(lake.caller(), told.append)
 
-    assert any(line.startswith("orders: refresh ") and line.endswith("it is published now.") for line in told)
+    assert any(line.startswith("orders: refresh ") and line.endswith("was ended: published.") for line in told)
     assert lake.rows() == lake.rows("raw/orders")
     lake.clock.pass_ms(lake.settings.lease_ms + 1)
     lake.refresh("another")
