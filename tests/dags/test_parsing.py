@@ -33,7 +33,8 @@ def test_parsing_an_example_imports_neither_spark_nor_the_runner(file):
 
     rooms = {name.split(".")[1] for name in loaded if name.startswith("airflow_mv_provider.")}
     assert not [name for name in loaded if name.startswith(("pyspark", "delta"))]
-    assert not {"runner", "spark", "sources"} & rooms
+    assert not {"runner", "spark"} & rooms
+    assert not [name for name in loaded if name.startswith("airflow_mv_provider.sources.") and "reader" in name]
     assert "operators" in rooms
 
 
