@@ -4,33 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.scope.scope import Scope
-from airflow_mv_provider.core.state import Caller, RefreshRecord
-from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-
-ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id]}]"
-
-
-def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
-    """Another process takes the table."""
-    table = amv.store.table("orders")
-    state = amv.store.state(table.id)
-    refresh = RefreshRecord(
-        id=refresh_id,
-        table_id=table.id,
-        definition=table.definition,
-        overrides=(),
-        batch=BatchDescription(0, 1),
-        frontier=DeltaFrontier("id", 0),
-        choice=Choice("corrections", "first refresh"),
-        **changes,
-    )
-    own = amv.store.acquire(state, refresh, Caller("other", "elsewhere:1"), epoch=state.epoch + 1, lease_ms=60_000)
-    assert own is not None
-    return own
+from airflow_mv_provider.core.state import Caller
+from tests.cli.elsewhere import ORDERS, begin_elsewhere
 
 
 def test_status_of_an_empty_database_says_how_to_begin(amv):

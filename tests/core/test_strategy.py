@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
@@ -13,6 +14,7 @@ from airflow_mv_provider.core.strategy import (
     Situation,
     SourceChanges,
     choose,
+    compare_reason,
     cost_samples,
     has_failed,
     is_copied,
@@ -145,3 +147,44 @@ def test_a_failed_incremental_refresh_is_followed_by_a_comparison():
 )
 def test_a_delta_source_is_copied_where_its_rows_need_not_come_out_the_same_again(determinism, copied):
     assert is_copied(a_table(), determinism) is copied
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Files("raw/*", format="parquet"), Query("SELECT * FROM o", inputs={"o": "raw/o"}), Function("orders:rows")],
+    ids=lambda source: source.type,
+)
+def test_what_keeps_no_version_is_copied(source):
+    assert is_copied(a_table(source=source), Determinism())
+
+
+@pytest.mark.parametrize(
+    ("determinism", "copied"),
+    [(Determinism(), False), (Determinism("it is random"), True), (Determinism(is_by_row=False), True)],
+)
+def test_delta_source_is_copied_where_it_may_read_otherwise_again(determinism, copied):
+    assert is_copied(a_table(source=DeltaSource("raw/orders")), determinism) == copied
+
+
+NO_REASON = {
+    "is_first": False,
+    "is_forced": False,
+    "same_definition": True,
+    "is_trusted": True,
+    "nondeterminism_reason": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, None),
+        ({"is_first": True, "is_forced": True, "is_trusted": False}, "first refresh"),
+        ({"is_forced": True}, "a comparison was requested"),
+        ({"same_definition": False}, "the definition changed"),
+        ({"is_trusted": False}, "another writer may have changed main"),
+        ({"nondeterminism_reason": "it is random"}, "it is random"),
+    ],
+)
+def test_main_is_compared_for_a_reason(change, expected):
+    assert compare_reason(**(NO_REASON | change)) == expected

@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-# One group for all that has no group of its own: each of them refreshes several times.
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def table(prepared):
-    """Published once, from a source that keeps a change data feed."""
-
-    def build(lake):
-        with_feed(lake)
-        lake.apply(guards={"max_deleted_fraction": 1.0})
-        lake.refresh()
-
-    return prepared("with feed", build)
-
-
 FEED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
 ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
 RAW = {"type": "delta", "path": "raw/orders"}
@@ -30,6 +12,17 @@ RAW = {"type": "delta", "path": "raw/orders"}
 def with_feed(lake: Any) -> None:
     lake.write(ROWS)
     lake.sql(FEED, path="raw/orders")
+
+
+def published_with_a_feed(prepared: Any) -> Any:
+    """Return a lake whose table was published once, from a source that keeps a change data feed."""
+
+    def build(lake: Any) -> None:
+        with_feed(lake)
+        lake.apply(guards={"max_deleted_fraction": 1.0})
+        lake.refresh()
+
+    return prepared("with feed", build)
 
 
 def change(table, *statements):

@@ -13,7 +13,7 @@ from airflow_mv_provider.exceptions import SourceChangedError
 from airflow_mv_provider.spark.compare import buckets, large_buckets
 from airflow_mv_provider.spark.compare import digests as digest_tables
 from tests.conftest import Crash
-from tests.engine.feeding import ROWS, change, with_feed
+from tests.engine.feeding import ROWS, change, published_with_a_feed, with_feed
 
 # One group for all that has no group of its own: each of them refreshes several times.
 pytestmark = pytest.mark.slow
@@ -21,14 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(prepared):
-    """Published once, from a source that keeps a change data feed."""
-
-    def build(lake):
-        with_feed(lake)
-        lake.apply(guards={"max_deleted_fraction": 1.0})
-        lake.refresh()
-
-    return prepared("with feed", build)
+    return published_with_a_feed(prepared)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, SealBrokenError
 from tests.conftest import Crash
-from tests.engine.feeding import change, with_feed
+from tests.engine.feeding import change, published_with_a_feed, with_feed
 
 # One group for all that has no group of its own: each of them refreshes several times.
 pytestmark = pytest.mark.slow
@@ -15,14 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(prepared):
-    """Published once, from a source that keeps a change data feed."""
-
-    def build(lake):
-        with_feed(lake)
-        lake.apply(guards={"max_deleted_fraction": 1.0})
-        lake.refresh()
-
-    return prepared("with feed", build)
+    return published_with_a_feed(prepared)
 
 
 @pytest.mark.in_test_all

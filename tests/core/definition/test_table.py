@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.table import Guards, RefreshableTable, parse_table
-from airflow_mv_provider.core.strategy import Determinism, compare_reason, is_copied
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 from tests.conftest import a_table
 
@@ -280,6 +279,17 @@ def test_group_by_is_the_key_and_then_other_partition_columns():
     assert table.group_by == ("b", "a", "p")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [Query("SELECT * FROM o", inputs={"o": "raw/orders"}, select=["id"]), Function("package.orders:Rows.all")],
+    ids=lambda s: s.type,
+)
+def test_source_in_python_and_in_a_document_is_the_same(source):
+    document = ORDERS | {"source": json.loads(source.model_dump_json(by_alias=True))}
+
+    assert parse_table(document).source == source
+
+
 # -- content hash ----------------------------------------------------------------------------------------------------
 
 CONTENT = [
@@ -346,61 +356,6 @@ def test_content_hash_is_the_same_in_every_process_and_order():
 
     assert one.content_hash == other.content_hash
     assert a_table().content_hash == "8512436da2e31aa6"
-
-
-# -- strategy --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "source",
-    [Files("raw/*", format="parquet"), Query("SELECT * FROM o", inputs={"o": "raw/o"}), Function("orders:rows")],
-    ids=lambda source: source.type,
-)
-def test_what_keeps_no_version_is_copied(source):
-    assert is_copied(a_table(source=source), Determinism())
-
-
-@pytest.mark.parametrize(
-    ("determinism", "copied"),
-    [(Determinism(), False), (Determinism("it is random"), True), (Determinism(is_by_row=False), True)],
-)
-def test_delta_source_is_copied_where_it_may_read_otherwise_again(determinism, copied):
-    assert is_copied(a_table(source=DeltaSource("raw/orders")), determinism) == copied
-
-
-@pytest.mark.parametrize(
-    "source",
-    [Query("SELECT * FROM o", inputs={"o": "raw/orders"}, select=["id"]), Function("package.orders:Rows.all")],
-    ids=lambda s: s.type,
-)
-def test_source_in_python_and_in_a_document_is_the_same(source):
-    document = ORDERS | {"source": json.loads(source.model_dump_json(by_alias=True))}
-
-    assert parse_table(document).source == source
-
-
-USUAL = {
-    "is_first": False,
-    "is_forced": False,
-    "same_definition": True,
-    "is_trusted": True,
-    "nondeterminism_reason": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, None),
-        ({"is_first": True, "is_forced": True, "is_trusted": False}, "first refresh"),
-        ({"is_forced": True}, "a comparison was requested"),
-        ({"same_definition": False}, "the definition changed"),
-        ({"is_trusted": False}, "another writer may have changed main"),
-        ({"nondeterminism_reason": "it is random"}, "it is random"),
-    ],
-)
-def test_main_is_compared_for_a_reason(change, expected):
-    assert compare_reason(**(USUAL | change)) == expected
 
 
 # -- JSON Schema -----------------------------------------------------------------------------------------------------
