@@ -45,7 +45,9 @@ TABLES = {
         Table("skewed", ("id",), "IF(id % 10 = 0, CAST(id % 640 AS INT), 0)", "v = concat(v, 'x')", "id % 1000 < 4"),
     )
 }  # fmt: skip
-CASES = ("nothing new", "nothing changed", "1 % scattered", "recent rows", "RF1 and RF2", "every row")
+FILE_CASES = {"one file": "true", "one file, 1 %": "pmod(xxhash64({key}), 100) = 7"}  # which rows of it are corrected
+CASES = ("nothing new", "nothing changed", "1 % scattered", "recent rows", "RF1 and RF2", "every row", *FILE_CASES)
+NUM_FILES = 16
 
 
 def rows(spark: SparkSession, table: Table, scale: float, place: Path) -> DataFrame:
@@ -88,3 +90,19 @@ def statements(table: Table, case: str, number: int) -> Sequence[str]:
             return (f"UPDATE {{t}} SET {table.updated}",)
         case other:
             raise ValueError(other)
+
+
+def correct_a_file(rows: DataFrame, table: Table, case: str, file: Path) -> None:
+    """Bring about a case of `FILE_CASES`: write one file anew, of which some rows or all are others.
+
+    rows : those of the file
+    """
+    condition = FILE_CASES[case].format(key=", ".join(table.key))
+    changed = dict(each.split(" = ", 1) for each in table.updated.split(", "))
+    values = (
+        f"CAST(IF({condition}, {changed.get(name, name)}, {name}) AS {kind}) AS {name}" for name, kind in rows.dtypes
+    )
+    beside = file.parent.parent / "corrected"
+    rows.selectExpr(*values).coalesce(1).write.format(file.suffix[1:]).mode("overwrite").save(str(beside))
+    (written,) = beside.glob(f"*{file.suffix}")
+    written.replace(file)

@@ -5,7 +5,7 @@
 
 Ways: read the source once (the floor), overwrite the table, MERGE everything (dbt's way), MERGE with a change
 condition, and a refresh. Each brings a main of its own up to the source; all have to be equal to it afterwards. The
-sources are Delta tables, so pinned by their version; with a change data feed where a setting says so.
+sources are Delta tables, so pinned by their version, with a change data feed where a setting says so; or sixteen files.
 
 A refresh is timed whole: minting, state writes, the fence, staging, comparison, publish and cleaning. "protocol" is
 what of that is not Spark's work on rows.
@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from airflow_mv_provider import DeltaSource, __version__
+from airflow_mv_provider import DeltaSource, Files, __version__
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
 from airflow_mv_provider.core.scope.request import Request
@@ -39,7 +39,7 @@ from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.spark.session import is_remote, local_session, open_session
-from benchmarks.data import CASES, TABLES, Table, rows, statements
+from benchmarks.data import CASES, FILE_CASES, NUM_FILES, TABLES, Table, correct_a_file, rows, statements
 
 STRATEGIES = ("read", "overwrite", "merge", "merge_if", "refresh")
 LAYOUTS = ("none", "months", "hash")
@@ -55,6 +55,7 @@ class Setting:
     layout: str = "none"
     publish: str = "atomic"
     has_feed: bool = False
+    source: str = "delta"
 
     def describe(self) -> str:
         return ", ".join(
@@ -65,6 +66,7 @@ class Setting:
                     {"none": "", "months": "natural partitions", "hash": "hash partitions"}[self.layout],
                     "" if self.publish == "atomic" else self.publish,
                     "change data feed" if self.has_feed else "",
+                    "" if self.source == "delta" else f"{NUM_FILES} {self.source} files",
                 ),
             )
         )
@@ -73,6 +75,8 @@ class Setting:
 GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
     (Setting("lineitem"), CASES),
     (Setting("lineitem", has_feed=True), ("1 % scattered", "RF1 and RF2")),
+    (Setting("lineitem", source="parquet"), ("nothing new", "nothing changed", *FILE_CASES)),
+    (Setting("lineitem", source="csv"), ("nothing changed", *FILE_CASES)),
     (Setting("lineitem", "months"), ("nothing changed", "1 % scattered", "recent rows")),
     (Setting("lineitem", "months", "progressive"), ("1 % scattered", "recent rows")),
     (Setting("lineitem", "hash"), ("1 % scattered",)),
@@ -117,7 +121,11 @@ class Bench:
         self.table = TABLES[self.setting.table]
         columns = "*" if self.setting.layout != "months" else f"*, {self.table.month} AS part"
         found = rows(self.spark, self.table, self.scale, self.root / "tpch").selectExpr(*columns.split(", ", 1))
-        found.write.format("delta").save(str(self.root / "raw/source"))
+        self.schema = found.schema
+        if self.setting.source == "delta":
+            found.write.format("delta").save(str(self.root / "raw/source"))
+        else:
+            found.repartition(NUM_FILES).write.format(self.setting.source).save(str(self.root / "raw/source"))
         if self.setting.has_feed:
             self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({FEED})", "raw/source")
         settings = Settings(f"sqlite:///{self.root / 'mv.db'}", str(self.root))
@@ -125,7 +133,7 @@ class Bench:
         self.refresher.apply(
             RefreshableTable(
                 name="refreshed",
-                source=DeltaSource("raw/source"),
+                source=self._declared(),
                 key=self.table.key,
                 partition_by=self._partition_by,
                 hash_partitions=16 if self.setting.layout == "hash" else None,
@@ -138,7 +146,7 @@ class Bench:
         for way in {"overwrite", "merge", "merge_if"} & set(self.ways):
             self.sql(
                 f"CREATE TABLE {{t}} USING delta {partitioned} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') "
-                f"AS SELECT * FROM {self.at('raw/source')}",
+                f"AS SELECT * FROM {self._view()}",
                 way,
             )
         self.first = timed(lambda: self.refresher.refresh("refreshed", command_line_caller()))[0]
@@ -146,6 +154,21 @@ class Bench:
     @property
     def _partition_by(self) -> tuple[str, ...]:
         return ("part",) if self.setting.layout == "months" else ()
+
+    def _declared(self) -> DeltaSource | Files:
+        if self.setting.source == "delta":
+            return DeltaSource("raw/source")
+        schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.schema.fields)
+        return Files(f"raw/source/*.{self.setting.source}", format=self.setting.source, schema=schema)
+
+    def change(self, case: str, number: int) -> None:
+        """Bring a case about in the source; each run changes other rows or files, or the same ones again."""
+        if case in FILE_CASES:
+            file = sorted((self.root / "raw/source").glob(f"*.{self.setting.source}"))[number % NUM_FILES]
+            correct_a_file(self._source(str(file)), self.table, case, file)
+            return
+        for statement in statements(self.table, case, number):
+            self.sql(statement, "raw/source")
 
     def at(self, place: str) -> str:
         return f"delta.`{self.root / place}`"
@@ -192,17 +215,24 @@ class Bench:
     def check_equal(self, ways: Sequence[str]) -> None:
         """A fast way that is wrong is not measured: all mains must hold the source's rows."""
         hashed = "SELECT count(*) AS n, bit_xor(xxhash64(*)) AS x FROM "
-        wanted = self.spark.sql(hashed + self.at("raw/source")).collect()
+        wanted = self.spark.sql(hashed + self._view()).collect()
         for place in ("refreshed" if way == "refresh" else way for way in ways if way != "read"):
             assert self.spark.sql(hashed + self.at(place)).collect() == wanted, place
 
-    def _source(self) -> Any:
-        return self.spark.read.format("delta").load(str(self.root / "raw/source"))
+    def _source(self, path: str | None = None) -> Any:
+        reader = self.spark.read.format(self.setting.source)
+        if self.setting.source == "csv":
+            reader = reader.schema(self.schema)
+        return reader.load(path or str(self.root / "raw/source"))
+
+    def _view(self) -> str:
+        self._source().createOrReplaceTempView("bench_source")
+        return "bench_source"
 
     def _merge(self, way: str, condition: str) -> None:
         match = " AND ".join(f"t.{column} = s.{column}" for column in self.table.key)
         self.sql(
-            f"MERGE INTO {{t}} t USING {self.at('raw/source')} s ON {match} WHEN MATCHED{condition} THEN UPDATE SET * "
+            f"MERGE INTO {{t}} t USING {self._view()} s ON {match} WHEN MATCHED{condition} THEN UPDATE SET * "
             "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE",
             way,
         )
@@ -261,8 +291,7 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
     report: dict[str, Any] = {}
     before: dict[str, int] = {}
     for number in range(runs):
-        for statement in statements(bench.table, case, number):
-            bench.sql(statement, "raw/source")
+        bench.change(case, number)
         before = {way: bench.version(way) for way in STRATEGIES[1:] if way in ways}
         for way in ways:
             work: Callable[[], Any] = (lambda: bench.refresh(request)) if way == "refresh" else getattr(bench, way)
@@ -317,6 +346,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS)
     parser.add_argument("--publish", choices=("atomic", "progressive"))
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
+    parser.add_argument("--source", choices=("delta", "parquet", "csv"))
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--way", action="append", choices=STRATEGIES, help="measure only this way beside the refresh")
     parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
@@ -339,6 +369,7 @@ def main() -> None:
             and options.layout in (None, setting.layout)
             and options.publish in (None, setting.publish)
             and options.feed in (None, setting.has_feed)
+            and options.source in (None, setting.source)
         )
         if not is_wanted or not chosen:
             continue
