@@ -71,6 +71,7 @@ def test_dag_of_the_readme_parses_without_pyspark(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-2000:]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_sources.py").write_text("\n".join(examples("python", SOURCES)))

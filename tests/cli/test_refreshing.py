@@ -72,6 +72,7 @@ def test_refresh_read_aloud(amv, orders):
     assert "orders: NORMAL" in amv("status", "orders").out
 
 
+@pytest.mark.in_test_all
 def test_force_compares_although_nothing_is_new(amv, orders):
     amv("refresh", "orders")
 
@@ -80,6 +81,7 @@ def test_force_compares_although_nothing_is_new(amv, orders):
     assert (said.document["outcome"], said.document["rows_unchanged"]) == ("published", 40)
 
 
+@pytest.mark.in_test_all
 def test_only_some_partitions(amv, orders):
     first = amv("refresh", "orders", "--from", "1", "--until", "3", "--json")
     second = amv("refresh", "orders", "--partition", "[0]", "--json")
@@ -278,6 +280,7 @@ def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
     assert amv("status", "orders", "--json").document["phase"] == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_a_dropped_table_keeps_its_rows_until_a_person_wants_them_gone(amv, orders):
     amv("refresh", "orders")
 
@@ -295,6 +298,7 @@ def test_a_dropped_table_keeps_its_rows_until_a_person_wants_them_gone(amv, orde
     assert amv("status", "--json").document == {"tables": []}
 
 
+@pytest.mark.in_test_all
 def test_a_table_that_cannot_be_relocated_keeps_no_other_from_it(amv, orders):
     amv("apply", amv.file(TABLES.replace("orders", "items").replace("raw/items", "raw/orders"), "items.yaml"))
     elsewhere = amv.warehouse.with_name("elsewhere")

@@ -79,6 +79,7 @@ def test_a_submitted_program_passes_exit_code_and_error_on(amv):
     assert "c4n4ry" not in lost.stdout + lost.stderr
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, cluster):
     amv = replace(amv, url=f"sqlite:///{amv.root / 'c4n4ry.db'}")

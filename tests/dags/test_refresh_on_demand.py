@@ -22,6 +22,7 @@ def test_the_form_refreshes_the_table_it_names(orders, examples):
     assert list(run.xcoms.values()) == [orders.store.history(1)[0].refresh_id]
 
 
+@pytest.mark.in_test_all
 def test_a_guard_is_set_aside_for_one_run(orders, examples):
     orders.refresh()
     orders.write("SELECT id, 'x' AS v FROM range(1)")

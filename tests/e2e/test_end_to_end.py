@@ -37,6 +37,7 @@ def test_every_server_listens_on_loopback_and_a_second_up_starts_none(stack):
     assert [process.is_running() for process in processes] == [True] * 7
 
 
+@pytest.mark.in_test_all
 def test_a_shell_that_sources_its_environment_works_on_it(stack, filled):
     file = stack.topology.place.environment
     command = f"source {shlex.quote(str(file))} && amv status --json && airflow config get-value mv warehouse"
@@ -59,6 +60,7 @@ def test_a_run_started_by_rest_fills_the_table(stack, filled):
     assert stack.main("sales") == filled
 
 
+@pytest.mark.in_test_all
 def test_the_form_refreshes_what_was_chosen_and_history_says_who(stack, filled, window):
     before, asked = stack.main("sales"), MONTHS[2]
     rows = stack.write("sales", sales("2"))
@@ -137,6 +139,7 @@ def test_a_worker_killed_in_merging_is_resumed_by_the_retry(stack, filled):
     assert (published.outcome, stack.status("sales").phase) == (Outcome.PUBLISHED, Phase.NORMAL)
 
 
+@pytest.mark.in_test_all
 def test_triggers_at_once_are_served_one_after_the_other(stack, filled):
     rows = stack.write("sales", sales("5"))
     known = len(stack.history("sales"))
@@ -192,6 +195,7 @@ def _commit_and_look(stack, source):
     return False
 
 
+@pytest.mark.in_test_all
 def test_the_tutorial_does_what_it_says(stack, tmp_path):
     page = (Path(__file__).parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
     place = stack.topology.place

@@ -36,6 +36,7 @@ def test_last_by_order_by_wins(lake):
     assert (again.outcome, again.rows_unchanged, again.rows_updated) == (Outcome.PUBLISHED, 4, 0)
 
 
+@pytest.mark.in_test_all
 def test_row_already_in_main_stays(lake):
     lake.write(FIRST)
     lake.apply(on_conflict="ignore", order_by=["n"], guards={"max_deleted_fraction": 1.0})
@@ -108,6 +109,7 @@ def two_files(lake: Any, format_: str, filler: int) -> None:
         (folder / f"{name}.{format_}").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("format_", FORMATS)
 def test_last_line_of_the_last_file_wins_however_files_are_split(lake, format_, monkeypatch):

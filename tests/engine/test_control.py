@@ -166,6 +166,7 @@ def test_changed_select_compares_everything(lake):
     assert (report.rows_updated, report.reason) == (5, "the definition changed")
 
 
+@pytest.mark.in_test_all
 def test_non_deterministic_select_is_staged_whole_and_never_skipped(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "rand() AS v"]})

@@ -294,6 +294,7 @@ def test_records_that_are_gone_after_mains_commit_come_with_the_next_refresh(tab
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_owner_that_was_stopped_before_the_errors_cannot_bring_old_ones_back(table, at_point):
     write(table, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n{"id": 3\n')
 

@@ -173,6 +173,7 @@ def dropped(lake, **more):
     lake.write("SELECT p, id, v, CAST(NULL AS INT) AS x FROM (" + FIRST + ")")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["publish.before", "publish.after"])
 def test_a_column_that_is_lost_is_dropped(lake, crash_at, point):
@@ -221,6 +222,7 @@ def test_a_column_is_not_dropped_where_main_cannot_be_written_anew(lake):
     assert (lake.rows(), lake.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 def test_digests_of_other_columns_are_not_believed(lake):
     """Rows are hashed without the names of their columns: here each keeps its values, under another name."""
     lake.write("SELECT id, id AS a, CAST(NULL AS BIGINT) AS b FROM range(9)")

@@ -55,6 +55,7 @@ def test_each_commit_brings_whole_partitions(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_makes_it_good(table, at_point):
     before = table.rows()
     table.write(LATER)
@@ -99,6 +100,7 @@ def test_guards_judge_before_the_first_commit(table):
     assert len(commits(table)) == 2
 
 
+@pytest.mark.in_test_all
 def test_moved_key_is_refused_before_the_seal(lake):
     lake.write(FIRST)
     lake.apply(partition_by=["p"], publish="progressive", chunk_rows=10)

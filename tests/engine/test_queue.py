@@ -86,6 +86,7 @@ def test_pause_is_not_for_who_waits_for_a_refresh_under_way(table, at_point):
     assert table.refresh(caller=joiner) == report
 
 
+@pytest.mark.in_test_all
 def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):
     table.apply(concurrency="join")
     late = table.caller()

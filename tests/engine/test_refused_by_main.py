@@ -122,6 +122,7 @@ def test_fence_that_main_refuses_is_tried_once(table):
     check_ended(table, before)
 
 
+@pytest.mark.in_test_all
 def test_mended_source_is_published_without_a_hand(table):
     REFUSALS["constraint"][0](table)
     with pytest.raises(MainRefusedError):

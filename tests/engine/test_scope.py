@@ -174,6 +174,7 @@ def test_stale_leaves_out_what_is_fresh_and_then_all_is(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_partition_without_a_value_is_in_no_named_one_and_stale_beside_it(lake):
     """NULL is not in a list of values, and is not outside of it either, unless somebody says which."""
     rows = "SELECT id, CAST(nullif(id % 3, 2) AS INT) AS p, '{}' AS v FROM range(9)"
@@ -281,6 +282,7 @@ def test_a_value_that_is_none_is_refused_and_leaves_nothing(table, asked, proble
     assert (table.phase(), table.rows(), table.workspaces()) == ("NORMAL", old, [])
 
 
+@pytest.mark.in_test_all
 def test_frozen_partitions_are_left_and_reported(table):
     old = table.rows()
     table.apply(partition_by=["on_day"], key=["id", "on_day"], frozen_before=THIRD)
@@ -298,6 +300,7 @@ def test_frozen_partitions_are_left_and_reported(table):
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_range_of_a_text_column_is_in_the_order_of_texts(lake):
     lake.write("SELECT id, CAST(id AS STRING) AS p, 'a' AS v FROM range(8, 12)")
     definition = {"partition_by": ["p"], "key": ["id", "p"]}

@@ -60,6 +60,7 @@ def test_query_follows_each_of_its_inputs(shop):
     holds(shop, [*expected_join({0: "c0", 1: "new"}, range(5)), (6, "c0", 60)], "sales")
 
 
+@pytest.mark.in_test_all
 def test_query_is_read_at_its_pin_however_late(shop):
     shop.apply(name="sales", source=Query(JOIN, inputs=INPUTS))
     caller = shop.caller("same")
@@ -148,6 +149,7 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("my_orders", None)
 
 
+@pytest.mark.in_test_all
 def test_function_is_called_once_a_refresh_and_always_compared(lake, module):
     module(MODULE.format(limit=0))
     lake.apply(source=Function("my_orders:rows"))

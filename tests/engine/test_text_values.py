@@ -247,6 +247,7 @@ def test_misfits_are_kept_in_the_error_table(lake):
     ]
 
 
+@pytest.mark.in_test_all
 def test_bytes_of_another_encoding_are_found_in_however_many_files(lake, monkeypatch):
     monkeypatch.setattr(csv_lines, "_MAX_FILES", 1)
     (lake.root / "raw").mkdir()

@@ -106,6 +106,7 @@ def source_of(lake):
     return of
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("feed", ["change feed", "added files", "watermark"])
 def test_changes_alone_come_to_what_everything_does(lake, source_of, feed):

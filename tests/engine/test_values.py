@@ -88,6 +88,7 @@ def test_equal_values_are_not_written_again(lake):
     assert all(datetime(1500, 2, 3, 4, 5, 6, tzinfo=UTC) in row for row in lake.rows("orders"))
 
 
+@pytest.mark.in_test_all
 def test_small_changes_are_seen(lake):
     changes = [
         ("CAST(NULL AS STRING)", "''"),
@@ -193,6 +194,7 @@ def test_a_row_moves_between_partitions(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_names_that_need_quotes(lake):
     inside = "named_struct('x-y', id, 'a:int>/*', array(named_struct('from.where', id, '\\'--', 'z')))"
     columns = f"id AS `order`, id AS `select`, 'x' AS `a.b-c#ü`, {inside} AS s, id % 2 AS `group`"

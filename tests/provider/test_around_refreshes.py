@@ -43,6 +43,7 @@ def is_fresh(home, **asked):
     return sensor.poke({})
 
 
+@pytest.mark.in_test_all
 def test_a_table_is_as_fresh_as_its_last_look_at_the_source(home, airflow):
     home.write("SELECT id, CAST(id AS STRING) AS p FROM range(3)")
     home.apply(partition_by=["p"], key=["id", "p"])
@@ -205,6 +206,7 @@ def test_a_try_that_fails_before_it_began_a_refresh_is_not_told_as_an_earlier_tr
 # -- what people ask for -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 def test_who_set_a_guard_aside_and_why_is_in_the_history(home, airflow):
     home.apply()
     home.refresh()

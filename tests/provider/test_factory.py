@@ -159,6 +159,7 @@ def scopes(home):
     return [(r.scope, r.outcome) for r in home.store.history(home.store.table("orders").id)]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_runs_of_a_backfill_do_exactly_their_intervals_one_after_the_other(home, airflow):
     days(home, last=6)
@@ -193,6 +194,7 @@ def test_runs_of_a_backfill_do_exactly_their_intervals_one_after_the_other(home,
     ]  # fmt: skip
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_run_without_an_interval_refreshes_everything_and_a_form_may_ask_for_less(home, airflow):
     days(home)

@@ -44,6 +44,7 @@ def test_who_has_waited_too_long_fails_and_says_for_whom(home, airflow):
     assert "queue_timeout 0 s" in str(error)
 
 
+@pytest.mark.in_test_all
 def test_a_task_that_waits_keeps_its_place_between_its_looks(home, airflow):
     home.apply(concurrency="queue")
     other = home.caller()

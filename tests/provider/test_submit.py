@@ -70,6 +70,7 @@ def history(home):
     return home.store.history(home.store.table("orders").id)
 
 
+@pytest.mark.in_test_all
 def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, airflow, submitted, cluster, capfd):
     run = airflow.run(submitted)
     shown = capfd.readouterr()

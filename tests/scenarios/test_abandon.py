@@ -79,6 +79,7 @@ def test_live_owner_is_not_given_up(table, at_point, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["fence.after", "seal.before", "progress.after", "publish.before"])
 def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point, point):
@@ -99,6 +100,7 @@ def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelled):

@@ -92,6 +92,7 @@ def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
     assert (died.outcome, table.phase(), table.workspaces()) == (Outcome.ABANDONED, "NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_table_that_cannot_be_looked_after_keeps_no_other_from_being_mended(table, crash_at):
     table.apply(name="another")
     table.refresh("another")

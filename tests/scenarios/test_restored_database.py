@@ -175,6 +175,7 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_main_and_database_are_put_back_and_the_error_table_is_not(lake):
     """Its log has later epochs than main's; they are nobody's who could still own main."""
     file, copy = lake.root / "raw/orders/1.json", lake.root.parent / "copy"

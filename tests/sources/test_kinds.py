@@ -124,6 +124,7 @@ def test_a_new_kind_is_defined_like_the_others(amv, tmp_path):
     assert list(mapping) == ["delta", "files", "function", "numbers", "query"]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_new_kind_is_refreshed_like_the_others(amv, tmp_path):
     refresh = ["refresh", "numbers", "--json"]
