@@ -105,4 +105,5 @@ def correct_a_file(rows: DataFrame, table: Table, case: str, file: Path) -> None
     beside = file.parent.parent / "corrected"
     rows.selectExpr(*values).coalesce(1).write.format(file.suffix[1:]).mode("overwrite").save(str(beside))
     (written,) = beside.glob(f"*{file.suffix}")
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the former content
     written.replace(file)

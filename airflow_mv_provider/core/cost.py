@@ -23,6 +23,8 @@ _OVERWRITE = 1.6  # read and write one row
 _FEED = 4.0  # read one change of a feed and net it
 _DIGESTS = 0.2  # read the digests and write them again
 _KEYS = 0.1  # look for new keys among main's
+_SUM = 0.4  # read a row and hash it
+_REPLACED = 0.4  # look in main for the rows of some keys
 _USUAL_FRACTION = 0.01  # fraction of the rows that changes between two refreshes, assumed before any is known
 _MAX_PAST = 10
 _SMALL_BYTES, _SMALL_ROWS = 2 << 20, 100_000  # compiling plans pays off for 240,000 rows of lineitem, not for 60,000
@@ -59,11 +61,12 @@ class Estimate:
     num_changes: int | None = None
 
 
-def seconds(way: Strategy, num_rows: int, num_changes: int) -> float:
+def seconds(way: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
-    num_rows    : rows of main
-    num_changes : rows to insert, update and delete
+    num_rows     : rows of main
+    num_changes  : rows to insert, update and delete
+    in_new_files : for `incremental`: the rows among which the changes are found, where the source does not list them
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
     find = _FIND * rows if num_changes else 0.0
@@ -74,7 +77,10 @@ def seconds(way: Strategy, num_rows: int, num_changes: int) -> float:
         case "replace":
             return _FIXED + (_SUM_UP + _OVERWRITE) * rows
         case "incremental":
-            return _FIXED + _FEED * changes + (_DIGESTS + _KEYS) * rows + merge
+            found, looked_for = changes, 0.0
+            if in_new_files is not None:
+                found, looked_for = in_new_files / 1e6, (_SUM + _REPLACED) * rows
+            return _FIXED + _FEED * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
         case _:
             assert_never(way)
 

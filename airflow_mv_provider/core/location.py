@@ -98,6 +98,10 @@ class Workspace:
         """Return where the attempt `epoch` stages the changes that the source lists."""
         return f"{self.root}/feed-{epoch}"
 
+    def new_files(self, epoch: int) -> str:
+        """Return where the attempt `epoch` stages the rows of files that the source did not have before."""
+        return f"{self.root}/new-{epoch}"
+
     def errors(self, epoch: int) -> str:
         """Return where the attempt `epoch` writes the records that cannot be rows of main."""
         return f"{self.root}/errors-{epoch}"

@@ -25,6 +25,7 @@ from airflow_mv_provider.exceptions import StrategyError
 ChosenStrategy = Literal["skip", "incremental", "corrections", "replace"]
 _DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # the changes do not apply to main, or do not read back as written
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+MIN_ROWS_FOR_NEW_FILES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,14 @@ class SourceChanges:
     at_most       : upper bound of the changed rows; None if unknown
     feed_obstacle : why the changes themselves cannot be read; None if they can
     is_another    : the source was replaced by another one, so a watermark is not valid for it either
+    in_new_files  : where the changes are among the rows of files that the source did not have before: upper bound of
+                    these rows, as a number, or as a fraction of all rows. None where the source lists the changes
     """
 
     at_most: int | None
     feed_obstacle: str | None
     is_another: bool = False
+    in_new_files: int | float | None = None
 
     @property
     def is_none(self) -> bool:
@@ -206,6 +210,8 @@ def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
         return "the source does not list its changes"
     if situation.changes.feed_obstacle is not None:
         return situation.changes.feed_obstacle
+    if situation.changes.in_new_files is not None and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
+        return "the source does not list its changes, and comparing so few rows takes no longer than looking for them"
     return None if situation.has_digests else "no digests of main are stored"
 
 
@@ -231,13 +237,19 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation) -> Est
     if obstacle is not None:
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
-    expected = cost.seconds(way, num_rows, num_changes) * cost.factor(way, situation.past)
+    in_new_files = _num_in_new_files(situation) if way == "incremental" else None
+    expected = cost.seconds(way, num_rows, num_changes, in_new_files) * cost.factor(way, situation.past)
     return Estimate(way, round(expected, 1), f"{num_changes:,} of {num_rows:,} rows expected to change", num_changes)
 
 
 def _num_changes(situation: Situation) -> int:
     at_most = situation.changes.at_most if situation.changes else None
     return cost.expected_changes(situation.num_rows or 0, at_most, situation.past)
+
+
+def _num_in_new_files(situation: Situation) -> int | None:
+    found = situation.changes.in_new_files if situation.changes else None
+    return round(found * (situation.num_rows or 0)) if isinstance(found, float) else found
 
 
 def _beside(other: Estimate, chosen: Estimate) -> Estimate:

@@ -3,9 +3,11 @@
     all recorded changes ──▶ one MERGE ──▶ main
 
 The MERGE verifies every row: an insert whose key exists, an update or delete whose key is missing, or an old hash that
-differs calls raise_error, which aborts the MERGE before any commit. WHEN NOT MATCHED BY SOURCE is never used: it
-rewrites files of every partition. A row that moved is a delete in one partition and an insert in the other, so the
-partition columns are part of the match.
+differs calls raise_error, which aborts the MERGE before any commit. A MERGE that inserts nothing does not look for
+missing keys: without a clause for rows that do not match, Spark can broadcast the changes instead of sorting main. If
+another writer has removed a row, main's log shows that writer, and the commit has changed fewer rows than recorded.
+WHEN NOT MATCHED BY SOURCE is never used: it rewrites files of every partition. A row that moved is a delete in one
+partition and an insert in the other, so the partition columns are part of the match.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 
 MIN_ROWS_FOR_BITMAP = 200_000
+_MAX_BROADCAST_BYTES = 32 << 20  # of Parquet files; in memory their rows take a few times as much
 
 
 def publish(
@@ -36,11 +39,14 @@ def publish(
     layout: Layout,
     chunks: Sequence[RecordedChunk],
     note: CommitNote,
+    *,
+    is_retry: bool = False,
 ) -> None:
     """Merge exactly the recorded chunks into main, in one commit; main's log decides whether the commit happened.
 
     layout : includes main's current columns; if it is evolving, even a MERGE without rows changes main's schema
     chunks : chunks that are committed already are skipped
+    is_retry : nothing is broadcast, in case that memory did not suffice for it
     raises : SealBrokenError, when a chunk no longer reads back as recorded; MainMovedError, when a row of main has
              changed since the comparison, or another writer committed meanwhile; FencedError
     """
@@ -52,10 +58,16 @@ def publish(
     touched = [part.partition for part in parts if part.counts.changes]
     is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
     num_keys = sum(chunk.num_rows for chunk in chunks)
-    pays = is_large and not has_null_keys and 0 < num_keys <= MAX_KEYS
+    may_insert = any(part.counts.inserted for part in parts)
+    is_broadcast = not may_insert and not is_retry and sum(chunk.num_bytes for chunk in chunks) <= _MAX_BROADCAST_BYTES
+    pays = is_large and not is_broadcast and not has_null_keys and 0 < num_keys <= MAX_KEYS
+    if is_broadcast:
+        merged.hint("broadcast").createOrReplaceTempView(view)
     try:
         with bitmap_of(spark, view, layout.table, num_keys) if pays else nullcontext() as keys:
-            sql = merge_sql(main.ref, view, layout, touched, has_null_keys=has_null_keys, keys=keys)
+            sql = merge_sql(
+                main.ref, view, layout, touched, has_null_keys=has_null_keys, may_insert=may_insert, keys=keys
+            )
             with main.transaction(note):
                 spark.sql(sql).collect()
     finally:
@@ -69,6 +81,7 @@ def merge_sql(
     touched: Sequence[str],
     *,
     has_null_keys: bool,
+    may_insert: bool = True,
     keys: Bitmap | None = None,
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
@@ -76,6 +89,7 @@ def merge_sql(
     touched       : the partitions that change; a short list lets Delta skip the files of all others; an empty list
                     means that `view` has no row
     keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
+    may_insert    : `view` has rows to insert
     has_null_keys : main holds rows with a NULL key that must be deleted; a plain `=` would not match them
     """
     table, op = layout.table, f"s.{OP}"
@@ -96,6 +110,9 @@ def merge_sql(
     names = ", ".join(quoted(n) for n in layout.names)
     values = ", ".join(f"s.{quoted(n)}" for n in layout.names)
     # A column that main lacks so far resolves only without the table alias.
+    inserting = f"""
+        WHEN NOT MATCHED AND {op} IN ('I', 'R') THEN INSERT ({names}) VALUES ({values})
+        WHEN NOT MATCHED THEN INSERT ({first}) VALUES ({stop})"""
     target, evolving = ("", "WITH SCHEMA EVOLUTION ") if layout.is_evolving else ("t.", "")
     update = ", ".join(f"{target}{quoted(n)} = s.{quoted(n)}" for n in layout.names)
     return f"""
@@ -104,7 +121,5 @@ def merge_sql(
         WHEN MATCHED AND {op} = 'X' THEN DELETE
         WHEN MATCHED AND {op} = 'D' AND {as_expected} THEN DELETE
         WHEN MATCHED AND {op} = 'U' AND {as_expected} THEN UPDATE SET {update}
-        WHEN MATCHED THEN UPDATE SET t.{first} = {stop}
-        WHEN NOT MATCHED AND {op} IN ('I', 'R') THEN INSERT ({names}) VALUES ({values})
-        WHEN NOT MATCHED THEN INSERT ({first}) VALUES ({stop})
+        WHEN MATCHED THEN UPDATE SET t.{first} = {stop}{inserting if may_insert else ""}
     """  # nosec B608  # every name is quoted, every value a literal

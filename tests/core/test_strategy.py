@@ -74,6 +74,19 @@ def test_changes_alone_are_not_enough(change, definition, why):
     assert chosen(replace(USUAL, **change), **definition).strategy == "corrections"
 
 
+def test_changes_in_new_files_cost_a_scan_and_are_not_looked_for_in_small_tables():
+    found = replace(USUAL, changes=SourceChanges(60_000, None, in_new_files=60_000))
+    half, small = (SourceChanges(None, None, in_new_files=share) for share in (0.5, 0.01))
+
+    listed, looked_for = (chosen(each).estimates[0] for each in (USUAL, found))
+
+    assert (listed.strategy, looked_for.strategy) == ("incremental", "incremental")
+    assert listed.seconds < looked_for.seconds
+    assert chosen(replace(USUAL, changes=small)).strategy == "incremental"
+    assert chosen(replace(USUAL, changes=half)).strategy == "corrections"
+    assert "so few rows" in why_not_incremental(replace(found, num_rows=100_000)).why
+
+
 def test_main_is_replaced_only_where_most_of_it_changes():
     few = replace(USUAL, num_rows=50, changes=SourceChanges(1, "no feed"))
     most = replace(USUAL, changes=SourceChanges(6_000_000, "no feed"))

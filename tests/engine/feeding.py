@@ -14,6 +14,10 @@ def with_feed(lake: Any) -> None:
     lake.sql(FEED, path="raw/orders")
 
 
+def feed_off(lake: Any) -> None:
+    lake.sql(FEED.replace("'true'", "'false'"), path="raw/orders")
+
+
 def published_with_a_feed(prepared: Any) -> Any:
     """Return a lake whose table was published once, from a source that keeps a change data feed."""
 

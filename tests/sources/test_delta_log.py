@@ -63,8 +63,6 @@ def test_log_that_does_not_reach_back_says_nothing():
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        (an_entry("SET TBLPROPERTIES", {}, properties='{"delta.enableChangeDataFeed":"true"}'), "does not reach back"),
-        (an_entry("UNSET TBLPROPERTIES", {}, properties='["delta.enableChangeDataFeed"]'), "does not reach back"),
         (an_entry("ADD COLUMNS", {}), "its log holds ADD COLUMNS of unknown extent"),
         (an_entry("CREATE OR REPLACE TABLE AS SELECT", {}), "its log holds CREATE OR REPLACE"),
         (an_entry("SOMETHING NEW", {}), "its log holds SOMETHING NEW"),
@@ -75,7 +73,38 @@ def test_changes_are_not_asked_for_where_they_may_not_be_all(entry, why):
     assert why in (changes(entry).feed_obstacle or "")
 
 
-def test_source_without_a_feed_lists_no_changes():
-    assert changes(an_entry(), has_feed=False) == SourceChanges(
-        3, "it keeps no change data feed (delta.enableChangeDataFeed)"
+UPDATED = {"numUpdatedRows": "3", "numCopiedRows": "40"}
+MERGED = {"numTargetRowsInserted": "1", "numTargetRowsCopied": "5"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "has_feed", "at_most", "in_new_files"),
+    [
+        ([an_entry()], False, 3, 3),
+        ([an_entry(metrics=UPDATED), an_entry("MERGE", MERGED, 9)], False, 4, 49),
+        ([an_entry("WRITE", {"numOutputRows": "9"}, mode="Append")], False, 9, 9),
+        ([an_entry("SET TBLPROPERTIES", {}, properties='{"delta.enableChangeDataFeed":"true"}')], True, 0, 0),
+        (
+            [an_entry("UNSET TBLPROPERTIES", {}, properties='["delta.enableChangeDataFeed"]'), an_entry(version=9)],
+            True,
+            3,
+            3,
+        ),
+    ],
+    ids=str,
+)
+def test_without_a_feed_that_reaches_back_changes_are_in_new_files(entries, has_feed, at_most, in_new_files):
+    assert changes(*entries, has_feed=has_feed) == SourceChanges(at_most, None, in_new_files=in_new_files)
+
+
+@pytest.mark.parametrize(
+    "entry", [an_entry("RESTORE", {}), an_entry("WRITE", {"numOutputRows": "9"}, mode="Overwrite")]
+)
+def test_rows_may_come_back_in_no_new_file_or_all_be_in_one(entry):
+    assert changes(entry, has_feed=False).feed_obstacle == f"its log holds {entry.operation} of unknown extent"
+
+
+def test_files_that_were_written_anew_show_no_changes():
+    assert changes(NO_ROWS, an_entry(version=9), has_feed=False).feed_obstacle == (
+        "it keeps no change data feed, and OPTIMIZE has written its files anew"
     )

@@ -102,7 +102,7 @@ class Merging:
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
             case Move.DONE:
-                if self._is_short(check):
+                if self._is_short(check, counts):
                     self._start_over(check, counts)
                     return
                 self._work.lease.ignore_cancel()
@@ -136,6 +136,8 @@ class Merging:
         commits, check = self._publisher.check_log(chunks, part)
         counts = total(chunks)
         match next_part_move(check):
+            case Move.DONE if _lacks_rows(check, counts):
+                self._start_over(check, counts)
             case Move.DONE:
                 version, num_bytes = check.published[-1].version, check.bytes_added
                 with durable(Write.COMMITTED):
@@ -199,10 +201,10 @@ class Merging:
             return False
         return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
 
-    def _is_short(self, check: LogCheck) -> bool:
-        """True if main was overwritten with a different number of rows than were sealed."""
+    def _is_short(self, check: LogCheck, counts: Counts) -> bool:
+        """True if the commit has a different number of rows than were sealed, or recorded to be changed."""
         if not check.is_overwritten:
-            return False
+            return not self._work.is_progressive and _lacks_rows(check, counts)
         written = check.published[-1].metrics.get("numOutputRows")
         return written is not None and int(written) != self._work.seal.num_rows
 
@@ -283,3 +285,12 @@ class Merging:
         self._publisher = Publisher(work, self._may_stop)
         self._ground.base = check.latest
         self.close()
+
+
+def _lacks_rows(check: LogCheck, counts: Counts) -> bool:
+    """True if a MERGE without inserts changed fewer rows than recorded; one with inserts fails if a key is missing."""
+    if counts.inserted or not check.published:
+        return False
+    metrics = check.published[-1].metrics
+    found = [metrics.get(name) for name in ("numTargetRowsUpdated", "numTargetRowsDeleted")]
+    return None not in found and [int(each or 0) for each in found] != [counts.updated, counts.deleted]

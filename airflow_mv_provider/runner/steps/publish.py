@@ -84,7 +84,7 @@ class Publisher:
 
         def commit() -> None:
             self._enable(delta.features_for(layout, is_rewritten=False))
-            merge.publish(work.spark, work.main, layout, recorded, note)
+            merge.publish(work.spark, work.main, layout, recorded, note, is_retry=self._num_tries[part] > 1)
 
         self._try(recorded, part, commit)
 

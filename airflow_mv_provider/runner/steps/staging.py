@@ -12,9 +12,13 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from pyspark.sql import DataFrame
+
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
+from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -86,11 +90,13 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
     path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
     try:
         with durable(Write.STAGING):
-            if watermark is None:
-                found = work.source.feed(since.frontier, work.refresh.frontier)
+            rows = work.source.with_new_files(since.frontier, work.refresh.frontier) if watermark is None else None
+            if watermark is not None:
+                feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
+            elif rows is not None:
+                path = _write_replacing(work, rows, main, published, path)
             else:
-                found = feed.late(work.whole_source, main, work.layout, watermark)
-            feed.write(found, work.layout, path)
+                feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
     except _UNREADABLE as error:
         return _unreadable(work, error)
     work.source.verify(work.refresh.frontier)
@@ -99,6 +105,26 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
         return _unreadable(work, error)
+
+
+def _write_replacing(work: Work, rows: DataFrame, main: DataFrame, published: PublishedDigests, path: str) -> str:
+    """Write the corrections that turn main into the source, as the rows of its new files show them.
+
+    rows    : all of the source's rows, marked
+    returns : where the corrections lie
+    raises  : SourceChangedError, if they do not account for all changes
+    """
+    spark, layout = work.spark, work.layout
+    new, sums = feed.split(rows, layout, work.workspace.new_files(work.own.epoch))
+    feed.write_replacing(new, main, layout, path)
+    expected = feed.sums_with(spark, layout, path, published)
+    if sums[0] < expected[0]:
+        path = again(path)
+        feed.write_replacing(new, main, layout, path, rows)
+        expected = feed.sums_with(spark, layout, path, published)
+    if sums != expected:
+        raise SourceChangedError("source", "the rows of its new files do not account for all that has changed.")
+    return path
 
 
 def _unreadable(work: Work, error: MvError) -> str:

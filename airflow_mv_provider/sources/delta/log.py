@@ -21,6 +21,9 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "DELETE": ("numDeletedRows",),
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
 }
+# The rows that it wrote again as they were: without deletion vectors, all others of a file with a changed row.
+_COPIED = ("numCopiedRows", "numTargetRowsCopied")
+_REWRITES_FILES = ("OPTIMIZE", "REORG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +43,26 @@ def changes_in(entries: Iterable[Entry], since: int, until: int, *, has_feed: bo
     since    : the version that main has, exclusive
     until    : the version that main will have, inclusive
     has_feed : True if the source keeps a change data feed now
+    returns  : with `in_new_files` where no feed reaches back, but every row that came or changed is in a new file
     """
     found = {entry.version: entry for entry in entries if since < entry.version <= until}
     if len(found) < until - since:
         return SourceChanges(None, "its log no longer reaches back to the last publish")
     counts = [_changed(entry) for entry in found.values()]
     at_most = None if None in counts else sum(count or 0 for count in counts)
-    if not has_feed:
-        return SourceChanges(at_most, f"it keeps no change data feed ({FEED_PROPERTY})")
     for entry in found.values():
-        if FEED_PROPERTY in str(entry.parameters.get("properties")):
-            return SourceChanges(at_most, "its change data feed does not reach back to the last publish")
         # This includes an overwrite and a RESTORE: the feed holds each row of them twice, so a full read costs less.
         if _changed(entry) is None:
             return SourceChanges(at_most, f"its log holds {entry.operation} of unknown extent")
-    return SourceChanges(at_most, None)
+    reaches_back = not any(FEED_PROPERTY in str(entry.parameters.get("properties")) for entry in found.values())
+    if has_feed and reaches_back:
+        return SourceChanges(at_most, None)
+    for entry in found.values():
+        if entry.operation in _REWRITES_FILES:
+            no_feed = "its change data feed does not reach back" if has_feed else "it keeps no change data feed"
+            return SourceChanges(at_most, f"{no_feed}, and {entry.operation} has written its files anew")
+    copied = sum(int(entry.metrics.get(name, 0)) for entry in found.values() for name in _COPIED)
+    return SourceChanges(at_most, None, in_new_files=(at_most or 0) + copied)
 
 
 def _changed(entry: Entry) -> int | None:

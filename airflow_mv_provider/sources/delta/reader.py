@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -22,11 +23,12 @@ from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.sources.reader import SourceReader
-from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
+_MAX_NEW_FILES = 1_000
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
 _OTHER_COLUMNS = "its columns have changed since the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -89,6 +91,24 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
 
+    def with_new_files(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame | None:
+        """Return the rows at `until`, with a mark on those in new files; see `SourceReader`.
+
+        cost : lists the files of both versions in this process
+        """
+        found = self.changes(since, until)
+        if found is None or found.in_new_files is None:
+            return None
+        if not self._has_same_columns(since, until):
+            raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
+        with translated("source"):
+            before, rows = (delta.read(self._spark, self.table, at.version) for at in (since, until))
+            new = {_name(path) for path in rows.inputFiles()} - {_name(path) for path in before.inputFiles()}
+        if len(new) > _MAX_NEW_FILES:
+            raise SourceChangedError("source", f"it has {len(new):,} new files.")
+        is_new = F.col("_metadata.file_name").isin(*new, *map(unquote, new)) if new else F.lit(False)
+        return projected_with(rows.withColumn(marking.IS_NEW, is_new), self._source.select, marking.IS_NEW)
+
     def determinism(self, frontier: DeltaFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
         if self._judged is None or self._judged[0] != frontier:
@@ -119,3 +139,8 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         found = delta.detail(self._spark, self.table)
         if found is None or found.delta_id != frontier.table_id:
             raise SourceChangedError("source", f"{self.table} was dropped or replaced while it was read.")
+
+
+def _name(path: str) -> str:
+    """Return the name of a data file, which Delta gives to no other file of the table."""
+    return path.rpartition("/")[2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import assert_never
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,12 +111,13 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
         if not isinstance(since, FilesFrontier):
             return SourceChanges(None, "the source was replaced by another one", is_another=True)
-        added = added_files(since, until)
-        if added is None:
-            return SourceChanges(None, "files were changed or removed, not only added")
         if not self.determinism(until).is_by_row:
             return SourceChanges(None, MORE_THAN_ROWS)
-        return SourceChanges(None if added else 0, None)
+        added = added_files(since, until)
+        if added is not None:
+            return SourceChanges(None if added else 0, None)
+        new, all_bytes = set(until.files) - set(since.files), sum(file.num_bytes for file in until.files)
+        return SourceChanges(None, None, in_new_files=sum(file.num_bytes for file in new) / max(all_bytes, 1))
 
     def feed(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
         """Return the rows of the files that were added; see `SourceReader`."""
@@ -127,6 +128,26 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             if rows.schema != all_rows.schema:
                 raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
+
+    def with_new_files(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame | None:
+        """Return the rows of the pinned files, with a mark on those of new and changed files; see `SourceReader`."""
+        if added_files(since, until) is not None:
+            return None
+        known = set(since.files)
+        paths = {
+            is_new: [literal_path(file.path) for file in until.files if (file not in known) == is_new]
+            for is_new in (False, True)
+        }
+        with _gone_if_missing(), translated("source"):
+            self._check(paths[True])
+            wanted = self._rows([*paths[False], *paths[True]]).schema
+            rows = {is_new: self._rows(some) for is_new, some in paths.items() if some}
+            if any(some.schema != wanted for some in rows.values()):
+                raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
+        marked = [some.withColumn(marking.IS_NEW, F.lit(is_new)) for is_new, some in rows.items()]
+        if not marked:
+            raise SourceChangedError("source", "it has no file any more.")
+        return self.project(reduce(DataFrame.unionAll, marked), (), marking.IS_NEW)
 
     def determinism(self, frontier: FilesFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`.

@@ -9,13 +9,17 @@ the source at its pin as usual, and the next refresh compares with these digests
 
 A feed is the source's change data feed, or the rows of files that were added. For a source with a watermark column it
 is the late rows, together with main's rows for their keys.
+
+Where nothing lists the changes, every row that came or changed is at least in a file that is new. All rows are read and
+summed up, those of new files replace main's rows with their keys, and the sums show whether that accounts for all
+changes. Too few rows are rows that were deleted from files, which the keys of both sides show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
@@ -23,12 +27,13 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
-from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import corrections, digests, keys
+from airflow_mv_provider.spark import marking, storage
+from airflow_mv_provider.spark.compare import corrections, digests, hashing, keys
 from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
 
+_MAX_BROADCAST_KEYS = 1_000_000
 _ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string")
 
 
@@ -67,6 +72,55 @@ def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> Da
         new = layout.shaped(rows).where(is_late).select(*names)
         old = main.select(*names).join(new.select(*columns(table.key)), list(table.key), "left_semi").select(*names)
         return new.withColumn(corrections.SIGN, F.lit(1)).unionByName(old.withColumn(corrections.SIGN, F.lit(-1)))
+
+
+def split(rows: DataFrame, layout: Layout, path: str) -> tuple[DataFrame, tuple[int, int, int]]:
+    """Write the rows in new files at `path`, and sum up all rows.
+
+    rows    : (columns of the source after its projection, _mv_is_new boolean)
+    returns : the rows in new files, (*columns, _mv_hash bigint); count and sums of all rows, as `hashing.measure` does
+    cost    : one scan of the source
+    raises  : EngineError, and any other error of reading the source
+    """
+    name, names, seen = layout.table.name, columns(layout.names), Observation()
+    row_hash = F.expr(hashing.row_hash(layout.columns)).alias(hashing.HASH)
+    with translated(name):
+        hashed = layout.shaped(rows, marking.IS_NEW).select(*names, marking.IS_NEW, row_hash)
+        new = hashed.observe(seen, *hashing.measure()).where(marking.IS_NEW).drop(marking.IS_NEW)
+        storage.write(new, path)
+    return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED]), hashing.measured(seen)
+
+
+def write_replacing(
+    new: DataFrame, main: DataFrame, layout: Layout, path: str, source: DataFrame | None = None
+) -> None:
+    """Write the corrections by which rows replace main's rows with their keys.
+
+    new    : as `split` returns it
+    source : all the source's rows; if given, main's rows whose keys it has lost are deleted as well
+    cost   : a scan of main, and a join with the keys of `new`; with `source` also a join of the keys of both sides
+    raises : EngineError
+    """
+    table, key = layout.table, columns(layout.table.key)
+    with translated(table.name):
+        keys_of_new = new.select(*key)
+        if new.count() <= _MAX_BROADCAST_KEYS:
+            keys_of_new = F.broadcast(keys_of_new)
+        old = layout.shaped(main).join(keys_of_new, list(table.key), "left_semi")
+        if source is not None:
+            old = old.unionByName(layout.shaped(main).join(source.select(*key), list(table.key), "left_anti"))
+        former = hashing.aligned(old, layout).select(*columns(table.group_by), hashing.HASH)
+        storage.write(corrections.between(new, former, layout), path)
+
+
+def sums_with(spark: SparkSession, layout: Layout, path: str, published: PublishedDigests) -> tuple[int, int, int]:
+    """Return count and sums of all rows of main with the corrections at `path`, as `hashing.measure` computes them.
+
+    published : the digests of main without them
+    """
+    changes = storage.read(spark, layout.table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
+    rows, digest, mixed = digests.summed(digested_changes(changes, layout.table, 1), layout.table)
+    return published.num_rows + rows, published.digest ^ digest, published.mixed + mixed
 
 
 def seal(

@@ -1,0 +1,174 @@
+"""Changes that no source lists: they are found in new files, and a sum over all rows shows what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core import strategy
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import DuplicateKeyError
+from tests.conftest import Crash
+from tests.engine.feeding import change, feed_off, with_feed
+
+pytestmark = pytest.mark.slow
+
+FILES = {"type": "files", "path": "raw/in/*.csv", "format": "csv", "schema": "id BIGINT, p INT, v STRING"}
+LOOSE = {"max_deleted_fraction": 1.0, "allow_empty": True}
+VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = '%s')"
+
+
+@pytest.fixture(autouse=True)
+def small_too(monkeypatch):
+    """Take this way for the few rows of a test, too."""
+    monkeypatch.setattr(strategy, "MIN_ROWS_FOR_NEW_FILES", 0)
+
+
+def put(lake: Any, name: str, rows: dict[int, str]) -> None:
+    path = lake.root / "raw/in" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["id,p,v", *(f"{n},{n % 3},{v}" for n, v in rows.items())]) + "\n")
+
+
+def holds(lake: Any, *files: dict[int, str]) -> None:
+    """Main has these rows and no others, and a refresh that compares everything finds nothing to do."""
+    expected = Counter((n, n % 3, v) for rows in files for n, v in rows.items())
+    frame = lake.spark.read.format("delta").load(str(lake.root / "orders")).select("id", "p", "v")
+    assert Counter(map(tuple, frame.collect())) == expected
+    kept = lake.digests()
+    again = lake.refresh(force=True, strategy="corrections")
+    assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
+    assert (lake.digests(), lake.workspaces()) == (kept, [])
+
+
+A, B = {n: f"v{n}" for n in range(40)}, {100: "x", 101: "y", 102: "z"}
+
+
+@pytest.fixture
+def folder(lake):
+    """Published once, from two files; not copied from a prepared one, whose files are others."""
+    put(lake, "a.csv", A)
+    put(lake, "b.csv", B)
+    lake.apply(source=FILES, guards=LOOSE)
+    lake.refresh()
+    return lake
+
+
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.in_test_all)], ids=["vectors", "whole files"])
+def table(request, lake):
+    """Published once, from a Delta table without a change feed, of several files."""
+    with_feed(lake)
+    feed_off(lake)
+    lake.sql(VECTORS % str(request.param).lower(), path="raw/orders")
+    lake.apply(guards=LOOSE)
+    lake.refresh()
+    return lake
+
+
+def test_delta_source_without_a_feed_is_not_compared(table):
+    change(table)
+
+    report = table.refresh()
+
+    assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 57)
+    assert table.rows("orders") == table.rows("raw/orders")
+    kept = table.digests()
+    again = table.refresh(force=True)
+    assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
+    assert table.digests() == kept
+    assert table.workspaces() == []
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "counts"),
+    [
+        (B | {101: "other"}, {}, (0, 1, 0)),
+        ({100: "x"}, {200: "new", 201: "newer"}, (2, 0, 2)),
+        pytest.param(None, {100: "moved", 300: "new"}, (1, 1, 2), id="removed"),
+        pytest.param(None, {}, (0, 0, 3), id="removed alone", marks=pytest.mark.in_test_all),
+    ],
+)
+def test_changed_and_removed_files_are_followed(folder, b, c, counts):
+    if b is None:
+        (folder.root / "raw/in/b.csv").unlink()
+    else:
+        put(folder, "b.csv", b)
+    if c:
+        put(folder, "c.csv", c)
+
+    report = folder.refresh()
+
+    assert report.strategy == "incremental", report.reason
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == counts
+    holds(folder, A, b or {}, c)
+
+
+@pytest.mark.parametrize("b", [B | {7: "again"}, {7: "again", 100: "x", 101: "y"}], ids=["one more", "as many rows"])
+def test_key_that_an_unchanged_file_has_too_is_found(folder, b):
+    """The second case has as many rows as before: a row is gone, and a key is there twice."""
+    before = folder.rows()
+    put(folder, "b.csv", b)
+
+    with pytest.raises(DuplicateKeyError):
+        folder.refresh()
+
+    assert (folder.rows(), folder.phase()) == (before, "NORMAL")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("point", ["staging.after", "staging.before", "seal.after", "publish.after"])
+def test_killed_anywhere_it_goes_on(folder, crash_at, point):
+    put(folder, "b.csv", {100: "x", 101: "other"})
+    crash_at(point)
+    with pytest.raises(Crash):
+        folder.refresh()
+    folder.clock.pass_ms(folder.settings.lease_ms + 1)
+
+    folder.refresh()
+
+    holds(folder, A, {100: "x", 101: "other"})
+
+
+@pytest.mark.in_test_all
+def test_file_that_changes_unnoticed_shows_in_the_sum(folder, caplog):
+    """Its size and time are as before, so only its rows show it, once all of them are read for another file's sake."""
+    path = folder.root / "raw/in/a.csv"
+    times = path.stat()
+    path.write_text(path.read_text().replace("v11", "w11"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    put(folder, "b.csv", B | {101: "other"})
+
+    report = folder.refresh()
+
+    assert report.strategy == "corrections"
+    assert "MV-SOURCE-CHANGED" in report.reason
+    holds(folder, A | {11: "w11"}, B | {101: "other"})
+
+
+_FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), max_size=5)
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(history=st.lists(st.tuples(_FILE, _FILE, _FILE), min_size=2, max_size=3), is_partitioned=st.booleans())
+def test_any_history_of_files_leaves_what_comparing_would(
+    lake_factory: Any, history: Any, is_partitioned: bool
+) -> None:
+    lake, files = lake_factory(), []
+    lake.apply(source=FILES, partition_by=["p"] if is_partitioned else [], guards=LOOSE, strategy="incremental")
+    put(lake, "0.csv", {})
+    for contents in history:
+        # Each file has keys of its own, all files the same keys in another step.
+        files = [{key * 3 + number: value for key, value in rows.items()} for number, rows in enumerate(contents)]
+        for number, rows in enumerate(files):
+            put(lake, f"{number}.csv", rows)
+
+        report = lake.refresh()
+
+        assert report.outcome in {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
+    holds(lake, *files)
