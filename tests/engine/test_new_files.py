@@ -151,10 +151,10 @@ def test_file_that_changes_unnoticed_shows_in_the_sum(folder, caplog):
     holds(folder, A | {11: "w11"}, B | {101: "other"})
 
 
-_FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), max_size=5)
+_FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), min_size=1, max_size=5)
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(history=st.lists(st.tuples(_FILE, _FILE, _FILE), min_size=2, max_size=3), is_partitioned=st.booleans())
 def test_any_history_of_files_leaves_what_comparing_would(
     lake_factory: Any, history: Any, is_partitioned: bool
