@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from airflow_mv_provider.core.guard import Counts
+
 _EPOCH_SHIFT = 20  # a million commits per epoch
 
 # Operations that change no row. Every other operation counts as a change of data.
@@ -133,6 +135,17 @@ class LogCheck:
     def is_overwritten(self) -> bool:
         """True if the last of this refresh's commits overwrote all of main's rows instead of merging corrections."""
         return bool(self.published) and self.published[-1].operation == "WRITE"
+
+    def lacks(self, recorded: Counts) -> bool:
+        """True if the last of this refresh's commits is a MERGE that changed fewer or more rows than were recorded.
+
+        A MERGE with inserts is not asked: it fails if main lacks a row that it should change.
+        """
+        if recorded.inserted or not self.published or self.is_overwritten:
+            return False
+        metrics = self.published[-1].metrics
+        changed = (metrics.get("numTargetRowsUpdated"), metrics.get("numTargetRowsDeleted"))
+        return None not in changed and changed != (str(recorded.updated), str(recorded.deleted))
 
     @property
     def bytes_added(self) -> int:

@@ -28,6 +28,7 @@ from airflow_mv_provider.core.fence import (
     parse_note,
     whole_publish,
 )
+from airflow_mv_provider.core.guard import Counts
 
 UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
 OURS, THEIRS = "a" * 32, "b" * 32
@@ -363,3 +364,23 @@ def test_what_later_refreshes_did_takes_no_proof_away():
     assert whole_publish([other(14), final(13, 4, THEIRS), later, final(11, 3), fence(10, 3)], OURS, later) == final(
         11, 3
     )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "metrics", "lacks"),
+    [
+        (Counts(updated=2, deleted=1), ("2", "1"), False),
+        (Counts(updated=2, deleted=1), ("1", "1"), True),
+        (Counts(updated=2, deleted=1), ("2", "0"), True),
+        (Counts(inserted=1, updated=2), ("1", "0"), False),  # had a row been missing, it would have failed
+        (Counts(updated=2), (None, None), False),
+    ],
+)
+def test_merge_that_changed_other_numbers_of_rows_than_recorded_is_noticed(recorded, metrics, lacks):
+    names = ("numTargetRowsUpdated", "numTargetRowsDeleted")
+    found = {name: value for name, value in zip(names, metrics, strict=True) if value is not None}
+
+    check = judged(fence(11, 3), replace(publish(12, 3), metrics=found))
+
+    assert check.lacks(recorded) is lacks
+    assert not judged(fence(11, 3)).lacks(recorded)

@@ -147,7 +147,7 @@ def test_file_that_changes_unnoticed_shows_in_the_sum(folder, caplog):
     report = folder.refresh()
 
     assert report.strategy == "corrections"
-    assert "MV-SOURCE-CHANGED" in report.reason
+    assert "do not show all that has changed" in report.reason
     holds(folder, A | {11: "w11"}, B | {101: "other"})
 
 

@@ -67,8 +67,10 @@ class RealDelta:
         schema = f"{OP} STRING, {OLD_HASH} BIGINT, id BIGINT, p INT, v STRING"
         self.spark.createDataFrame(found, schema).createOrReplaceTempView("changes")
         touched = sorted({f'["{c.row[1]}"]' for c in changes})
+        may_insert = any(c.op == "I" for c in changes)
+        sql = merge_sql(self.main.ref, "changes", self.layout, touched, has_null_keys=False, may_insert=may_insert)
         with self.main.transaction(of):
-            self.spark.sql(merge_sql(self.main.ref, "changes", self.layout, touched, has_null_keys=False)).collect()
+            self.spark.sql(sql).collect()
 
     def append(self, rows: tuple[Row, ...]) -> None:
         self._sql(f"INSERT INTO {{t}} VALUES {', '.join(map(str, rows))}")

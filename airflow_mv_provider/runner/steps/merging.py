@@ -136,7 +136,7 @@ class Merging:
         commits, check = self._publisher.check_log(chunks, part)
         counts = total(chunks)
         match next_part_move(check):
-            case Move.DONE if _lacks_rows(check, counts):
+            case Move.DONE if check.lacks(counts):
                 self._start_over(check, counts)
             case Move.DONE:
                 version, num_bytes = check.published[-1].version, check.bytes_added
@@ -204,7 +204,7 @@ class Merging:
     def _is_short(self, check: LogCheck, counts: Counts) -> bool:
         """True if the commit has a different number of rows than were sealed, or recorded to be changed."""
         if not check.is_overwritten:
-            return not self._work.is_progressive and _lacks_rows(check, counts)
+            return not self._work.is_progressive and check.lacks(counts)
         written = check.published[-1].metrics.get("numOutputRows")
         return written is not None and int(written) != self._work.seal.num_rows
 
@@ -285,12 +285,3 @@ class Merging:
         self._publisher = Publisher(work, self._may_stop)
         self._ground.base = check.latest
         self.close()
-
-
-def _lacks_rows(check: LogCheck, counts: Counts) -> bool:
-    """True if a MERGE without inserts changed fewer rows than recorded; one with inserts fails if a key is missing."""
-    if counts.inserted or not check.published:
-        return False
-    metrics = check.published[-1].metrics
-    found = [metrics.get(name) for name in ("numTargetRowsUpdated", "numTargetRowsDeleted")]
-    return None not in found and [int(each or 0) for each in found] != [counts.updated, counts.deleted]

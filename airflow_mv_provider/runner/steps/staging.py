@@ -94,7 +94,10 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
             if watermark is not None:
                 feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
             elif rows is not None:
-                path = _write_replacing(work, rows, main, published, path)
+                written = _write_replacing(work, rows, main, published, path)
+                if written is None:
+                    return _incomplete(work, "the rows of the source's new files do not show all that has changed")
+                path = written
             else:
                 feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
     except _UNREADABLE as error:
@@ -107,12 +110,13 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return _unreadable(work, error)
 
 
-def _write_replacing(work: Work, rows: DataFrame, main: DataFrame, published: PublishedDigests, path: str) -> str:
+def _write_replacing(
+    work: Work, rows: DataFrame, main: DataFrame, published: PublishedDigests, path: str
+) -> str | None:
     """Write the corrections that turn main into the source, as the rows of its new files show them.
 
     rows    : all of the source's rows, marked
-    returns : where the corrections lie
-    raises  : SourceChangedError, if they do not account for all changes
+    returns : where the corrections lie; None if they do not account for all changes
     """
     spark, layout = work.spark, work.layout
     new, sums = feed.split(rows, layout, work.workspace.new_files(work.own.epoch))
@@ -122,9 +126,14 @@ def _write_replacing(work: Work, rows: DataFrame, main: DataFrame, published: Pu
         path = again(path)
         feed.write_replacing(new, main, layout, path, rows)
         expected = feed.sums_with(spark, layout, path, published)
-    if sums != expected:
-        raise SourceChangedError("source", "the rows of its new files do not account for all that has changed.")
-    return path
+    return path if sums == expected else None
+
+
+def _incomplete(work: Work, problem: str) -> str:
+    if work.definition.strict:
+        raise StrategyError(work.table.name, f"{problem}.")
+    log.warning("%s: %s, so everything is compared", work.table.name, problem)
+    return problem
 
 
 def _unreadable(work: Work, error: MvError) -> str:
