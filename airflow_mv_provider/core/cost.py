@@ -36,14 +36,16 @@ _MOSTLY = 1 / 3  # fraction of main's rows that has to change; below it, overwri
 class CostSample:
     """One finished refresh of the table: its workload, and the seconds that it took.
 
-    num_rows    : rows of main before it
-    num_changes : rows that it inserted, updated and deleted
+    num_rows     : rows of main before it
+    num_changes  : rows that it inserted, updated and deleted
+    in_new_files : the rows among which it looked for changes that the source does not list; None if it lists them
     """
 
     way: Strategy
     num_rows: int
     num_changes: int
     seconds: float
+    in_new_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,14 @@ class Estimate:
     seconds     : None if the strategy could not be used
     why         : the obstacle; or the comparison with the strategy that was chosen
     num_changes : rows that were expected to differ
+    in_new_files : rows of the source's new files, if the changes are looked for among these
     """
 
     strategy: Strategy
     seconds: float | None
     why: str
     num_changes: int | None = None
+    in_new_files: int | None = None
 
 
 def seconds(way: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None) -> float:
@@ -92,7 +96,7 @@ def factor(way: Strategy, past: Sequence[CostSample]) -> float:
     """
     recent = past[:_MAX_PAST]
     ratios = [
-        each.seconds / seconds(each.way, each.num_rows, each.num_changes)
+        each.seconds / seconds(each.way, each.num_rows, each.num_changes, each.in_new_files)
         for each in [each for each in recent if each.way == way] or recent
     ]
     return statistics.median(ratios) if ratios else 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -137,15 +137,25 @@ class LogCheck:
         return bool(self.published) and self.published[-1].operation == "WRITE"
 
     def lacks(self, recorded: Counts) -> bool:
-        """True if the last of this refresh's commits is a MERGE that changed fewer or more rows than were recorded.
+        """True if the last of this refresh's commits is a MERGE that changed fewer rows than were recorded.
 
-        A MERGE with inserts is not asked: it fails if main lacks a row that it should change.
+        A MERGE with inserts is not asked: it fails if main lacks a row that it should change. More rows prove nothing:
+        Spark counts those of a task that it repeats twice.
         """
+        found = self.changed(recorded)
+        return found.updated < recorded.updated or found.deleted < recorded.deleted
+
+    def changed(self, recorded: Counts) -> Counts:
+        """Return `recorded` with no more updates and deletes than the last of this refresh's commits has made."""
         if recorded.inserted or not self.published or self.is_overwritten:
-            return False
+            return recorded
         metrics = self.published[-1].metrics
-        changed = (metrics.get("numTargetRowsUpdated"), metrics.get("numTargetRowsDeleted"))
-        return None not in changed and changed != (str(recorded.updated), str(recorded.deleted))
+        updated, deleted = (metrics.get(f"numTargetRows{each}") for each in ("Updated", "Deleted"))
+        return replace(
+            recorded,
+            updated=recorded.updated if updated is None else min(recorded.updated, int(updated)),
+            deleted=recorded.deleted if deleted is None else min(recorded.deleted, int(deleted)),
+        )
 
     @property
     def bytes_added(self) -> int:

@@ -40,6 +40,11 @@ class Choice:
     estimates: tuple[Estimate, ...] = ()
     wanted: RequestedStrategy = "auto"
 
+    @property
+    def is_by_files(self) -> bool:
+        """True if the changes are looked for among the rows of the source's new files."""
+        return any(each.strategy == self.strategy and each.in_new_files is not None for each in self.estimates)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceChanges:
@@ -101,7 +106,13 @@ def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
     reports : newest first
     """
     return tuple(
-        CostSample(way, num_rows, r.rows_inserted + r.rows_updated + r.rows_deleted, sum(r.phase_seconds.values()))
+        CostSample(
+            way,
+            num_rows,
+            r.rows_inserted + r.rows_updated + r.rows_deleted,
+            sum(r.phase_seconds.values()),
+            next((each.in_new_files for each in r.estimates if each.strategy == way), None),
+        )
         for r in reports
         for way in STRATEGIES
         if r.strategy == way and r.outcome is Outcome.PUBLISHED and r.scope is None and r.phase_seconds
@@ -156,7 +167,7 @@ def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situat
     if situation.num_rows is None and wanted in ("auto", "incremental"):
         is_empty = not table.adopt and replace_obstacle(table, situation.scope) is None
         return Choice("replace" if is_empty else "corrections", reason, (), wanted)
-    judged = {way: _judged(way, table, situation) for way in STRATEGIES}
+    judged = {way: _judged(way, table, situation, wanted) for way in STRATEGIES}
     possible = [each for each in judged.values() if each.seconds is not None]
     if not cost.is_worth_replacing(situation.num_rows or 0, _num_changes(situation)):
         possible = [each for each in possible if each.strategy != "replace"]
@@ -194,7 +205,7 @@ def count_obstacle(table: RefreshableTable) -> str | None:
     return None if table.guards.max_updated_fraction is None else "max_updated_fraction is judged on exact counts"
 
 
-def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
+def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: RequestedStrategy) -> str | None:
     """Return why the source's changes alone do not suffice to update main, or None if they do."""
     if situation.must_compare is not None:
         return situation.must_compare
@@ -210,7 +221,13 @@ def feed_obstacle(table: RefreshableTable, situation: Situation) -> str | None:
         return "the source does not list its changes"
     if situation.changes.feed_obstacle is not None:
         return situation.changes.feed_obstacle
-    if situation.changes.in_new_files is not None and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
+    if situation.changes.in_new_files is not None and table.strict and wanted == "incremental":
+        return "the source does not list its changes, so all of it would be read"
+    if (
+        situation.changes.in_new_files is not None
+        and wanted == "auto"
+        and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES
+    ):
         return "the source does not list its changes, and comparing so few rows takes no longer than looking for them"
     return None if situation.has_digests else "no digests of main are stored"
 
@@ -228,10 +245,10 @@ def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     return not (table.source_kind.keeps_versions and is_repeatable) or table.on_conflict in ("ignore", "keep")
 
 
-def _judged(way: Strategy, table: RefreshableTable, situation: Situation) -> Estimate:
+def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted: RequestedStrategy) -> Estimate:
     obstacle = None
     if way == "incremental":
-        obstacle = feed_obstacle(table, situation)
+        obstacle = feed_obstacle(table, situation, wanted)
     if way == "replace":
         obstacle = replace_obstacle(table, situation.scope) or count_obstacle(table)
     if obstacle is not None:
@@ -239,7 +256,8 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation) -> Est
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
     expected = cost.seconds(way, num_rows, num_changes, in_new_files) * cost.factor(way, situation.past)
-    return Estimate(way, round(expected, 1), f"{num_changes:,} of {num_rows:,} rows expected to change", num_changes)
+    why = f"{num_changes:,} of {num_rows:,} rows expected to change"
+    return Estimate(way, round(expected, 1), why, num_changes, in_new_files)
 
 
 def _num_changes(situation: Situation) -> int:

@@ -103,14 +103,15 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no feed")
 
-    def with_new_files(self, since: FrontierT, until: FrontierT) -> DataFrame | None:
+    def with_new_files(self, since: FrontierT, until: FrontierT) -> DataFrame:
         """Return all rows at `until`, with a mark on those in files that the source did not have at `since`; lazy.
 
-        returns : (columns after the projection, _mv_is_new boolean), with True for every row that came or changed;
-                  None where `feed` returns the changes
-        raises  : SchemaMismatchError; EngineError, where one of the two states is not known any more
+        Called if `changes` gave `in_new_files`.
+
+        returns : (columns after the projection, _mv_is_new boolean), with True for every row that came or changed
+        raises  : SchemaMismatchError; SourceChangedError; EngineError, if one of the two states is not known any more
         """
-        return None
+        raise NotImplementedError(f"{type(self).__name__} does not know its files")
 
     def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.

@@ -82,10 +82,9 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.feed(since, until)
 
-    def with_new_files(self, since: Frontier, until: Frontier) -> DataFrame | None:
+    def with_new_files(self, since: Frontier, until: Frontier) -> DataFrame:
         """See `SourceReader`."""
-        found: DataFrame | None = self.reader.with_new_files(since, until)
-        return found
+        return self.reader.with_new_files(since, until)
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.

@@ -31,6 +31,7 @@ from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 
 MIN_ROWS_FOR_BITMAP = 200_000
 _MAX_BROADCAST_BYTES = 32 << 20  # of Parquet files; in memory their rows take a few times as much
+_MAX_BROADCAST_VALUES = 10_000_000  # in memory a value takes 8 bytes even if it is NULL
 
 
 def publish(
@@ -59,7 +60,8 @@ def publish(
     is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
     num_keys = sum(chunk.num_rows for chunk in chunks)
     may_insert = any(part.counts.inserted for part in parts)
-    is_broadcast = not may_insert and not is_retry and sum(chunk.num_bytes for chunk in chunks) <= _MAX_BROADCAST_BYTES
+    is_small = sum(chunk.num_bytes for chunk in chunks) <= _MAX_BROADCAST_BYTES
+    is_broadcast = is_small and num_keys * len(layout.columns) <= _MAX_BROADCAST_VALUES and not (may_insert or is_retry)
     pays = is_large and not is_broadcast and not has_null_keys and 0 < num_keys <= MAX_KEYS
     if is_broadcast:
         merged.hint("broadcast").createOrReplaceTempView(view)

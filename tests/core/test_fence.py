@@ -374,6 +374,7 @@ def test_what_later_refreshes_did_takes_no_proof_away():
         (Counts(updated=2, deleted=1), ("2", "0"), True),
         (Counts(inserted=1, updated=2), ("1", "0"), False),  # had a row been missing, it would have failed
         (Counts(updated=2), (None, None), False),
+        (Counts(updated=2, deleted=1), ("4", "1"), False),  # a task was repeated
     ],
 )
 def test_merge_that_changed_other_numbers_of_rows_than_recorded_is_noticed(recorded, metrics, lacks):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import DuplicateKeyError
+from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
 from tests.conftest import Crash
 from tests.engine.feeding import change, feed_off, with_feed
 
@@ -119,6 +119,57 @@ def test_key_that_an_unchanged_file_has_too_is_found(folder, b):
         folder.refresh()
 
     assert (folder.rows(), folder.phase()) == (before, "NORMAL")
+
+
+@pytest.mark.parametrize("rows", [["500,2,a", "500,2,a"], ["500,2,a", "500,2,b"]], ids=["equal", "different"])
+@pytest.mark.parametrize("num_files", [1, pytest.param(2, marks=pytest.mark.in_test_all)])
+def test_key_that_is_new_and_there_twice_is_found(folder, rows, num_files):
+    """The sums would be those of the source: main would have the key twice as well."""
+    before = folder.rows()
+    (folder.root / "raw/in/b.csv").unlink()
+    for number in range(num_files):
+        some = rows[number : number + 2 // num_files]
+        (folder.root / f"raw/in/c{number}.csv").write_text("\n".join(["id,p,v", *some]) + "\n")
+
+    with pytest.raises(DuplicateKeyError):
+        folder.refresh()
+
+    assert (folder.rows(), folder.phase()) == (before, "NORMAL")
+
+
+def test_new_rows_without_a_key_are_named(folder):
+    (folder.root / "raw/in/b.csv").write_text("id,p,v\n,1,x\n,2,y\n")
+
+    with pytest.raises(NullKeyError):
+        folder.refresh()
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("strategy", ["auto", "incremental"])
+def test_strict_table_is_compared_unless_that_is_ruled_out(folder, strategy):
+    """Of a folder that was emptied nothing is left to look in; `strict` forbids to read all of it by surprise."""
+    folder.apply(source=FILES, guards=LOOSE, strict=True, strategy=strategy)
+    for name in ("a.csv", "b.csv"):
+        (folder.root / "raw/in" / name).unlink()
+
+    if strategy == "incremental":
+        with pytest.raises(StrategyError):
+            folder.refresh()
+    else:
+        assert folder.refresh().rows_deleted == len(A | B)
+
+
+@pytest.mark.parametrize("kind", ["STRUCT<file_name: STRING>", "INT"])
+def test_column_of_the_name_of_sparks_own_is_none_of_it(lake, kind):
+    value = "named_struct('file_name', concat('f', id))" if kind != "INT" else "CAST(id AS INT)"
+    lake.write(f"SELECT id, concat('v', id) AS v, {value} AS _metadata FROM range(20)")
+    lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "v"]}, guards=LOOSE)
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 3", path="raw/orders")
+
+    report = lake.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("incremental", 1)
 
 
 @pytest.mark.sample(1)

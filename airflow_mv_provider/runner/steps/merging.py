@@ -277,7 +277,7 @@ class Merging:
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
         log.warning("%s: another writer changed main (%s); comparing again", work.table.name, who)
-        committed = counts if check.published else Counts() if check.stragglers else None
+        committed = check.changed(counts) if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive
             work.store.merging.discard_chunks(work.own, committed if is_told else None, check.bytes_added)

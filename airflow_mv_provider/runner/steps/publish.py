@@ -84,7 +84,8 @@ class Publisher:
 
         def commit() -> None:
             self._enable(delta.features_for(layout, is_rewritten=False))
-            merge.publish(work.spark, work.main, layout, recorded, note, is_retry=self._num_tries[part] > 1)
+            is_retry = self._num_tries[part] > 1 or work.store.merging_attempts(work.own.refresh_id) > 1
+            merge.publish(work.spark, work.main, layout, recorded, note, is_retry=is_retry)
 
         self._try(recorded, part, commit)
 

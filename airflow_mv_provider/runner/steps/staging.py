@@ -23,6 +23,7 @@ from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
+    MainUnsupportedError,
     MvError,
     SchemaMismatchError,
     SealBrokenError,
@@ -37,12 +38,16 @@ from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, partitions, staging
 from airflow_mv_provider.spark.compare import feed, frozen, keys
 from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.spark.layout import any_null
 
 log = logging.getLogger(__name__)
 
 # Errors that reading a feed may raise and reading the source would not: mostly for files that were vacuumed away, or
 # for a projection of a column that only files have.
-_UNREADABLE = (DefinitionError, EngineError, SchemaMismatchError, SourceChangedError, SourceFileError)
+_UNREADABLE = (
+    *(DefinitionError, EngineError, MainUnsupportedError, SchemaMismatchError),
+    *(SourceChangedError, SourceFileError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +93,29 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return "main's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
     path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
+    is_by_files, found = work.refresh.choice.is_by_files, None
     try:
         with durable(Write.STAGING):
-            rows = work.source.with_new_files(since.frontier, work.refresh.frontier) if watermark is None else None
             if watermark is not None:
                 feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
-            elif rows is not None:
-                written = _write_replacing(work, rows, main, published, path)
-                if written is None:
-                    return _incomplete(work, "the rows of the source's new files do not show all that has changed")
-                path = written
+            elif is_by_files:
+                rows = work.source.with_new_files(since.frontier, work.refresh.frontier)
+                found = _write_replacing(work, rows, main, published, path)
             else:
                 feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
     except _UNREADABLE as error:
-        return _unreadable(work, error)
+        return _unreadable(work, error, is_by_files=is_by_files)
     work.source.verify(work.refresh.frontier)
+    if is_by_files and found is None:
+        problem = "the rows of the source's new files do not show all that has changed"
+        log.warning("%s: %s, so everything is compared", work.table.name, problem)
+        return problem
+    path = found or path
     num_rows = None if watermark is None else work.whole_source.count
     try:
         return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
-        return _unreadable(work, error)
+        return _unreadable(work, error, is_by_files=is_by_files)
 
 
 def _write_replacing(
@@ -117,9 +125,11 @@ def _write_replacing(
 
     rows    : all of the source's rows, marked
     returns : where the corrections lie; None if they do not account for all changes
+    raises  : DuplicateKeyError, if two rows of new files have one key: the sums would not show that
     """
     spark, layout = work.spark, work.layout
     new, sums = feed.split(rows, layout, work.workspace.new_files(work.own.epoch))
+    keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
     feed.write_replacing(new, main, layout, path)
     expected = feed.sums_with(spark, layout, path, published)
     if sums[0] < expected[0]:
@@ -129,17 +139,15 @@ def _write_replacing(
     return path if sums == expected else None
 
 
-def _incomplete(work: Work, problem: str) -> str:
-    if work.definition.strict:
-        raise StrategyError(work.table.name, f"{problem}.")
-    log.warning("%s: %s, so everything is compared", work.table.name, problem)
-    return problem
+def _unreadable(work: Work, error: MvError, *, is_by_files: bool = False) -> str:
+    """Return why the changes cannot be read.
 
-
-def _unreadable(work: Work, error: MvError) -> str:
+    is_by_files : all rows would have been read anyway, so `strict` does not forbid to compare them
+    raises      : StrategyError, if the table is strict
+    """
     work.lease.check()  # the error may come from a cancel, which interrupts Spark's reading
     name = work.table.name
-    if work.definition.strict:
+    if work.definition.strict and not is_by_files:
         raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
     log.warning("%s: the source's changes cannot be read, so all of the source is read: %s", name, error)
     return f"the source's changes cannot be read ({error.code})"

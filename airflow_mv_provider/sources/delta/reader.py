@@ -68,6 +68,8 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         asked = set(range(since.version + 1, until.version + 1))
         if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
             commits = delta.history(self._spark, self.table, num_commits + _MARGIN)
+            if (newest := commits[0].version) > until.version + _MARGIN and newest - since.version <= _MAX_COMMITS:
+                commits = delta.history(self._spark, self.table, newest - since.version)
             properties = delta.properties(self._spark, self.table)
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         entries = [
@@ -91,23 +93,23 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
 
-    def with_new_files(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame | None:
+    def with_new_files(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame:
         """Return the rows at `until`, with a mark on those in new files; see `SourceReader`.
 
         cost : lists the files of both versions in this process
         """
-        found = self.changes(since, until)
-        if found is None or found.in_new_files is None:
-            return None
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
             before, rows = (delta.read(self._spark, self.table, at.version) for at in (since, until))
             new = {_name(path) for path in rows.inputFiles()} - {_name(path) for path in before.inputFiles()}
-        if len(new) > _MAX_NEW_FILES:
-            raise SourceChangedError("source", f"it has {len(new):,} new files.")
-        is_new = F.col("_metadata.file_name").isin(*new, *map(unquote, new)) if new else F.lit(False)
-        return projected_with(rows.withColumn(marking.IS_NEW, is_new), self._source.select, marking.IS_NEW)
+            if len(new) > _MAX_NEW_FILES:
+                raise SourceChangedError("source", f"it has {len(new):,} new files.")
+            # A column of this name may be the table's own; Spark's is then found by `metadataColumn` only.
+            name = rows.metadataColumn("_metadata").getField("file_name")
+            is_new = name.isin(*new, *map(unquote, new)) if new else F.lit(False)
+            marked = rows.withColumn(marking.IS_NEW, is_new)
+        return projected_with(marked, self._source.select, marking.IS_NEW)
 
     def determinism(self, frontier: DeltaFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
@@ -126,7 +128,8 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             return False
 
     def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
-        before, after = (delta.read(self._spark, self.table, at.version).schema for at in (since, until))
+        with translated("source"):  # over Spark Connect the log is first read for the schema
+            before, after = (delta.read(self._spark, self.table, at.version).schema for at in (since, until))
         return before == after
 
     def num_bytes(self, frontier: DeltaFrontier) -> int | None:

@@ -129,10 +129,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
 
-    def with_new_files(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame | None:
+    def with_new_files(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
         """Return the rows of the pinned files, with a mark on those of new and changed files; see `SourceReader`."""
-        if added_files(since, until) is not None:
-            return None
         known = set(since.files)
         paths = {
             is_new: [literal_path(file.path) for file in until.files if (file not in known) == is_new]
