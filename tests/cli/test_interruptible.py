@@ -90,6 +90,7 @@ def test_work_that_was_done_already_is_done(refresher):
     assert interruptibly(refresher, work) == "published"
 
 
+@pytest.mark.in_test_all
 def test_second_ctrl_c_leaves_at_once(refresher):
     is_over = threading.Event()
 

@@ -85,6 +85,7 @@ def test_folder_with_hidden_files_alone_names_them(good_csv):
     refused(good_csv, SourceNotFoundError, "no file at", "ignored: ", "_good.csv", "allow_empty")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["raw/csv", "raw/csv/*.csv"])
 def test_folder_without_a_file_is_a_source_without_rows_where_the_definition_allows_it(good_csv, path):

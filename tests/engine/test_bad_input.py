@@ -116,6 +116,7 @@ def test_type_that_holds_less_is_refused_by_both_types(lake, old, new):
     refused(lake, SchemaMismatchError, "'v'", "in the source and")
 
 
+@pytest.mark.in_test_all
 def test_mended_source_is_refreshed(good):
     good.write(f"{GOOD} UNION ALL SELECT NULL, 'none'")
     refused(good, NullKeyError)

@@ -131,6 +131,7 @@ def test_late_rows_are_read_alone(late):
     is_finished(late)
 
 
+@pytest.mark.in_test_all
 def test_rows_of_the_last_moment_and_of_none_are_late(late):
     """The last publish may have read the source before they were written."""
     late.sql("UPDATE {t} SET v = 'same moment' WHERE id = 59", path="raw/orders")

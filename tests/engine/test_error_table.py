@@ -183,6 +183,7 @@ def test_table_that_does_not_ask_fails(lake):
     assert not (lake.root / "orders__errors").exists()
 
 
+@pytest.mark.in_test_all
 def test_each_publish_replaces_the_errors_and_older_versions_keep_them(table):
     assert errors(table) == [("1.json", 2, "corrupt_record", "it does not fit the schema", '{"id": 2')]
     first = table.versions("orders__errors")

@@ -53,6 +53,7 @@ def test_column_is_added_and_type_widened_in_the_publish(table):
     assert table.refresh(force=True).rows_unchanged == 41
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["seal.after", "progress.after", "publish.before", "features.before", "features.after", "publish.after"]

@@ -159,6 +159,7 @@ def test_strict_table_is_compared_unless_that_is_ruled_out(folder, strategy):
         assert folder.refresh().rows_deleted == len(A | B)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("kind", ["STRUCT<file_name: STRING>", "INT"])
 def test_column_of_the_name_of_sparks_own_is_none_of_it(lake, kind):
     value = "named_struct('file_name', concat('f', id))" if kind != "INT" else "CAST(id AS INT)"
@@ -205,6 +206,7 @@ def test_file_that_changes_unnoticed_shows_in_the_sum(folder, caplog):
 _FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), min_size=1, max_size=5)
 
 
+@pytest.mark.in_test_all
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(history=st.lists(st.tuples(_FILE, _FILE, _FILE), min_size=2, max_size=3), is_partitioned=st.booleans())
 def test_any_history_of_files_leaves_what_comparing_would(

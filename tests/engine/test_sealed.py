@@ -34,6 +34,7 @@ def stop_at(table, crash_at, point):
     return table.store.state(table.store.table("orders").id).refresh_id
 
 
+@pytest.mark.in_test_all
 def test_digests_that_lost_rows_are_not_merged(table, crash_at):
     before = table.rows("orders")
     refresh_id = stop_at(table, crash_at, "seal.after")

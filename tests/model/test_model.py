@@ -57,6 +57,7 @@ def test_progressive_publish_and_any_one_fault():
     assert found.num_states >= 200_000
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_backup_of_any_moment_is_put_back_beside_another_fault():

@@ -170,6 +170,7 @@ def webhook(monkeypatch):
     server.server_close()
 
 
+@pytest.mark.in_test_all
 def test_people_are_told_how_a_refresh_failed(home, airflow, webhook):
     home.apply()
     home.refresh()

@@ -221,6 +221,7 @@ def test_a_run_without_an_interval_refreshes_everything_and_a_form_may_ask_for_l
     assert {row[2] for row in home.rows("orders")} == {"d"}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_backfill_of_moments_is_refused_before_it_refreshes_everything_thirty_times(home, airflow):
     days(home)

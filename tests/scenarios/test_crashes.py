@@ -69,6 +69,7 @@ def test_answer_of_a_commit_is_lost(table_in, at_point, mode, point):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", ["seal.after", "published.after"])
@@ -111,6 +112,7 @@ def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
     assert (second.epoch, second.phase) == (ended[0].epoch, "CLEANUP" if point == "published.after" else "MERGING")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.after", "fence.after", "staging.after"])
 def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
@@ -145,6 +147,7 @@ def test_crash_before_main_is_there(lake, crash_at, point):
     check_invariants(lake, published=1)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("first", "second"),
@@ -242,6 +245,7 @@ def test_copied_source_may_vanish_after_the_seal(lake, crash_at):
     assert lake.rows("orders") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["discard.before", "discard.after"])
 def test_crash_between_two_rounds(table, crash_at, at_point, point):

@@ -141,6 +141,7 @@ def test_server_that_dies_around_a_write(change, kill_at, postgres, mode, write,
     assert Outcome.RUNNING not in [r.outcome for r in ended]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", WHEN)
