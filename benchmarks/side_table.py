@@ -33,7 +33,7 @@ from airflow_mv_provider.spark.compare import changes, digests, hashing
 from airflow_mv_provider.spark.layout import Layout, columns
 from airflow_mv_provider.spark.session import local_session
 from benchmarks.data import statements
-from benchmarks.refresh import Bench, Setting, timed
+from benchmarks.ways import Bench, Setting, timed
 
 _OLD = "_mv_old"
 _DIFFERS = f"NOT {hashing.HASH} <=> {_OLD}"

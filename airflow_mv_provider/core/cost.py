@@ -52,9 +52,9 @@ class CostSample:
 class Estimate:
     """The estimate of one strategy before anything was read.
 
-    seconds     : None if the strategy could not be used
-    why         : the obstacle; or the comparison with the strategy that was chosen
-    num_changes : rows that were expected to differ
+    seconds      : None if the strategy could not be used
+    why          : the obstacle; or the comparison with the strategy that was chosen
+    num_changes  : rows that were expected to differ
     in_new_files : rows of the source's new files, if the changes are looked for among these
     """
 

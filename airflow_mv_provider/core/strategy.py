@@ -25,7 +25,7 @@ from airflow_mv_provider.exceptions import StrategyError
 ChosenStrategy = Literal["skip", "incremental", "corrections", "replace"]
 _DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # the changes do not apply to main, or do not read back as written
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-MIN_ROWS_FOR_NEW_FILES = 200_000
+MIN_ROWS_FOR_NEW_FILES = 200_000  # with fewer, comparing everything takes no longer than looking in new files
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +221,11 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
         return "the source does not list its changes"
     if situation.changes.feed_obstacle is not None:
         return situation.changes.feed_obstacle
-    if situation.changes.in_new_files is not None and table.strict and wanted == "incremental":
-        return "the source does not list its changes, so all of it would be read"
-    if (
-        situation.changes.in_new_files is not None
-        and wanted == "auto"
-        and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES
-    ):
-        return "the source does not list its changes, and comparing so few rows takes no longer than looking for them"
+    if situation.changes.in_new_files is not None:
+        if table.strict and wanted == "incremental":
+            return "the source does not list its changes, so all of it would be read"
+        if wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
+            return "the source does not list its changes, and comparing so few rows takes no longer"
     return None if situation.has_digests else "no digests of main are stored"
 
 

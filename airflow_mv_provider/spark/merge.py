@@ -45,11 +45,11 @@ def publish(
 ) -> None:
     """Merge exactly the recorded chunks into main, in one commit; main's log decides whether the commit happened.
 
-    layout : includes main's current columns; if it is evolving, even a MERGE without rows changes main's schema
-    chunks : chunks that are committed already are skipped
+    layout   : includes main's current columns; if it is evolving, even a MERGE without rows changes main's schema
+    chunks   : chunks that are committed already are skipped
     is_retry : nothing is broadcast, in case that memory did not suffice for it
-    raises : SealBrokenError, when a chunk no longer reads back as recorded; MainMovedError, when a row of main has
-             changed since the comparison, or another writer committed meanwhile; FencedError
+    raises   : SealBrokenError, when a chunk no longer reads back as recorded; MainMovedError, when a row of main has
+               changed since the comparison, or another writer committed meanwhile; FencedError
     """
     chunks = [chunk for chunk in chunks if chunk.committed_version is None]
     merged, has_null_keys = changes.recorded(spark, layout, chunks)
@@ -90,9 +90,9 @@ def merge_sql(
 
     touched       : the partitions that change; a short list lets Delta skip the files of all others; an empty list
                     means that `view` has no row
-    keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
-    may_insert    : `view` has rows to insert
     has_null_keys : main holds rows with a NULL key that must be deleted; a plain `=` would not match them
+    may_insert    : `view` has rows to insert
+    keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
     """
     table, op = layout.table, f"s.{OP}"
     equals = "<=>" if has_null_keys else "="
@@ -111,10 +111,10 @@ def merge_sql(
     stop = f"raise_error({literal(ROW_MISMATCH)})"
     names = ", ".join(quoted(n) for n in layout.names)
     values = ", ".join(f"s.{quoted(n)}" for n in layout.names)
-    # A column that main lacks so far resolves only without the table alias.
     inserting = f"""
         WHEN NOT MATCHED AND {op} IN ('I', 'R') THEN INSERT ({names}) VALUES ({values})
         WHEN NOT MATCHED THEN INSERT ({first}) VALUES ({stop})"""
+    # A column that main lacks so far resolves only without the table alias.
     target, evolving = ("", "WITH SCHEMA EVOLUTION ") if layout.is_evolving else ("t.", "")
     update = ", ".join(f"{target}{quoted(n)} = s.{quoted(n)}" for n in layout.names)
     return f"""

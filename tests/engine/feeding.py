@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_mv_provider.core.outcome import Outcome
+
 FEED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
 ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
 RAW = {"type": "delta", "path": "raw/orders"}
@@ -38,3 +40,19 @@ def change(table, *statements):
         "UPDATE {t} SET v = 'later' WHERE id = 3",
     ):
         table.sql(statement, path="raw/orders")
+
+
+def is_followed(table: Any) -> None:
+    """Changes of the source come into main, which is not compared; a refresh that compares it finds nothing to do."""
+    change(table)
+
+    report = table.refresh()
+
+    assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 57)
+    assert table.rows("orders") == table.rows("raw/orders")
+    kept = table.digests()
+    again = table.refresh(force=True)
+    assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
+    assert table.digests() == kept
+    assert table.workspaces() == []

@@ -274,6 +274,7 @@ class Merging:
         """
         work = self._work
         who = ", ".join(f"{c.operation} at version {c.version}" for c in check.foreign[:3])
+        who = who or "its log shows only that our commit changed fewer rows than were recorded"
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
         log.warning("%s: another writer changed main (%s); comparing again", work.table.name, who)

@@ -93,24 +93,24 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return "main's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
     path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
-    is_by_files, found = work.refresh.choice.is_by_files, None
+    is_by_files, written = work.refresh.choice.is_by_files, None
     try:
         with durable(Write.STAGING):
             if watermark is not None:
                 feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
             elif is_by_files:
                 rows = work.source.with_new_files(since.frontier, work.refresh.frontier)
-                found = _write_replacing(work, rows, main, published, path)
+                written = _write_replacing(work, rows, main, published, path)
             else:
                 feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
     except _UNREADABLE as error:
         return _unreadable(work, error, is_by_files=is_by_files)
     work.source.verify(work.refresh.frontier)
-    if is_by_files and found is None:
+    if is_by_files and written is None:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
-    path = found or path
+    path = written or path
     num_rows = None if watermark is None else work.whole_source.count
     try:
         return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)

@@ -68,8 +68,6 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         asked = set(range(since.version + 1, until.version + 1))
         if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
             commits = delta.history(self._spark, self.table, num_commits + _MARGIN)
-            if (newest := commits[0].version) > until.version + _MARGIN and newest - since.version <= _MAX_COMMITS:
-                commits = delta.history(self._spark, self.table, newest - since.version)
             properties = delta.properties(self._spark, self.table)
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         entries = [
