@@ -3,6 +3,7 @@
 CONFS = {
     "spark.sql.shuffle.partitions": "2",
     # Compiling each plan costs more than it gives.
+    "spark.sql.adaptive.enabled": "false",  # three jobs for one; a refresh of larger tables enables it
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.buffer.pageSize": "1m",  # 64 MB for each sort of ten rows keep the collector busy

@@ -101,15 +101,18 @@ class Work:
     def is_small(self) -> bool:
         """True if the source and main are small; False also if that cannot be determined now.
 
-        After the seal the sealed row count stands for the source, which may no longer exist.
+        Main's row count at its last publish stands for its size, which Delta computes in half a second; without it the
+        size is asked for. After the seal the sealed row count stands for the source, which may no longer exist.
         """
-        known = (self.store.state(self.table.id).published_digests, self.refresh.seal)
-        if not cost.is_small(max((each.num_rows for each in known if each is not None), default=0)):
+        published, seal = self.store.state(self.table.id).published_digests, self.refresh.seal
+        if not cost.is_small(max((each.num_rows for each in (published, seal) if each is not None), default=0)):
             return False
         try:
             with translated(self.table.name):
-                if self.refresh.seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
+                if seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
                     return False
+                if seal is None and published is not None:
+                    return True
                 main = delta.detail(self.spark, self.table.main)
                 return cost.is_small(0, main.num_bytes if main else 0)
         except MvError:
