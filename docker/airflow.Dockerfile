@@ -18,11 +18,10 @@ WORKDIR /opt/airflow/provider
 COPY --chown=airflow:root pyproject.toml README.md LICENSE ./
 COPY --chown=airflow:root airflow_mv_provider ./airflow_mv_provider
 COPY --chown=airflow:root spark_apps ./spark_apps
-COPY --chown=airflow:root scripts/resolve_delta.py ./scripts/resolve_delta.py
 
 # Naming Airflow's own version keeps pip from changing it. constraints.txt is not used: the image has pins of its own.
 RUN pip install --no-cache-dir \
     "apache-airflow==${AIRFLOW_VERSION}" "pyspark==4.2.0" "pyspark-client==4.2.0" ".[postgres]" \
-    && python scripts/resolve_delta.py
+    && amv warm-up
 
 WORKDIR /opt/airflow

@@ -188,4 +188,13 @@ if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
   say "Fetching Delta's jars (about 20 s, once per machine)"
   quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py
 fi
+# The demo starts Spark too seldom for it to pay off; a running Airflow and the tests start it for every task.
+case ${1:-} in
+  server | all)
+    compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/airflow-mv/*.jsa" >/dev/null \
+      || say "Archiving the classes that Spark loads (half a minute, once per machine)"
+    env -u AMV_SPARK_REMOTE "$venv/bin/amv" warm-up >>"$log" 2>&1 </dev/null \
+      || say "The classes could not be archived, so Spark starts more slowly: $(reason)"
+    ;;
+esac
 say "Ready: Python $("$venv/bin/python" -c 'import platform; print(platform.python_version())'), Java $(java_major) and Delta's jars are there."

@@ -5,7 +5,7 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `recover`, `relocate` and `drop` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `recover`, `relocate`, `drop` and `warm-up` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -308,6 +308,27 @@ def check(settings: Settings) -> Answer:
     from airflow_mv_provider.metadata import migrations
 
     return _version(migrations.check(open_database(settings)))
+
+
+@main.command("warm-up")
+@click.option("--again", is_flag=True, help="Also if it was done before.")
+@answering
+def warm_up(settings: Settings, *, again: bool) -> Answer:
+    """Make Spark start faster on this machine: fetch its jars and archive its classes.
+
+    Takes half a minute, and 200 MB in XDG_CACHE_HOME or ~/.cache. A cold `amv refresh` is then about a third faster.
+    """
+    if settings.spark_remote:
+        raise DefinitionError("amv warm-up", "Spark runs on a server (AMV_SPARK_REMOTE), which starts once anyway.")
+    from airflow_mv_provider.runner import warm_up as steps
+
+    found = steps.warm_up(is_repeated=again)
+    size = f"{found.num_bytes / 1e6:,.0f} MB"
+    text = f"Archived the classes that Spark loads: {found.archive} ({size})."
+    kept = f"Nothing to do: the classes that Spark loads are archived in {found.archive} ({size})."
+    return Answer(
+        {"archive": str(found.archive), "bytes": found.num_bytes, "new": found.is_new}, text if found.is_new else kept
+    )
 
 
 @main.command()

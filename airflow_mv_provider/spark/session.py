@@ -7,8 +7,8 @@ its functions address.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.spark.warm_start import WarmStart, java
 
 # Settings that every refresh relies on; they override those of the surrounding session.
 _CONFS = {
@@ -68,7 +69,8 @@ def local_session(
     """Return the session of this process; start local Spark with Delta if there is none.
 
     confs  : further Spark confs, with _ in place of the dots in their names
-    cost   : 5 to 15 seconds for the first call, plus Ivy's download of Delta's jars on a machine that lacks them
+    cost   : 4 to 15 seconds for the first call (`amv warm-up` makes it shorter), plus Ivy's download of Delta's jars on
+             a machine that lacks them
     raises : DefinitionError, when Java is missing; EngineError, when Spark does not start
     """
     active = SparkSession.getActiveSession()
@@ -76,13 +78,16 @@ def local_session(
         return active
     if SparkContext._active_spark_context is not None:
         return SparkSession.builder.getOrCreate()  # "active" is per thread; there is one SparkContext per process
-    cores = os.cpu_count() or 1
+    cores, start = os.cpu_count() or 1, warm_start()
+    options = " ".join(
+        filter(None, (f"-Dlog4j2.configurationFile={_log_settings()}", start.java_options(), java_options))
+    )
     _start_quietly(
         _WITH_DELTA
+        | start.confs()
         | {
             "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
             "spark.app.name": app_name,
-            "spark.jars.packages": _delta_packages(),
             "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
             # Spark creates this directory for its default database, which is unused here; the temp directory exists.
@@ -91,11 +96,38 @@ def local_session(
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} {java_options}".rstrip(),
+            "spark.driver.extraJavaOptions": options,
         }
         | {name.replace("_", "."): value for name, value in confs.items()}
     )
-    return SparkSession.builder.getOrCreate()
+    session = SparkSession.builder.getOrCreate()
+    start.remember(session.sparkContext.getConf().get("spark.jars") or "")
+    return session
+
+
+def warm_start() -> WarmStart:
+    """Return what earlier starts of local Spark have left on this machine."""
+    return WarmStart.of(_delta_packages())
+
+
+def end_local(patience_s: float) -> None:
+    """End this process's JVM and wait until it has ended; nothing in this process can use Spark afterwards.
+
+    raises : EngineError, if it does not end
+    """
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is None or gateway is None:
+        return
+    context.stop()
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()  # PySpark's JVM ends with the process at the other end of its stdin
+    deadline = time.monotonic() + patience_s
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            process.kill()
+            raise EngineError("Spark", f"the JVM did not end within {patience_s:g} s.")
+        time.sleep(0.1)
 
 
 def open_session(remote: str | None = None, *, answer_s: float = _ANSWER_S) -> SparkSession:
@@ -289,8 +321,8 @@ def _start_quietly(confs: dict[str, str]) -> None:
 
     With AMV_SPARK_LOG_LEVEL set, all output goes to stderr; never to stdout, which carries the command's result.
     """
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which(f"{home}/bin/java" if home else "java") is None:
+    if java() is None:
+        home = os.environ.get("JAVA_HOME")
         where = f" under JAVA_HOME ({home})" if home else ""
         raise DefinitionError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
     conf = SparkConf(loadDefaults=False).setAll(list(confs.items()))

@@ -1,0 +1,104 @@
+"""What one start of Spark leaves for the next ones on this machine: where its jars lie, and the classes that it loads.
+
+    ~/.cache/airflow-mv/<key>.jars   the files to which Ivy resolved `spark.jars.packages`, one in each line
+    ~/.cache/airflow-mv/<key>.jsa    the JVM's own archive of loaded classes (class data sharing), about 200 MB
+
+Every start that asked Ivy writes the first; with it, later starts skip Ivy. Only `amv warm-up` writes the second,
+because a JVM that records takes a third longer. The key covers everything that decides what is loaded. Java ignores an
+archive that does not fit its version or its jars.
+
+source : ten rows, cold, on two cores: 20 s; 18 s with the first; 14 s with both
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyspark
+
+
+def java() -> str | None:
+    """Return the path of the Java that Spark will start, None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(f"{home}/bin/java" if home else "java")
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What earlier starts with the same packages, Spark, Java and Spark defaults have left.
+
+    packages : Maven coordinates, as `spark.jars.packages` takes them
+    """
+
+    packages: str
+    directory: Path
+    key: str
+
+    @classmethod
+    def of(cls, packages: str) -> WarmStart:
+        """Return what there is for these packages in the user's cache directory."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cls(packages, cache / "airflow-mv", _key(packages))
+
+    @property
+    def archive(self) -> Path:
+        """The archive of classes, which may not exist."""
+        return self.directory / f"{self.key}.jsa"
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the next start needs neither Ivy nor to load classes one by one."""
+        return bool(self._jars()) and self.archive.exists()
+
+    def confs(self) -> dict[str, str]:
+        """Return the conf that brings Delta's jars: as files where they are known, else as packages."""
+        jars = self._jars()
+        return {"spark.jars": ",".join(jars)} if jars else {"spark.jars.packages": self.packages}
+
+    def java_options(self) -> str:
+        """Return the JVM options that use the archive; nothing without one."""
+        return f'"-XX:SharedArchiveFile={self.archive}"' if self.archive.exists() else ""
+
+    def remember(self, jars: str) -> None:
+        """Keep what Spark has resolved the packages to; does nothing where the cache cannot be written.
+
+        jars : the value of `spark.jars` once Spark has started
+        """
+        found = jars.split(",")
+        if self._jars() or not all(_exists(jar) for jar in found):
+            return
+        with suppress(OSError):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = self.directory / f"{self.key}.{os.getpid()}.partial"
+            partial.write_text("\n".join(found), encoding="utf-8")
+            partial.replace(self.directory / f"{self.key}.jars")
+
+    def _jars(self) -> list[str]:
+        try:
+            found = (self.directory / f"{self.key}.jars").read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError):
+            return []
+        return found if all(_exists(jar) for jar in found) else []
+
+
+def _key(packages: str) -> str:
+    at, home = java(), Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    facts = [packages, pyspark.__version__, str(home), os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    with suppress(OSError, ValueError):
+        facts.append(defaults.read_text(encoding="utf-8"))
+    with suppress(OSError):
+        binary = Path(at or "").resolve(strict=True)
+        facts += [str(binary), str(binary.stat().st_mtime_ns)]
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+
+
+def _exists(jar: str) -> bool:
+    parts = urlsplit(jar)
+    return parts.scheme == "file" and Path(unquote(parts.path)).is_file()
