@@ -128,7 +128,7 @@ def of_run(stack: Stack, dag_id: str) -> Seconds:
 def of_command(stack: Stack) -> Seconds:
     """Return the seconds of one `amv refresh`."""
     begun = time.monotonic()
-    command(stack, "refresh", "command", "--quiet")
+    command(stack, "refresh", "command")
     return {"wall": time.monotonic() - begun, "refresh": refreshed(stack, "command")}
 
 

@@ -90,6 +90,18 @@ def test_cache_that_cannot_be_written_or_read_changes_nothing(start, jars, tmp_p
     assert start().confs() == {"spark.jars.packages": PACKAGES}
 
 
+def test_user_without_a_home_has_no_cache(start, jars, monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    start().remember(jars[0].as_uri())
+
+    assert start().confs() == {"spark.jars.packages": PACKAGES}
+    assert not start().archive.exists()
+
+
 def test_archive_is_an_option_only_where_there_is_one(start):
     assert (start().java_options(), start().is_complete) == ("", False)
 

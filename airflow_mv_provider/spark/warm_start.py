@@ -43,8 +43,7 @@ class WarmStart:
     @classmethod
     def of(cls, packages: str) -> WarmStart:
         """Return what there is for these packages in the user's cache directory."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cls(packages, cache / "airflow-mv", _key(packages))
+        return cls(packages, _cache() / "airflow-mv", _key(packages))
 
     @property
     def archive(self) -> Path:
@@ -85,6 +84,13 @@ class WarmStart:
         except (OSError, ValueError):
             return []
         return found if all(_exists(jar) for jar in found) else []
+
+
+def _cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a container's user without a name, who has no home
+        return Path(os.devnull)  # nothing can be below it
 
 
 def _key(packages: str) -> str:
