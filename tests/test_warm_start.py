@@ -102,6 +102,18 @@ def test_user_without_a_home_has_no_cache(start, jars, monkeypatch):
     assert not start().archive.exists()
 
 
+def test_home_of_another_user_is_no_cache(start, jars, monkeypatch):
+    start().remember(jars[0].as_uri())
+    start().archive.touch()
+
+    def forbidden(path: object, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", forbidden)  # root may look everywhere
+
+    assert (start().confs(), start().java_options()) == ({"spark.jars.packages": PACKAGES}, "")
+
+
 def test_archive_is_an_option_only_where_there_is_one(start):
     assert (start().java_options(), start().is_complete) == ("", False)
 

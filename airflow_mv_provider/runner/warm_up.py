@@ -56,7 +56,7 @@ def warm_up(*, is_repeated: bool = False) -> WarmedUp:
 
 def _record(start: WarmStart) -> None:
     start.archive.unlink(missing_ok=True)
-    partial = start.directory / f"{start.key}.{os.getpid()}.partial"
+    partial = start.directory / f"{start.key}.{os.getpid()}.jsa.partial"
     try:
         start.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="amv-warm-up-") as home:

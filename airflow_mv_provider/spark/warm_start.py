@@ -53,7 +53,7 @@ class WarmStart:
     @property
     def is_complete(self) -> bool:
         """True if the next start needs neither Ivy nor to load classes one by one."""
-        return bool(self._jars()) and self.archive.exists()
+        return bool(self._jars()) and os.path.isfile(self.archive)
 
     def confs(self) -> dict[str, str]:
         """Return the conf that brings Delta's jars: as files where they are known, else as packages."""
@@ -62,7 +62,7 @@ class WarmStart:
 
     def java_options(self) -> str:
         """Return the JVM options that use the archive; nothing without one."""
-        return f'"-XX:SharedArchiveFile={self.archive}"' if self.archive.exists() else ""
+        return f'"-XX:SharedArchiveFile={self.archive}"' if os.path.isfile(self.archive) else ""
 
     def remember(self, jars: str) -> None:
         """Keep what Spark has resolved the packages to; does nothing where the cache cannot be written.
@@ -106,5 +106,6 @@ def _key(packages: str) -> str:
 
 
 def _exists(jar: str) -> bool:
+    # Unlike Path.is_file, os.path.isfile is False where a directory above forbids to look, as a foreign HOME does.
     parts = urlsplit(jar)
-    return parts.scheme == "file" and Path(unquote(parts.path)).is_file()
+    return parts.scheme == "file" and os.path.isfile(unquote(parts.path))
