@@ -15,7 +15,6 @@ from airflow_mv_provider.spark.warm_start import WarmStart
 PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 MAPS_ITS_ARCHIVE = """
 from pathlib import Path
-from pyspark import SparkContext
 from airflow_mv_provider.spark.session import local_session, warm_start
 session = local_session()
 session.sql("SELECT 1").collect()
@@ -141,7 +140,7 @@ def test_machine_is_warmed_up_once_and_the_next_jvm_maps_the_archive(tmp_path):
     assert done([sys.executable, "-c", MAPS_ITS_ARCHIVE]).split() == ["True", "none"]
 
 
-def test_server_needs_no_warm_up(monkeypatch):
+def test_server_needs_no_warm_up():
     amv = [str(Path(sys.executable).parent / "amv"), "warm-up"]
     environment = os.environ | {"AMV_SPARK_REMOTE": "sc://127.0.0.1:15002"}
 

@@ -61,8 +61,10 @@ def _record(start: WarmStart) -> None:
         start.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="amv-warm-up-") as home:
             local_session("amv warm-up", java_options=f'"-XX:ArchiveClassesAtExit={partial}"')
-            _refresh_in(Path(home))
-            end_local(_PATIENCE_S)
+            try:
+                _refresh_in(Path(home))
+            finally:
+                end_local(_PATIENCE_S)  # a JVM that ends later would write the archive after its removal below
         partial.replace(start.archive)
     except OSError as error:
         problem = f"the JVM's archive of classes cannot be written in {start.directory}: {error.strerror}."

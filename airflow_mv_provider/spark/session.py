@@ -43,6 +43,9 @@ _CONFS = {
     "spark.databricks.delta.merge.materializeSource": "none",
     # Spark looks up individually named files in one task each by default: 5,000 tasks for 5,000 files.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
+    # A file that Spark skips in silence would look like rows that the source has deleted.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
 }
 
 _FOR_SMALL = {

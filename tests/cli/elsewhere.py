@@ -1,6 +1,8 @@
-"""A definition, and another process that has taken its table."""
+"""A definition, another process that has taken its table, and the wait for a dead one's lease."""
 
 from __future__ import annotations
+
+import time
 
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.state import Caller, RefreshRecord
@@ -27,3 +29,11 @@ def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
     own = amv.store.acquire(state, refresh, Caller("other", "elsewhere:1"), epoch=state.epoch + 1, lease_ms=60_000)
     assert own is not None
     return own
+
+
+def wait_for_the_lease(amv):
+    """Wait until the lease of the killed owner of `orders` has ended, by the database's clock."""
+    until = time.monotonic() + 30
+    while amv("status", "orders", "--json").document["is_lease_live"]:
+        assert time.monotonic() < until
+        time.sleep(0.1)

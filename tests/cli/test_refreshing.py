@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from airflow_mv_provider.core.outcome import REPORT_FIELDS, Outcome
+from tests.cli.elsewhere import wait_for_the_lease
 from tests.conftest import read_independently
 from tests.metadata.rows import acquired
 
@@ -175,7 +175,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
     killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
     killed.communicate()
     left = amv("status", "orders", "--json").document
-    _wait_for_the_lease(amv)
+    wait_for_the_lease(amv)
 
     recovered = _started(amv, "recover", "--json")
     out, err = recovered.communicate()
@@ -204,7 +204,7 @@ def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment
             child.kill()
 
     out, err = running.communicate(timeout=120)
-    _wait_for_the_lease(amv)
+    wait_for_the_lease(amv)
 
     assert (running.returncode, json.loads(out)["error"]["code"]) == (75, "MV-ENGINE"), out + err
     assert "may have been killed" in json.loads(out)["error"]["message"]
@@ -270,7 +270,7 @@ def test_a_real_amv_is_let_in_when_the_table_is_free(amv, orders):
 def test_a_refresh_of_a_killed_amv_is_abandoned_by_a_person(amv, orders):
     killed = _started(amv, "refresh", "orders", "--json", dies_at="publish.before", AMV_LEASE_S="5")
     killed.communicate()
-    _wait_for_the_lease(amv)
+    wait_for_the_lease(amv)
 
     said, again = amv("recover", "--abandon", "orders", "--json"), amv("recover", "--abandon", "orders")
 
@@ -323,11 +323,3 @@ def _started(amv, *arguments: str, dies_at: str | None = None, **variables: str)
     pipe = subprocess.PIPE
     program = [AMV] if dies_at is None else [sys.executable, DYING, dies_at, "amv"]
     return subprocess.Popen([*program, *arguments], env=environment, cwd=amv.root, stdout=pipe, stderr=pipe, text=True)
-
-
-def _wait_for_the_lease(amv) -> None:
-    """The killed process' lease is on the database's clock, which only time moves."""
-    until = time.monotonic() + 30
-    while amv("status", "orders", "--json").document["is_lease_live"]:
-        assert time.monotonic() < until
-        time.sleep(0.1)

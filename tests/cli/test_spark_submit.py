@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.cli.elsewhere import wait_for_the_lease
 from tests.conftest import read_independently
 from tests.connect import PACKAGES
 from tests.standalone import SPARK_HOME, cluster
@@ -89,10 +89,7 @@ def test_a_driver_killed_on_a_cluster_is_recovered_by_the_next(amv, spark, clust
 
     killed = submit(amv, "orders", master=cluster.url, dies_at="publish.before", AMV_LEASE_S="5")
     left = amv("status", "orders", "--json").document
-    until = time.monotonic() + 30
-    while amv("status", "orders", "--json").document["is_lease_live"]:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_for_the_lease(amv)
     done = submit(amv, "orders", "--json", master=cluster.url)
 
     assert killed.returncode != 0

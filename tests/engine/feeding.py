@@ -42,7 +42,7 @@ def change(table, *statements):
         table.sql(statement, path="raw/orders")
 
 
-def is_followed(table: Any) -> None:
+def followed(table: Any) -> None:
     """Changes of the source come into main, which is not compared; a refresh that compares it finds nothing to do."""
     change(table)
 

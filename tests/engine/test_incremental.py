@@ -13,7 +13,7 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
 from airflow_mv_provider.report_text.plan_text import plan_text
 from tests.conftest import Crash
-from tests.engine.feeding import FEED, RAW, change, is_followed, published_with_a_feed, with_feed
+from tests.engine.feeding import FEED, RAW, change, followed, published_with_a_feed, with_feed
 
 # One group for all that has no group of its own: each of them refreshes several times.
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def table(prepared):
 
 
 def test_changes_alone_are_read_where_the_source_lists_them(table):
-    is_followed(table)
+    followed(table)
 
 
 @pytest.mark.in_test_all

@@ -14,7 +14,7 @@ from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
 from tests.conftest import Crash
-from tests.engine.feeding import feed_off, is_followed, with_feed
+from tests.engine.feeding import feed_off, followed, with_feed
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def table(request, lake):
 
 
 def test_delta_source_without_a_feed_is_not_compared(table):
-    is_followed(table)
+    followed(table)
 
 
 @pytest.mark.parametrize(

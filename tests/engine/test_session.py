@@ -16,7 +16,7 @@ from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
-from airflow_mv_provider.spark.session import interrupt, small_plan_confs, tagged
+from airflow_mv_provider.spark.session import apply_required_confs, interrupt, small_plan_confs, tagged
 from tests import small_tables
 from tests.engines import A_SLOW_NUMBER
 
@@ -57,6 +57,25 @@ def test_interrupt_reaches_what_another_thread_runs_under_the_tag_and_nothing_el
     assert condition_of(caught.value) == "SPARK_JOB_CANCELLED"
     assert "cancelled job tags mine-1" in str(caught.value)
     assert not list(tags)
+
+
+@pytest.mark.parametrize("conf", ["spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"])
+def test_surrounding_session_cannot_have_files_skipped(spark, tmp_path, conf):
+    session = spark.newSession()
+    session.conf.set(conf, "true")
+    apply_required_confs(session)
+    session.range(0, 10, 1, 2).write.parquet(str(tmp_path / "rows"))
+    rows = session.read.schema("id BIGINT").parquet(str(tmp_path / "rows"))
+    bad = min((tmp_path / "rows").glob("part-*.parquet"))
+    (bad.parent / f".{bad.name}.crc").unlink()
+
+    if conf.endswith("CorruptFiles"):
+        bad.write_bytes(b"not parquet" * 100)
+    else:
+        bad.unlink()
+
+    with pytest.raises(Py4JJavaError):
+        rows.collect()
 
 
 @pytest.mark.sample(1)

@@ -109,10 +109,10 @@ class Work:
             return False
         try:
             with translated(self.table.name):
-                if seal is None and not cost.is_small(0, self.source.num_bytes(self.refresh.frontier)):
-                    return False
-                if seal is None and published is not None:
-                    return True
+                if seal is None:
+                    is_source_small = cost.is_small(0, self.source.num_bytes(self.refresh.frontier))
+                    if published is not None or not is_source_small:
+                        return is_source_small
                 main = delta.detail(self.spark, self.table.main)
                 return cost.is_small(0, main.num_bytes if main else 0)
         except MvError:
