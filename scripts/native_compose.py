@@ -6,6 +6,7 @@ are taken, /opt by folders of the place, and the image by .venv.
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import shutil
@@ -29,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
 # What the compose file calls a server's port, and where nothing else has it.
-_PORTS = (5432, 7077, 8080, 8081, 8082)
-_HOSTS = ("airflow-api-server", "spark-master", "postgres")
+_PORTS = (5432, 7077, 8080, 8081, 8082, 15002)
+_HOSTS = ("airflow-api-server", "spark-connect", "spark-master", "postgres")
 
 
 class TopologyError(Exception):
@@ -103,6 +104,11 @@ class Compose:
         return read_env(self.place.env_file)
 
     @property
+    def _connect_token(self) -> str:
+        """What keeps other users of this machine from the Connect server; containers have a network of their own."""
+        return hmac.digest(self.here("${AIRFLOW_SECRET_KEY:?}").encode(), b"Spark Connect", "sha256").hex()
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.ports[8080]}"
 
@@ -134,6 +140,7 @@ class Compose:
             "NO_PROXY": "127.0.0.1,localhost",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN": self._connect_token,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(self.place.home / "spark"),
         }
@@ -141,6 +148,8 @@ class Compose:
 
     def here(self, text: str) -> str:
         """Return a value of the compose file with the addresses of containers replaced by this machine's."""
+        # PySpark sends a token without TLS to this name only.
+        text = text.replace("sc://spark-connect", "sc://localhost")
         for host in _HOSTS:
             text = re.sub(rf"(?<![\w-]){host}(?![\w-])", "127.0.0.1", text)
         for usual, here in self.ports.items():

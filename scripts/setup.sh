@@ -193,7 +193,7 @@ case ${1:-} in
   server | all)
     compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/airflow-mv/*.jsa" >/dev/null \
       || say "Archiving the classes that Spark loads (half a minute, once per machine)"
-    env -u AMV_SPARK_REMOTE "$venv/bin/amv" warm-up >>"$log" 2>&1 </dev/null \
+    AMV_SPARK_REMOTE="" "$venv/bin/amv" warm-up >>"$log" 2>&1 </dev/null \
       || say "The classes could not be archived, so Spark starts more slowly: $(reason)"
     ;;
 esac

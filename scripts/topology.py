@@ -19,6 +19,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess  # nosec B404  # to run the services, without a shell but the one that the compose file asks for
 import sys
 import time
@@ -76,7 +77,7 @@ class Topology:
             self._start_postgres()
             self._run_once("airflow-init")
             started: list[str] = []
-            for group in (("spark-master", "airflow-api-server"), None):
+            for group in (("spark-master", "airflow-api-server"), ("spark-worker", "spark-connect"), None):
                 names = group or [name for name in self._compose.services if name.startswith(("airflow-", "spark-"))]
                 new = [name for name in names if name not in {"airflow-init", *started}]
                 for name in new:
@@ -96,7 +97,9 @@ class Topology:
     def _write_environment(self) -> None:
         """Write what a shell needs for `amv` and `airflow` to find this installation; it holds secrets."""
         scheduler = self._compose.environment("airflow-scheduler")
-        known = {name: value for name, value in scheduler.items() if name.startswith(("AIRFLOW", "PATH"))}
+        known = {
+            name: value for name, value in scheduler.items() if name.startswith(("AIRFLOW", "PATH", "SPARK_CONNECT"))
+        }
         known["AMV_DATABASE_URL"] = known["AIRFLOW__MV__SQL_ALCHEMY_CONN"]
         known["AMV_WAREHOUSE"] = known["AIRFLOW__MV__WAREHOUSE"]
         if remote := known.get("AIRFLOW__MV__SPARK_REMOTE"):
@@ -209,6 +212,11 @@ class Topology:
 
     def _is_healthy(self, name: str) -> bool:
         """Ask what the compose file's health checks ask: Airflow's heartbeats, and Spark's master for its workers."""
+        if name == "spark-connect":
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self._compose.ports[15002]), 1).close()
+                return True
+            return False
         if name.startswith("spark-"):
             cluster = _json(f"{self._compose.spark_page}/json/")
             return cluster is not None and (name == "spark-master" or cluster["aliveworkers"] > 0)

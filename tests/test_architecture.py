@@ -61,7 +61,7 @@ LIBRARIES = {
     "spark": {"pyspark", "delta", "py4j"},
     "sources": {"pyspark", "delta", "py4j"},
     "report_text": {"rich"},
-    "runner": {"pyspark", "delta", "py4j", "sqlalchemy", "click", "rich"},
+    "runner": {"pyspark", "delta", "py4j", "sqlalchemy", "click", "rich", "psutil"},
 }
 NO_NAMES = re.compile(r"util|helper|manager|misc|common", re.IGNORECASE)
 MAX_LINES = 400

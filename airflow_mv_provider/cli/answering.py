@@ -19,6 +19,7 @@ from airflow_mv_provider.cli.answer import aside, unexpected, write_output
 from airflow_mv_provider.core.outcome import EXIT_DONE, ErrorReport, Outcome, RefreshReport, error_report, exit_code
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.report_text.refresh_text import error_text
+from airflow_mv_provider.runner.server import with_server
 from airflow_mv_provider.runner.settings import DATABASE_VARIABLE, WAREHOUSE_VARIABLE, from_environment, secrets_of
 
 
@@ -51,7 +52,7 @@ def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> C
         secrets: tuple[str, ...] = (database,) if database else ()
         answer = Answer({})
         try:
-            settings = from_environment(database_url=database, warehouse=warehouse)
+            settings = with_server(from_environment(database_url=database, warehouse=warehouse))
             secrets = secrets_of(settings)
             answer = function(settings, **arguments)
         except MvError as error:

@@ -5,7 +5,8 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `recover`, `relocate`, `drop` and `warm-up` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even
+import it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.options import refresh_options
 from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
+from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
@@ -319,7 +321,8 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
     Takes half a minute, and 200 MB in XDG_CACHE_HOME or ~/.cache. A cold `amv refresh` is then about a third faster.
     """
     if settings.spark_remote:
-        raise DefinitionError("amv warm-up", "Spark runs on a server (AMV_SPARK_REMOTE), which starts once anyway.")
+        problem = "Spark runs on a server (AMV_SPARK_REMOTE, or `amv server`), which starts once anyway."
+        raise DefinitionError("amv warm-up", problem)
     from airflow_mv_provider.runner import warm_up as steps
 
     found = steps.warm_up(is_repeated=again)
@@ -329,6 +332,9 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
     return Answer(
         {"archive": str(found.archive), "bytes": found.num_bytes, "new": found.is_new}, text if found.is_new else kept
     )
+
+
+main.add_command(server)
 
 
 @main.command()

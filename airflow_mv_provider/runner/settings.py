@@ -99,8 +99,12 @@ def from_environment(
 
 def default_database_url(environ: Mapping[str, str] = os.environ) -> str:
     """Return the address of the default database, an SQLite file under AIRFLOW_HOME."""
-    home = Path(environ.get("AIRFLOW_HOME") or Path.home() / "airflow").absolute()
-    return f"sqlite:///{home / 'airflow_mv.db'}"
+    return f"sqlite:///{default_home(environ) / 'airflow_mv.db'}"
+
+
+def default_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of files that no setting places elsewhere: AIRFLOW_HOME."""
+    return Path(environ.get("AIRFLOW_HOME") or Path.home() / "airflow").absolute()
 
 
 def _absolute(place: str) -> str:

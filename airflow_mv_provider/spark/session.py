@@ -60,7 +60,7 @@ _CONNECT_PORT = 15002
 _PATIENCE_S = 10.0
 _ANSWER_S = 30.0
 
-_WITH_DELTA = {
+WITH_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 costs seconds on small tables
@@ -84,10 +84,10 @@ def local_session(
         return SparkSession.builder.getOrCreate()  # "active" is per thread; there is one SparkContext per process
     cores, start = os.cpu_count() or 1, warm_start()
     options = " ".join(
-        filter(None, (f"-Dlog4j2.configurationFile={_log_settings()}", start.java_options(), java_options))
+        filter(None, (f"-Dlog4j2.configurationFile={log_settings()}", start.java_options(), java_options))
     )
     _start_quietly(
-        _WITH_DELTA
+        WITH_DELTA
         | start.confs()
         | {
             "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
@@ -168,7 +168,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         message = without(of_connect_address(remote), str(error).splitlines()[0][:200])
         raise EngineError("Spark Connect", f"the server at {where} refused: {message}") from error
     if "DeltaSparkSessionExtension" not in extensions:
-        confs = " ".join(f"--conf {name}={value}" for name, value in _WITH_DELTA.items())
+        confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
         hint = f"Start it with --packages {_delta_packages()} {confs}."
         raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
@@ -195,6 +195,8 @@ def _impatient(remote: str, answer_s: float) -> SparkSession:
         **dict.fromkeys(("grpc.initial_reconnect_backoff_ms", "grpc.min_reconnect_backoff_ms"), answer_ms // 2),
         "grpc.max_reconnect_backoff_ms": answer_ms,
     }
+    if _host_and_port(remote)[0] in ("localhost", "127.0.0.1", "::1"):
+        options["grpc.enable_http_proxy"] = 0  # no proxy reaches this machine's loopback
     session = RemoteSession.builder.channelBuilder(DefaultChannelBuilder(remote, list(options.items()))).create()
     session.client.set_retry_policies([DefaultPolicy(max_retries=7, max_backoff=answer_ms // 4)])
     return cast(SparkSession, session)
@@ -227,7 +229,7 @@ def submitted_session() -> SparkSession:
     raises : DefinitionError, when Delta's jars were not submitted with it
     """
     builder = SparkSession.builder
-    for name, value in _WITH_DELTA.items():
+    for name, value in WITH_DELTA.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
@@ -308,7 +310,19 @@ def _whoever_is_gone() -> suppress:
     return suppress(PySparkException, Py4JError, OSError)
 
 
-def _log_settings() -> str:
+def check_java() -> None:
+    """Check that there is a Java for Spark to start.
+
+    raises : DefinitionError
+    """
+    if java() is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f" under JAVA_HOME ({home})" if home else ""
+        raise DefinitionError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
+
+
+def log_settings() -> str:
+    """Return the URI of the logging configuration of a JVM that this package starts."""
     return (Path(__file__).parent / "log4j2.properties").as_uri()
 
 
@@ -325,10 +339,7 @@ def _start_quietly(confs: dict[str, str]) -> None:
 
     With AMV_SPARK_LOG_LEVEL set, all output goes to stderr; never to stdout, which carries the command's result.
     """
-    if java() is None:
-        home = os.environ.get("JAVA_HOME")
-        where = f" under JAVA_HOME ({home})" if home else ""
-        raise DefinitionError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
+    check_java()
     conf = SparkConf(loadDefaults=False).setAll(list(confs.items()))
     with TemporaryFile() as chatter:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
@@ -338,12 +349,13 @@ def _start_quietly(confs: dict[str, str]) -> None:
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
-            message = _informative(chatter.read().decode(errors="replace"))
+            message = informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
             raise EngineError("Spark", f"it did not start: {message}.", hint=hint) from error
 
 
-def _informative(chatter: str) -> str:
+def informative(chatter: str) -> str:
+    """Return the line of a JVM's output that says why it did not start."""
     lines = [line.strip() for line in chatter.splitlines() if line.strip()]
     wanted = ("Exception", "not found", "not set", "rror:", "UNRESOLVED DEPENDENCIES")
     informative = (

@@ -1,8 +1,4 @@
-"""The stack of the end-to-end tests, with a Spark Connect server for its tasks, and a browser with admin signed in.
-
-Tasks in a JVM of their own would do the same and spend most of these tests' time on starting it; that is what
-`make demo` and `tests/dags` do.
-"""
+"""The stack of the end-to-end tests, and a browser with admin signed in."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ import pytest
 
 from scripts.native_compose import read_env
 from tests.browser.chromium import chromium
-from tests.connect import ConnectServer
 from tests.e2e.stack import PATIENCE_S, Rows, Stack, running_stack, wait_until
 
 LEASE_S = 10
@@ -23,16 +18,11 @@ MONTHS = tuple(f"2026-{month:02d}" for month in range(1, 13))
 
 @pytest.fixture(scope="module")  # its servers are not to live beside other tests longer than they are needed
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
-    more = {"AIRFLOW__MV__SPARK_REMOTE": server.url, "AIRFLOW__MV__LEASE_S": str(LEASE_S)}
+    more = {"AIRFLOW__MV__LEASE_S": str(LEASE_S)}
     files = [Path(__file__).parent / name for name in ("e2e_dags.py", "e2e_tables.yaml")]
-    try:
-        server.wait()
-        with running_stack(tmp_path_factory.mktemp("stack"), files, more) as stack:
-            wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 4, "the DAG processor has read the DAGs")
-            yield stack
-    finally:
-        server.kill()
+    with running_stack(tmp_path_factory.mktemp("stack"), files, more) as stack:
+        wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 4, "the DAG processor has read the DAGs")
+        yield stack
 
 
 @pytest.fixture(scope="module")  # no longer: Playwright keeps an event loop running in this thread

@@ -30,11 +30,11 @@ def test_every_server_listens_on_loopback_and_a_second_up_starts_none(stack):
 
     addresses = {c.laddr.ip for each in everything for c in each.net_connections("inet") if c.status == "LISTEN"}
 
-    assert len(processes) == 7
+    assert len(processes) == 8
     assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
     assert addresses
     assert Topology(topology.place).up() == topology.url
-    assert [process.is_running() for process in processes] == [True] * 7
+    assert [process.is_running() for process in processes] == [True] * 8
 
 
 @pytest.mark.in_test_all
