@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mv_provider.spark.session import collector
 from airflow_mv_provider.spark.warm_start import WarmStart
 
 PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -76,6 +77,25 @@ def test_whatever_decides_what_is_loaded_begins_anew(start, jars, change, tmp_pa
 
     assert after.key != before.key
     assert after.confs() == {"spark.jars.packages": after.packages}
+
+
+def test_archive_of_jars_that_were_installed_anew_is_no_longer_used_and_removed(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    jar = tmp_path / "spark/jars/spark-core.jar"
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"of the first installation")
+    before = start()
+    before.directory.mkdir(parents=True)
+    of_another_spark = before.directory / "0123456789abcdef-0123456789abcdef.jsa"
+    for archive in (before.archive, of_another_spark):
+        archive.touch()
+
+    os.utime(jar, ns=(0, jar.stat().st_mtime_ns + 1))  # Java ignores the archive then
+    assert start().java_options() == ""
+    start().archive.touch()
+    start().remove_former()
+
+    assert set(before.directory.iterdir()) == {start().archive, of_another_spark}
 
 
 def test_cache_that_cannot_be_written_or_read_changes_nothing(start, jars, tmp_path):
@@ -148,3 +168,12 @@ def test_server_needs_no_warm_up():
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "Spark runs on a server" in done.stderr
+
+
+def test_the_environments_garbage_collector_is_not_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    assert collector() == "-XX:+UseParallelGC"
+    assert collector("-Xmx1g -XX:+UseSerialGC") == ""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseZGC -Xmx1g")
+    assert collector() == ""

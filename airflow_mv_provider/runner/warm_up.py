@@ -66,6 +66,7 @@ def _record(start: WarmStart) -> None:
             finally:
                 end_local(_PATIENCE_S)  # a JVM that ends later would write the archive after its removal below
         partial.replace(start.archive)
+        start.remove_former()
     except OSError as error:
         problem = f"the JVM's archive of classes cannot be written in {start.directory}: {error.strerror}."
         hint = "Set XDG_CACHE_HOME to a directory with 200 MB of free space. Everything works without the archive."

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 
 import pyspark
 
-from airflow_mv_provider.spark.session import WITH_DELTA, check_java, log_settings, warm_start
+from airflow_mv_provider.spark.session import WITH_DELTA, check_java, collector, log_settings, warm_start
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # nosec B105  # a name; Spark and PySpark both read it
 
@@ -46,7 +46,7 @@ class ConnectServer:
             "spark.driver.memory": self.memory,
             "spark.driver.host": self.host,
             "spark.driver.bindAddress": self.host,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings()} {collector()}",
             "spark.connect.grpc.binding.address": self.host,
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),

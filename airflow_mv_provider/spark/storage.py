@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,9 @@ log = logging.getLogger(__name__)
 
 def write(rows: DataFrame, path: str) -> None:
     """Write rows to a directory that does not exist yet."""
-    rows.write.mode("error").parquet(path)  # Spark Connect accepts only this name of the mode
+    writer = rows.write.mode("error")  # Spark Connect accepts only this name of the mode
+    # Files are moved once, by their tasks, not twice: what a lost task may leave here is found when they are read back.
+    writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2").parquet(path)
 
 
 def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:
@@ -57,6 +60,9 @@ def desired_rows(spark: SparkSession, seal: Seal, read_source: Callable[[], Data
 
 def num_bytes(spark: SparkSession, path: str) -> int:
     """Return the size of the files at `path`."""
+    if not is_remote(spark):
+        files, place = _hadoop(spark, path)
+        return int(files.getContentSummary(place).getLength())
     files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(path)
     return int(files.agg(F.coalesce(F.sum("length"), F.lit(0))).collect()[0][0])
 
@@ -108,11 +114,16 @@ def _remove(spark: SparkSession, path: str) -> None:
 
 def _delete(spark: SparkSession, path: str) -> None:
     """Delete a directory through Hadoop, which reports no error for what it could not delete on a local disk."""
-    assert spark._jvm is not None
-    place = spark._jvm.org.apache.hadoop.fs.Path(path)
-    files = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    files, place = _hadoop(spark, path)
     if not files.delete(place, True) and files.exists(place):
         raise EngineError(path, "it cannot be removed.", hint="Check the permissions there.")
+
+
+def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return the file system of a path, and the path in it; not over Spark Connect."""
+    assert spark._jvm is not None
+    place = spark._jvm.org.apache.hadoop.fs.Path(path)
+    return place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), place
 
 
 def _empty(spark: SparkSession, path: str) -> None:
