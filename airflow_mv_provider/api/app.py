@@ -90,7 +90,7 @@ def list_tables(
         return access.may_see(table, everything, seen)
 
     listing = selected(connection.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
-    return render("list.html", request, listing=listing, of_dag=None)
+    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=None)
 
 
 def list_tables_of_dag(
@@ -103,7 +103,7 @@ def list_tables_of_dag(
     listing = selected(connection.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
     if len(listing.rows) == 1:
         return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
-    return render("list.html", request, listing=listing, of_dag=dag_id)
+    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=dag_id)
 
 
 def show_table(
@@ -136,7 +136,8 @@ def show_table_now(
     reader = connection.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
-    return render("now.html", request, now=now_of(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
+    now = now_of(reader, table, dags)
+    return render("now.html", request, facts=(now.facts, dags), now=now, dags=dags, next_run_ms=next_run_ms(dags))
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:

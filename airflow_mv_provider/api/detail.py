@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -23,7 +23,7 @@ MAX_PARTITIONS = 500
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A table's present state; the page polls it during a refresh.
+    """A table's present state, which an open page polls.
 
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
@@ -37,6 +37,11 @@ class Now:
     timeline: plots.Timeline | None
     partitions: tuple[PartitionStatus, ...]
     revision: str
+
+    @property
+    def facts(self) -> Now | None:
+        """What the page shows, except what is relative to now; None during a refresh, as its drawing grows."""
+        return None if self.is_live else replace(self, now_ms=0)
 
     @property
     def is_live(self) -> bool:
@@ -70,9 +75,10 @@ class Detail:
     may_act: bool
 
 
-def now_of(reader: Reader, table: TableRecord) -> Now:
+def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -> Now:
     """Return a table's present state.
 
+    dags   : those that the user may see
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
     found = reader.overview(table.name)
@@ -85,6 +91,7 @@ def now_of(reader: Reader, table: TableRecord) -> Now:
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
         *(line.is_cancel_requested, status.last.refresh_id if status.last else None),
+        *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )
     return Now(
         now_ms=found.now_ms,
@@ -104,7 +111,7 @@ def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]
 
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
-    now = now_of(reader, table)
+    now = now_of(reader, table, dags)
     history = reader.history(table.id, HISTORY)
     last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
     return Detail(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request
+from fastapi import Request, Response, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -24,13 +25,24 @@ HEADERS = {
 }
 
 
-def render(template: str, request: Request, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path."""
+def render(template: str, request: Request, status_code: int = 200, *, facts: object = None, **values: Any) -> Response:
+    """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path.
+
+    facts   : everything that the template shows, except what is relative to now; None for a page that nobody asks again
+    returns : status 304 without a body if the browser has a rendering of the same facts
+    """
+    headers = HEADERS
+    if facts is not None:
+        tag = sha256(repr(facts).encode()).hexdigest()[:32]
+        headers = HEADERS | {"ETag": f'"{tag}"'}
+        # A proxy that compresses makes it a weak one, W/"...".
+        if request.headers.get("if-none-match", "").removeprefix("W/") == headers["ETag"]:
+            return Response(status_code=status.HTTP_304_NOT_MODIFIED, headers=headers)
     # Counted in the route's own path, "/tables/{name}": the prefix before it belongs to the mount and the proxy.
     depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1
     base = "../" * depth or "./"
     text = _environment().get_template(template).render(base=base, airflow="../" * (depth + 1), **values)
-    return HTMLResponse(text, status_code, headers=HEADERS)
+    return HTMLResponse(text, status_code, headers=headers)
 
 
 def quoted(name: str) -> str:

@@ -81,7 +81,7 @@ def test_progress_is_seen_to_move(user, store, table):
     ]
 
 
-def test_only_a_refresh_under_way_is_looked_at_again(user, store, table):
+def test_only_a_refresh_under_way_is_looked_at_often(user, store, table):
     at_rest = user.get(URL).text
     own = acquired(store, table)
     under_way = user.get(URL).text

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.api import words
 from tests.api.filled import CORRECTIONS
 from tests.browser.conftest import PARTITIONS
 
@@ -110,16 +111,70 @@ def hide(page: Any, is_hidden: bool) -> None:
     )
 
 
-def test_a_table_at_rest_is_not_asked_for_again(open_page):
-    page = open_page("/mv/tables/customers")
-    asked: list[str] = []
+@pytest.mark.parametrize("path", ["/mv/?search=never", "/mv/tables/never_refreshed"])
+def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_page, path):
+    page = open_page(path)
     page.clock.install()
     page.reload()
-    page.on("request", lambda request: asked.append(request.url))
 
-    page.clock.run_for(60_000)
+    answers: list[int] = []
+    page.on("response", lambda answer: answers.append(answer.status))
+    page.clock.run_for(9_000)
+    early = list(answers)
+    while len(answers) < 3:
+        page.clock.fast_forward(1_000)
 
-    assert asked == []
+    assert (early, answers) == ([], [200, 304, 304])
+
+
+def test_an_open_list_notices_what_others_do(open_page, keepers):
+    page = open_page("/mv/?search=never")
+    page.clock.install()
+    page.reload()
+    page.get_by_label("Search by name").fill("half a wo")
+    page.evaluate("window.sameDocument = true")
+
+    store = keepers["orders"].store
+    store.pause(store.table("never_refreshed").id, "ann")
+    page.clock.run_for(10_000)
+
+    page.locator("#tables").get_by_text("paused", exact=True).wait_for()
+    assert page.evaluate("window.sameDocument && document.activeElement.value") == "half a wo"
+
+
+def test_an_open_table_notices_a_refresh_that_others_began(open_page, keepers):
+    page = open_page("/mv/tables/customers")
+    page.clock.install()
+    page.reload()
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="Refresh").focus()
+
+    keeper = keepers["customers"]
+    own = keeper.begin(CORRECTIONS)
+    page.clock.run_for(10_000)
+
+    page.get_by_role("heading", name="Refresh under way").wait_for()
+    assert page.get_by_role("button", name="Cancel").count() == 1
+    assert page.evaluate("window.sameDocument && document.activeElement.id") == "act-refresh"
+    keeper.finish(own)
+
+
+def test_relative_times_go_on_in_the_servers_words(open_page):
+    page = open_page("/mv/tables/never_refreshed")
+    page.clock.install()
+    page.reload()
+    seconds = [1, 90, 5_400, 130_000, -90, -5_400]
+    page.evaluate(
+        """seconds => document.body.append(...seconds.map(each => Object.assign(document.createElement("time"),
+          {dateTime: new Date(Date.now() - each * 1000).toISOString(), className: "here"})))""",
+        seconds,
+    )
+    page.clock.run_for(1_000)
+    first = page.locator(".here").all_inner_texts()
+    page.clock.fast_forward(86_400_000)
+
+    assert first == [words.ago(0, each * 1000) for each in seconds]
+    assert page.locator(".here").all_inner_texts()[0] == "1 d ago"
 
 
 def test_an_action_is_confirmed_in_the_page_inside_airflows_frame(open_page, keepers):
