@@ -137,7 +137,8 @@ def show_table_now(
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
     now = now_of(reader, table, dags)
-    return render("now.html", request, facts=(now.facts, dags), now=now, dags=dags, next_run_ms=next_run_ms(dags))
+    facts, planned = (now.facts, dags), next_run_ms(dags)
+    return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned)
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:

@@ -87,6 +87,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
     line = found.lines[0]
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None
+    is_waiting = status.kept_for is not None or line.is_left
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
@@ -98,7 +99,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
         line=line,
         status=status,
         running=running,
-        timeline=plots.timeline(running, found.now_ms) if running else None,
+        timeline=plots.timeline(running, found.now_ms, is_waiting=is_waiting) if running else None,
         partitions=tuple(waiting_first[:MAX_PARTITIONS])
         if len(status.partitions) > MAX_PARTITIONS
         else status.partitions,

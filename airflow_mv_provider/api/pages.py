@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
+from airflow_mv_provider.api.plots import waited_s
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
@@ -25,10 +26,13 @@ HEADERS = {
 }
 
 
-def render(template: str, request: Request, status_code: int = 200, *, facts: object = None, **values: Any) -> Response:
+def render(
+    template: str, request: Request, status_code: int = 200, *, facts: object = None, within: int = 0, **values: Any
+) -> Response:
     """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path.
 
     facts   : everything that the template shows, except what is relative to now; None for a page that nobody asks again
+    within  : by how many segments the address is longer than that of the page into which the script puts the answer
     returns : status 304 without a body if the browser has a rendering of the same facts
     """
     headers = HEADERS
@@ -39,7 +43,7 @@ def render(template: str, request: Request, status_code: int = 200, *, facts: ob
         if request.headers.get("if-none-match", "").removeprefix("W/") == headers["ETag"]:
             return Response(status_code=status.HTTP_304_NOT_MODIFIED, headers=headers)
     # Counted in the route's own path, "/tables/{name}": the prefix before it belongs to the mount and the proxy.
-    depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1
+    depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1 - within
     base = "../" * depth or "./"
     text = _environment().get_template(template).render(base=base, airflow="../" * (depth + 1), **values)
     return HTMLResponse(text, status_code, headers=headers)
@@ -85,7 +89,9 @@ def _environment() -> Environment:
         "process": words.process_text,
         "quoted": quoted,
         "short": words.short,
+        "run_of": words.run_of,
         "size": size,
+        "waited_s": waited_s,
         "took_ms": took_ms,
     }
     return found

@@ -181,7 +181,7 @@ def pause(settings: Settings, name: str) -> Answer:
     record = store.table(name)
     paused = store.pause(record.id, command_line_caller().user)
     state = store.state(record.id)
-    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} continues its refresh."
+    rest = "" if state.phase is Phase.NORMAL else f" {state.holder} continues its refresh."
     text = f"{name}: {'paused' if paused else 'it was already paused'}.{rest}"
     return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
 

@@ -43,6 +43,7 @@ class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
     published_commit : the mark of this package's newest commit up to `published_version`
+    owner_process : None while nobody works on the refresh: it is kept for the caller's next process
     partition_type : type of the first partition column at the last seal; it determines the order of the values
     covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
@@ -67,6 +68,11 @@ class RefreshState:
     paused_by: str | None = None
     is_dropping: bool = False
     partition_type: str | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who has the table, in words: a process, or the next one of the caller for whom it is kept between two."""
+        return self.owner_process or f"the next process of {self.owner_key}"
 
     @property
     def is_owner_dead(self) -> bool:

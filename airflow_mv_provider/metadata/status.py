@@ -37,6 +37,7 @@ class PartitionStatus:
 class TableStatus:
     """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
+    kept_for           : the caller whose next process continues the refresh, while no process works on it
     pending_definition : the fields in which the registered definition differs from the running refresh's
     """
 
@@ -59,6 +60,7 @@ class TableStatus:
     is_dropping: bool = False
     pending_definition: tuple[str, ...] = ()
     queue: tuple[WaiterStatus, ...] = ()
+    kept_for: str | None = None
 
 
 def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Sequence[Waiter]) -> TableStatus:
@@ -85,7 +87,8 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         paused_by=state.paused_by,
         is_dropping=state.is_dropping,
         pending_definition=changed_fields(running, table.definition) if running else (),
-        queue=statuses(waiting, state.owner_process),
+        kept_for=state.owner_key if state.refresh_id and not state.owner_process else None,
+        queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 
 

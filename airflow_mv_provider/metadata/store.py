@@ -119,9 +119,10 @@ class Store(Control):
         return Renewal(kept.rowcount == 1, cancel is not None)
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
-        """Keep the table for the owner's next process without heartbeats; 0 lets any caller take it over."""
+        """Keep the table for the caller's next process without heartbeats; 0 lets any caller take it over."""
         with claimed(self.engine, own, claim.hold(own), self._now()) as db:
-            db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), until_ms)))
+            kept = {"owner_process": None} | lease(self._now(), until_ms)
+            db.execute(update(State).where(*is_owned(own)).values(**kept))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Delete the progress, close the history row, and go from CLEANUP to NORMAL."""

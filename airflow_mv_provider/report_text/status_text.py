@@ -48,7 +48,7 @@ def status_text(status: TableStatus) -> str:
         alive = "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
         lines += [
             f"  refresh    {status.refresh_id}, epoch {status.epoch}",
-            f"  owner      {status.owner} since {time_text(status.owned_since)}; {alive}",
+            f"  owner      {_owner(status)} since {time_text(status.owned_since)}; {alive}",
         ]
         if status.is_cancel_requested:
             lines.append("  cancel     requested")
@@ -72,6 +72,10 @@ def status_text(status: TableStatus) -> str:
     if status.partitions and status.partitions[0].partition != "[]":
         lines += ["", *("  " + line for line in _progress_table(status))]
     return "\n".join(lines)
+
+
+def _owner(status: TableStatus) -> str:
+    return status.owner or shown(f"no process: it waits for the next one of {status.kept_for}")
 
 
 def _barred(status: TableStatus) -> str:

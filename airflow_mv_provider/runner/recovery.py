@@ -246,7 +246,7 @@ class Recoverer:
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
-            notify(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not expired.")
+            notify(f"{table.name}: {state.holder} may be at work in {state.phase}: its lease has not expired.")
             return None
         try:
             return self.take_over(table, state, caller)

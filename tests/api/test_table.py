@@ -170,6 +170,21 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
     assert ">Recover</button>" in page
 
 
+def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
+    own = acquired(store, table, key="airflow:hourly:refresh:-1:manual__2026-11-24T01:00:00+00:00")
+    store.park(own, until_ms=LEASE_MS)
+
+    page = user.get(URL).text
+    [link] = re.findall(r'href="([^"]*/runs/[^"]*)"', page)
+
+    shown = text_of(page)
+    assert link in user.get(f"{URL}/now").text, "the script puts this into the page"
+    assert "Owner no process: it waits for the next task of manual__2026-11-24T01:00:00+00:00" in shown
+    assert link == "../../dags/hourly/runs/manual__2026-11-24T01%3A00%3A00%2B00%3A00"
+    assert "waiting for the next task" in shown
+    assert "reading the source" not in shown
+
+
 def test_who_waits_is_listed_in_order(user, store, table):
     acquired(store, table)
     for key in ("first", "second"):
