@@ -106,7 +106,7 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
         _plot(
             "Bytes written",
             ended,
-            (("main", "to main"), ("staging", "to staging")),
+            (("main", "to the table"), ("staging", "to staging")),
             lambda r: (("main", r.bytes_main), ("staging", r.bytes_staging)),
             lambda r: (),
             lambda value: size(round(value)),

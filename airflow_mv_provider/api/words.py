@@ -23,6 +23,15 @@ TONES = {
 """The colour of each outcome; the page always shows its word beside the colour."""
 
 
+STRATEGIES = {
+    "skip": "nothing has changed",
+    "incremental": "read only what changed in the source, and merge it",
+    "corrections": "compare the source with the table, and merge the rows that differ",
+    "replace": "write all rows of the source anew",
+}
+"""What each strategy does, in words for people who have not read about strategies."""
+
+
 def outcome_word(outcome: Outcome) -> str:
     """Return an outcome as one or two words."""
     return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")

@@ -19,7 +19,19 @@ from airflow_mv_provider.core.progress.seal import SealedPartition
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import RefreshableTableRow
 from tests.api.conftest import PAGE
-from tests.metadata.rows import ERROR, FIRST, LEASE_MS, SEAL, a_caller, acquired, handed_over, registered, walk
+from tests.metadata.rows import (
+    ERROR,
+    FIRST,
+    LEASE_MS,
+    RECORDED,
+    SEAL,
+    a_caller,
+    acquired,
+    handed_over,
+    publish,
+    registered,
+    walk,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +76,31 @@ def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
     assert "host:one" in shown
     assert "1 ✓ compared 10 2 1 1" in shown, "a partition with its state, rows staged, inserted, updated and deleted"
     assert "3 waiting 30" in shown
+
+
+def test_a_first_refresh_that_cleans_up_is_fresh(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    assert "Fresh as of never" in text_of(user.get(URL).text)
+    publish(store, own)
+
+    assert re.search(r"Fresh as of (just now|\d+ s ago)", text_of(user.get(URL).text))
+    assert "never" not in text_of(user.get(f"{PAGE}/").text)
+    assert store.age_s(table.id) is not None
+
+
+def test_what_is_compared_is_being_published(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    for chunk in RECORDED:
+        store.merging.record_chunk(own, chunk)
+
+    shown = text_of(user.get(f"{URL}/now").text)
+    assert "all partitions are compared; publishing" in shown
+    assert not re.search(r"\d of \d", shown)
+    assert "publishing" in text_of(user.get(f"{PAGE}/").text)
+    publish(store, own)
+    assert "published; cleaning up" in text_of(user.get(f"{URL}/now").text)
 
 
 def test_progress_is_seen_to_move(user, store, table):

@@ -209,6 +209,20 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
 
 
+def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means(open_page):
+    page = open_page("/dags/nothing")
+    page.get_by_test_id("trigger-dag-button").click()
+    form = page.get_by_role("dialog")
+    form.get_by_role("button", name="How").click()
+
+    form.get_by_text("As its definition says").wait_for()
+    assert form.get_by_text("null", exact=True).count() == 0
+    form.get_by_role("button", name="Which partitions").click()
+    form.get_by_text("One value a line").wait_for()
+    starred = form.locator("label:has([aria-hidden]:text-is('*'))").all_inner_texts()
+    assert [each.strip("*\n ") for each in starred] == ["Table"]
+
+
 def test_a_viewer_sees_everything_and_no_button(open_page):
     page = open_page(ORDERS, role="viewer")
 
