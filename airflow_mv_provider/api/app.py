@@ -39,10 +39,13 @@ from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
-# The message after an action, by the `done` code in the page's address; `-not` codes mean that nothing changed.
+# The message after an action, by the `done` code in the page's address; pause-not and resume-not changed nothing.
 _MESSAGES = {
-    "cancel": "Cancel requested: the refresh stops within seconds.",
-    "cancel-not": "Nothing to cancel: no refresh is running, or it is already published.",
+    "cancel-requested": "Cancel requested: the refresh stops within seconds.",
+    "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
+    "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
+    "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
+    "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
     "pause": "Paused: no new refresh begins.",
     "pause-not": "It was already paused.",
     "resume": "Resumed: refreshes can begin again.",
@@ -142,21 +145,21 @@ def show_table_now(
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Request the running refresh to stop."""
-    control, table = _to_act_on("cancel", name, user, session, connection.control())
-    return _back(table, "cancel", control.request_cancel(table.id, user.get_name()))
+    """Request the running refresh to stop, or end it if nobody works on it."""
+    _, table = _to_act_on("cancel", name, user, session, connection.control())
+    return _back(table, f"cancel-{connection.cancel(table, user.get_name())}")
 
 
 def pause(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Pause the table: no new refresh begins."""
     control, table = _to_act_on("pause", name, user, session, connection.control())
-    return _back(table, "pause", control.pause(table.id, user.get_name()))
+    return _back(table, "pause" if control.pause(table.id, user.get_name()) else "pause-not")
 
 
 def resume(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Resume the table: refreshes can begin again."""
     control, table = _to_act_on("resume", name, user, session, connection.control())
-    return _back(table, "resume", control.resume(table.id))
+    return _back(table, "resume" if control.resume(table.id) else "resume-not")
 
 
 def static_file(file: str) -> Response:
@@ -195,8 +198,7 @@ def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) 
     return control, table
 
 
-def _back(table: TableRecord, verb: str, has_changed: bool) -> Response:
-    result = verb if has_changed else f"{verb}-not"
+def _back(table: TableRecord, result: str) -> Response:
     return RedirectResponse(f"../{quoted(table.name)}?done={result}", status.HTTP_303_SEE_OTHER)
 
 

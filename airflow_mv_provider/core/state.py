@@ -106,6 +106,16 @@ def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool
     return known is not None and known.mark == state.published_commit and is_untouched_since(commits, known.version)
 
 
+class Cancelled(StrEnum):
+    """What a request to cancel a table's refresh has come to."""
+
+    NOTHING = "nothing"  # none is running, or main has it already
+    REQUESTED = "requested"  # its process stops within seconds
+    KEPT = "kept"  # nobody works on it: its caller's next process ends it
+    LEFT = "left"  # its owner is dead: whoever takes it over ends it
+    ENDED = "ended"  # nobody worked on it, and it has ended
+
+
 class Admission(StrEnum):
     """What a caller that wants a refresh may do."""
 

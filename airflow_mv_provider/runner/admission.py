@@ -88,6 +88,7 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
             case Admission.WAIT:
                 raise _turned_away(context, table, state, caller, request)
             case Admission.ADOPT:
+                recoverer.end_if_cancelled(table, state, caller)
                 own = recoverer.hand_over(table, state, caller)
                 if own is not None:
                     return AcquiredRefresh(table, own, tuple(recovered))

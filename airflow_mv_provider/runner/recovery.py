@@ -145,6 +145,17 @@ class Recoverer:
         with durable(Write.HAND_OVER):
             return self.context.store.hand_over(state, caller, epoch=epoch, lease_ms=self.context.settings.lease_ms)
 
+    def end_if_cancelled(self, table: TableRecord, state: RefreshState, caller: Caller) -> None:
+        """End the caller's own refresh, without waiting for Spark, if it is to be cancelled and is not sealed.
+
+        raises : RefreshCancelledError
+        """
+        if state.is_cancel_requested and state.phase is Phase.REFRESHING:
+            with durable(Write.HAND_OVER):
+                is_ended = self.context.store.end_cancelled(table, state, caller)
+            if is_ended:
+                raise RefreshCancelledError(table.name, "it was cancelled on request.")
+
     def take_over(
         self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
     ) -> RefreshReport | None:

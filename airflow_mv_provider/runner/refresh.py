@@ -160,6 +160,7 @@ class Refresher:
         state = self.store.state(table.id)
         if state.refresh_id != refresh_id or admit(state, caller.key) is Admission.WAIT:
             raise in_progress(table, state)
+        self._recoverer.end_if_cancelled(table, state, caller)
         own = self._recoverer.hand_over(table, state, caller)
         if own is None:
             raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")

@@ -265,6 +265,27 @@ def test_cancel_asks_the_owner_to_stop(user, store, table):
     assert "orders/cancel" not in page, "once is enough"
 
 
+def test_cancel_ends_a_refresh_that_nobody_works_on_and_nothing_of_which_is_sealed(user, store, table):
+    own = acquired(store, table, key="airflow:hourly:refresh:-1:run")
+    store.park(own, until_ms=LEASE_MS)
+
+    assert act(user, "cancel") == "Cancelled: nobody worked on the refresh, and it has ended."
+
+    report = store.report(own.refresh_id)
+    assert (report.outcome, report.error.code) == (Outcome.CANCELLED, "MV-CANCELLED")
+    assert store.state(table.id).phase is Phase.NORMAL
+
+
+def test_cancel_says_who_ends_a_sealed_refresh_that_nobody_works_on(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.park(own, until_ms=LEASE_MS)
+    assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now: its next task ends it")
+    store.park(own, until_ms=0)
+    assert act(user, "cancel").startswith("Cancel requested. Its owner is dead")
+    assert store.state(table.id).phase is Phase.MERGING
+
+
 def test_what_was_said_is_one_of_a_few_sentences(user, table):
     page = user.get(URL, params={"done": "<b>you won</b>"}).text
 
