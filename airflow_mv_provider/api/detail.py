@@ -27,6 +27,7 @@ class Now:
 
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
+    concurrency : what becomes of a second caller during a refresh, as the table's definition says
     revision   : changes when other parts of the page are outdated too
     """
 
@@ -36,6 +37,7 @@ class Now:
     running: RefreshReport | None
     timeline: plots.Timeline | None
     partitions: tuple[PartitionStatus, ...]
+    concurrency: str
     revision: str
 
     @property
@@ -91,7 +93,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
-        *(line.is_cancel_requested, status.last.refresh_id if status.last else None),
+        *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
         *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )
     return Now(
@@ -103,6 +105,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
         partitions=tuple(waiting_first[:MAX_PARTITIONS])
         if len(status.partitions) > MAX_PARTITIONS
         else status.partitions,
+        concurrency=table.definition.concurrency,
         revision=" ".join(map(str, revision)),
     )
 

@@ -222,6 +222,31 @@ def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
     assert "reading the source" not in shown
 
 
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("reject", "is rejected until it has ended, and tries again without a slot"),
+        ("queue", "The run waits for its turn without a slot, at place 2 of the queue."),
+        (
+            "join",
+            "The run gets its result, if both would read and do the same; else it waits without a slot, at place 2",
+        ),
+    ],
+)
+def test_the_dialog_says_what_a_run_will_do_while_a_refresh_runs(user, store, policy, said):
+    table = registered(store, "orders", concurrency=policy)
+    before = text_of(user.get(URL).text)
+    acquired(store, table)
+    store.queue.take_ticket(table.id, a_caller("airflow:hourly:x:-1:manual__1"), patience_ms=60_000)
+
+    page = user.get(URL).text
+
+    assert "A refresh is under way" not in before
+    assert re.search(r"A refresh is under way \(Refreshing, began .*?\)", text_of(page))
+    assert said in text_of(page)
+    assert 'href="../../dags/hourly/runs/manual__1"' in page
+
+
 def test_who_waits_is_listed_in_order(user, store, table):
     acquired(store, table)
     for key in ("first", "second"):

@@ -159,6 +159,26 @@ def test_an_open_table_notices_a_refresh_that_others_began(open_page, keepers):
     keeper.finish(own)
 
 
+def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(open_page, keepers):
+    page = open_page("/mv/tables/customers")
+    page.clock.install()
+    page.reload()
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_label("Only show the differences").check()
+
+    keeper = keepers["customers"]
+    own = keeper.begin(CORRECTIONS)
+    page.clock.run_for(10_000)
+
+    page.get_by_role("dialog").get_by_text("A refresh is under way").wait_for()
+    assert page.get_by_label("Only show the differences").is_checked()
+    assert page.evaluate("document.querySelector('#now[data-live]')") is None, "behind it nothing moves"
+    page.get_by_role("button", name="Back").click()
+    page.get_by_role("heading", name="Refresh under way").wait_for()
+    assert page.evaluate("document.activeElement.id") == "act-refresh"
+    keeper.finish(own)
+
+
 def test_relative_times_go_on_in_the_servers_words(open_page):
     page = open_page("/mv/tables/never_refreshed")
     page.clock.install()
