@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
@@ -27,6 +29,22 @@ def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
     assert lake.phase() == "CLEANUP"
     assert lake.refresher().resume(refresh_id, caller, until=Phase.NORMAL).outcome is Outcome.PUBLISHED
     assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    caplog.set_level("INFO", "airflow_mv_provider")
+
+    report = lake.refresh()
+    lake.refresh()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "Starting Spark (in this process)."
+    assert re.fullmatch(r"Spark is ready after \d+[.]\d s[.]", lines[1])
+    assert lines[2] == "orders: looking for what has changed in its source and in main."
+    assert lines[3] == f"orders refresh {report.refresh_id}: replace, because first refresh."
+    assert lines[-1] == "orders: nothing to do: the source and main are unchanged."
 
 
 def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
