@@ -28,11 +28,12 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access
-from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action, run_state
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import detail_of, now_of
+from airflow_mv_provider.api.detail import Now, OwnersRun, detail_of, now_of
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import next_run_ms, selected
+from airflow_mv_provider.api.words import run_of
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
@@ -125,6 +126,7 @@ def show_table(
         detail=detail,
         now=detail.now,
         dags=dags,
+        run=_owners_run(session, detail.now, dags),
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
@@ -140,8 +142,9 @@ def show_table_now(
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
     now = now_of(reader, table, dags)
+    run = _owners_run(session, now, dags)
     facts, planned = (now.facts, dags), next_run_ms(dags)
-    return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned)
+    return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned, run=run)
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
@@ -181,6 +184,14 @@ def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[
     if not access.may_see(name, everything, seen):
         raise TableNotFoundError(name[:60], "no refreshable table has this name.")
     return everything, seen, reader.table(name)
+
+
+def _owners_run(session: Any, now: Now, dags: Iterable[DeclaringDag]) -> OwnersRun | None:
+    """Return the run to which the running refresh belongs; None for another caller, or for an unseen DAG."""
+    found = run_of(now.status.owner_key)
+    if found is None or found[0] not in {dag.dag_id for dag in dags}:
+        return None
+    return OwnersRun(*found, run_state(session, *found))
 
 
 def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:

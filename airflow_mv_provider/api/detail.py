@@ -22,6 +22,23 @@ MAX_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
+class OwnersRun:
+    """The Airflow run whose tasks work on a refresh.
+
+    state : as Airflow has it; None if the run was deleted
+    """
+
+    dag_id: str
+    run_id: str
+    state: str | None
+
+    @property
+    def is_going_on(self) -> bool:
+        """True if Airflow will start another task or try of it by itself."""
+        return self.state in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """A table's present state, which an open page polls.
 

@@ -216,7 +216,7 @@ def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
 
     shown = text_of(page)
     assert link in user.get(f"{URL}/now").text, "the script puts this into the page"
-    assert "Owner no process: it waits for the next task of manual__2026-11-24T01:00:00+00:00" in shown
+    assert "Owner no process now, run manual__2026-11-24T01:00:00+00:00" in shown
     assert link == "../../dags/hourly/runs/manual__2026-11-24T01%3A00%3A00%2B00%3A00"
     assert "waiting for the next task" in shown
     assert "reading the source" not in shown
@@ -245,6 +245,22 @@ def test_the_dialog_says_what_a_run_will_do_while_a_refresh_runs(user, store, po
     assert re.search(r"A refresh is under way \(Refreshing, began .*?\)", text_of(page))
     assert said in text_of(page)
     assert 'href="../../dags/hourly/runs/manual__1"' in page
+
+
+def test_a_refresh_without_a_process_is_what_airflow_says_of_its_run(user, store, table):
+    run_id = user.post("/api/v2/dags/hourly/dagRuns", json={"logical_date": None}).json()["dag_run_id"]
+    own = acquired(store, table, key=f"airflow:hourly:refresh:-1:{run_id}")
+    store.park(own, until_ms=LEASE_MS)
+    assert "No process works on it" not in text_of(user.get(URL).text), "its next task is expected"
+    store.park(own, until_ms=0)
+    expired = text_of(user.get(URL).text)
+    user.patch(f"/api/v2/dags/hourly/dagRuns/{run_id}", json={"state": "failed"})
+    dead = text_of(user.get(f"{URL}/now").text)
+    store.park(own, until_ms=LEASE_MS)
+
+    assert "Its run is queued in Airflow, so its next task or try takes over." in expired
+    assert "Its owner is dead." in dead
+    assert "No process works on it, and its run is failed in Airflow. Clear" in text_of(user.get(URL).text)
 
 
 def test_who_waits_is_listed_in_order(user, store, table):
