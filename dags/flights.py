@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG
 
+from airflow_mv_provider.operators.form import refresh_params
 from airflow_mv_provider.operators.groups import refresh_table_group
 
 with DAG(
@@ -21,5 +22,6 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["mv", "example"],
     doc_md=__doc__,
+    params=refresh_params(),
 ):
     refresh_table_group("flights", definition_file="flights.yaml")

@@ -15,6 +15,7 @@ from datetime import datetime
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
 from airflow.utils.types import DagRunType
@@ -86,6 +87,12 @@ def declared(session: Session) -> Declared:
                 can_run=takes_people and not row.has_import_errors,
             )
     return {table: tuple(dags.values()) for table, dags in found.items()}
+
+
+def run_state(session: Session, dag_id: str, run_id: str) -> str | None:
+    """Return the state of a DAG run; None if there is no such run."""
+    found = session.scalar(select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    return None if found is None else str(getattr(found, "value", found))
 
 
 def note_action(session: Session, event: str, table: str, user: str, dags: Iterable[DeclaringDag]) -> None:

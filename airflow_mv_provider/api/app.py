@@ -28,21 +28,25 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access
-from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action, run_state
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import detail_of, now_of
+from airflow_mv_provider.api.detail import Now, OwnersRun, detail_of, now_of
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import next_run_ms, selected
+from airflow_mv_provider.api.words import run_of
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
-# The message after an action, by the `done` code in the page's address; `-not` codes mean that nothing changed.
+# The message after an action, by the `done` code in the page's address; pause-not and resume-not changed nothing.
 _MESSAGES = {
-    "cancel": "Cancel requested: the refresh stops within seconds.",
-    "cancel-not": "Nothing to cancel: no refresh is running, or it is already published.",
+    "cancel-requested": "Cancel requested: the refresh stops within seconds.",
+    "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
+    "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
+    "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
+    "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
     "pause": "Paused: no new refresh begins.",
     "pause-not": "It was already paused.",
     "resume": "Resumed: refreshes can begin again.",
@@ -90,7 +94,7 @@ def list_tables(
         return access.may_see(table, everything, seen)
 
     listing = selected(connection.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
-    return render("list.html", request, listing=listing, of_dag=None)
+    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=None)
 
 
 def list_tables_of_dag(
@@ -103,7 +107,7 @@ def list_tables_of_dag(
     listing = selected(connection.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
     if len(listing.rows) == 1:
         return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
-    return render("list.html", request, listing=listing, of_dag=dag_id)
+    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=dag_id)
 
 
 def show_table(
@@ -122,6 +126,7 @@ def show_table(
         detail=detail,
         now=detail.now,
         dags=dags,
+        run=_owners_run(session, detail.now, dags),
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
@@ -136,25 +141,28 @@ def show_table_now(
     reader = connection.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
-    return render("now.html", request, now=now_of(reader, table), dags=dags, next_run_ms=next_run_ms(dags))
+    now = now_of(reader, table, dags)
+    run = _owners_run(session, now, dags)
+    facts, planned = (now.facts, dags), next_run_ms(dags)
+    return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned, run=run)
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Request the running refresh to stop."""
-    control, table = _to_act_on("cancel", name, user, session, connection.control())
-    return _back(table, "cancel", control.request_cancel(table.id, user.get_name()))
+    """Request the running refresh to stop, or end it if nobody works on it."""
+    _, table = _to_act_on("cancel", name, user, session, connection.control())
+    return _back(table, f"cancel-{connection.cancel(table, user.get_name())}")
 
 
 def pause(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Pause the table: no new refresh begins."""
     control, table = _to_act_on("pause", name, user, session, connection.control())
-    return _back(table, "pause", control.pause(table.id, user.get_name()))
+    return _back(table, "pause" if control.pause(table.id, user.get_name()) else "pause-not")
 
 
 def resume(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Resume the table: refreshes can begin again."""
     control, table = _to_act_on("resume", name, user, session, connection.control())
-    return _back(table, "resume", control.resume(table.id))
+    return _back(table, "resume" if control.resume(table.id) else "resume-not")
 
 
 def static_file(file: str) -> Response:
@@ -178,6 +186,14 @@ def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[
     return everything, seen, reader.table(name)
 
 
+def _owners_run(session: Any, now: Now, dags: Iterable[DeclaringDag]) -> OwnersRun | None:
+    """Return the run to which the running refresh belongs; None for another caller, or for an unseen DAG."""
+    found = run_of(now.status.owner_key)
+    if found is None or found[0] not in {dag.dag_id for dag in dags}:
+        return None
+    return OwnersRun(*found, run_state(session, *found))
+
+
 def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:
     """Check the user's right to act, write the audit log, and return the control and the table's record.
 
@@ -193,8 +209,7 @@ def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) 
     return control, table
 
 
-def _back(table: TableRecord, verb: str, has_changed: bool) -> Response:
-    result = verb if has_changed else f"{verb}-not"
+def _back(table: TableRecord, result: str) -> Response:
     return RedirectResponse(f"../{quoted(table.name)}?done={result}", status.HTTP_303_SEE_OTHER)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -11,9 +13,11 @@ from typing import Annotated
 from fastapi import Depends
 from sqlalchemy import Engine
 
+from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.store import Store
 
 _FOUND_FOR_S = 60  # locating it may cost a query to Airflow's database, for the connection
 
@@ -26,7 +30,7 @@ class _Opened:
 
 
 class Connection:
-    """Provide the database's reader and the user actions on a table; never the store's other writes.
+    """Provide the database's reader and the user actions on a table; never another write of the store.
 
     raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, from each method
     """
@@ -41,8 +45,13 @@ class Connection:
         return Reader(self._found().reading)
 
     def control(self) -> Control:
-        """Return the reader with cancel, pause and resume."""
+        """Return the reader with pause and resume."""
         return Control(self._found().writing)
+
+    def cancel(self, table: TableRecord, user: str) -> Cancelled:
+        """Ask a table's refresh to stop; end it, as its next task would, if nobody works on it."""
+        me = Caller(f"page:{user}", f"{socket.gethostname()}:{os.getpid()}", "manual", user)
+        return Store(self._found().writing).cancel(table, me)
 
     def _found(self) -> _Opened:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -22,11 +22,29 @@ MAX_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
+class OwnersRun:
+    """The Airflow run whose tasks work on a refresh.
+
+    state : as Airflow has it; None if the run was deleted
+    """
+
+    dag_id: str
+    run_id: str
+    state: str | None
+
+    @property
+    def is_going_on(self) -> bool:
+        """True if Airflow will start another task or try of it by itself."""
+        return self.state in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
-    """A table's present state; the page polls it during a refresh.
+    """A table's present state, which an open page polls.
 
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
+    concurrency : what becomes of a second caller during a refresh, as the table's definition says
     revision   : changes when other parts of the page are outdated too
     """
 
@@ -36,7 +54,13 @@ class Now:
     running: RefreshReport | None
     timeline: plots.Timeline | None
     partitions: tuple[PartitionStatus, ...]
+    concurrency: str
     revision: str
+
+    @property
+    def facts(self) -> Now | None:
+        """What the page shows, except what is relative to now; None during a refresh, as its drawing grows."""
+        return None if self.is_live else replace(self, now_ms=0)
 
     @property
     def is_live(self) -> bool:
@@ -70,9 +94,10 @@ class Detail:
     may_act: bool
 
 
-def now_of(reader: Reader, table: TableRecord) -> Now:
+def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -> Now:
     """Return a table's present state.
 
+    dags   : those that the user may see
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
     found = reader.overview(table.name)
@@ -81,20 +106,23 @@ def now_of(reader: Reader, table: TableRecord) -> Now:
     line = found.lines[0]
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None
+    is_waiting = status.kept_for is not None or line.is_left
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
-        *(line.is_cancel_requested, status.last.refresh_id if status.last else None),
+        *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
+        *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )
     return Now(
         now_ms=found.now_ms,
         line=line,
         status=status,
         running=running,
-        timeline=plots.timeline(running, found.now_ms) if running else None,
+        timeline=plots.timeline(running, found.now_ms, is_waiting=is_waiting) if running else None,
         partitions=tuple(waiting_first[:MAX_PARTITIONS])
         if len(status.partitions) > MAX_PARTITIONS
         else status.partitions,
+        concurrency=table.definition.concurrency,
         revision=" ".join(map(str, revision)),
     )
 
@@ -104,7 +132,7 @@ def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]
 
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
-    now = now_of(reader, table)
+    now = now_of(reader, table, dags)
     history = reader.history(table.id, HISTORY)
     last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
     return Detail(

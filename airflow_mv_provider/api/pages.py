@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request
+from fastapi import Request, Response, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
+from airflow_mv_provider.api.plots import waited_s
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
@@ -24,13 +26,27 @@ HEADERS = {
 }
 
 
-def render(template: str, request: Request, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path."""
+def render(
+    template: str, request: Request, status_code: int = 200, *, facts: object = None, within: int = 0, **values: Any
+) -> Response:
+    """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path.
+
+    facts   : everything that the template shows, except what is relative to now; None for a page that nobody asks again
+    within  : by how many segments the address is longer than that of the page into which the script puts the answer
+    returns : status 304 without a body if the browser has a rendering of the same facts
+    """
+    headers = HEADERS
+    if facts is not None:
+        tag = sha256(repr(facts).encode()).hexdigest()[:32]
+        headers = HEADERS | {"ETag": f'"{tag}"'}
+        # A proxy that compresses makes it a weak one, W/"...".
+        if request.headers.get("if-none-match", "").removeprefix("W/") == headers["ETag"]:
+            return Response(status_code=status.HTTP_304_NOT_MODIFIED, headers=headers)
     # Counted in the route's own path, "/tables/{name}": the prefix before it belongs to the mount and the proxy.
-    depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1
+    depth = getattr(request.scope.get("route"), "path", "/").count("/") - 1 - within
     base = "../" * depth or "./"
     text = _environment().get_template(template).render(base=base, airflow="../" * (depth + 1), **values)
-    return HTMLResponse(text, status_code, headers=HEADERS)
+    return HTMLResponse(text, status_code, headers=headers)
 
 
 def quoted(name: str) -> str:
@@ -58,7 +74,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals["tones"] = words.TONES
+    found.globals |= {"tones": words.TONES, "meanings": words.STRATEGIES}
     found.filters |= {
         "ago": words.ago,
         "given": _given,
@@ -73,7 +89,9 @@ def _environment() -> Environment:
         "process": words.process_text,
         "quoted": quoted,
         "short": words.short,
+        "run_of": words.run_of,
         "size": size,
+        "waited_s": waited_s,
         "took_ms": took_ms,
     }
     return found

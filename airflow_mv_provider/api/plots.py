@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from airflow_mv_provider.api import words
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.report_text.figures import number, size
+from airflow_mv_provider.report_text.figures import number, size, total_seconds
 
 WIDTH = 320
 _HEIGHT, _TOP, _MARKS = 96, 14, 8  # heights: bars; the label above them; the outcomes' marks below
 _LANE = 22
 _MIN_SLOT, _MAX_SLOT = 3.0, 16.0
 _WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
+_MIN_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +95,18 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
         _plot(
             "Duration",
             ended,
-            tuple((phase.lower(), words.phase_word(phase)) for phase in _WORKING),
-            lambda r: tuple((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in _WORKING),
+            (*((phase.lower(), words.phase_word(phase)) for phase in _WORKING), ("waiting", "waiting")),
+            lambda r: (
+                *((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in _WORKING),
+                ("waiting", waited_s(r)),
+            ),
             lambda r: (),
             words.short,
         ),
         _plot(
             "Bytes written",
             ended,
-            (("main", "to main"), ("staging", "to staging")),
+            (("main", "to the table"), ("staging", "to staging")),
             lambda r: (("main", r.bytes_main), ("staging", r.bytes_staging)),
             lambda r: (),
             lambda value: size(round(value)),
@@ -110,15 +114,27 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
     )
 
 
-def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
-    """Return the phases of each attempt of a refresh over time; None for a refresh without attempts."""
+def waited_s(report: RefreshReport) -> float:
+    """Return for how many seconds of a refresh that has ended no phase was worked on."""
+    return max((total_seconds(report) or 0.0) - sum(report.phase_seconds.values()), 0.0)
+
+
+def timeline(report: RefreshReport, now_ms: int, *, is_waiting: bool = False) -> Timeline | None:
+    """Return the phases of each attempt of a refresh over time; None for a refresh without attempts.
+
+    Between its phases and the next attempt's begin nobody worked: a task and its Spark had to start, or a killed
+    process's work was lost. Spark starts before an attempt begins, so an attempt begins with its work.
+
+    is_waiting : no process works on the refresh now
+    """
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     if began is None or not report.attempts:
         return None
     until = ended or max(now_ms, began)
     starts = [(words.ms_of(a.started_at) or began) - began for a in report.attempts]
     ends = [*starts[1:], until - began]
-    spent = [_spent(a, start, end, report) for a, start, end in zip(report.attempts, starts, ends, strict=True)]
+    lengths = [end - start for start, end in zip(starts, ends, strict=True)]
+    spent = [_spent(a, ms, report, is_waiting=is_waiting) for a, ms in zip(report.attempts, lengths, strict=True)]
     whole = max(
         1, until - began, *(start + sum(ms for _, ms in parts) for start, parts in zip(starts, spent, strict=True))
     )
@@ -128,40 +144,44 @@ def timeline(report: RefreshReport, now_ms: int) -> Timeline | None:
         bars, at = [], start * scale
         for phase, ms in parts:
             width = max(ms * scale, 1.5)
-            bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, phase.lower(), _took(phase, ms)))
+            bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, _kind(phase), _took(phase, ms)))
             at += width
         label = f"Attempt {row + 1}: {attempt.phase.lower()}"
         title = f"epoch {attempt.epoch}, {words.process_text(attempt.process)}"
         lanes.append(Lane(label, title, row * _LANE + _LANE / 2, tuple(bars)))
     legend = tuple(
-        (phase.lower(), _took(phase, sum(ms for parts in spent for p, ms in parts if p is phase)))
-        for phase in _WORKING
+        (_kind(phase), _took(phase, sum(ms for parts in spent for p, ms in parts if p is phase)))
+        for phase in (*_WORKING, None)
         if any(p is phase for parts in spent for p, _ in parts)
     )
     return Timeline(tuple(lanes), words.short(whole / 1000), legend, len(lanes) * _LANE)
 
 
-def _spent(attempt: AttemptReport, start: int, end: int, report: RefreshReport) -> list[tuple[Phase, float]]:
-    """Return one epoch's phases with their milliseconds; the phase it is or died in gets the remaining time."""
+_Spent = Sequence[tuple[Phase | None, float]]  # milliseconds; None is waiting
+
+
+def _spent(attempt: AttemptReport, length: float, report: RefreshReport, *, is_waiting: bool) -> _Spent:
+    """Return one epoch's phases and its wait, in the order of time.
+
+    length : milliseconds until the next attempt began, or the refresh ended, or until now
+    """
     known = [(phase, attempt.phase_seconds[phase] * 1000) for phase in _WORKING if phase in attempt.phase_seconds]
-    is_last = attempt is report.attempts[-1]
-    rest = end - start - sum(ms for _, ms in known)
-    if is_last and report.outcome is not Outcome.RUNNING:
+    rest = length - sum(ms for _, ms in known)
+    if rest < _MIN_WAIT_MS:
         return known
-    in_phase = report.phase if is_last else _next(known, attempt.phase)
-    return [*known, (in_phase, rest)] if rest > 0 and in_phase in _WORKING else known
+    if attempt is not report.attempts[-1] or is_waiting:
+        return [*known, (None, rest)]
+    if report.outcome is Outcome.RUNNING:
+        return [*known, (report.phase, rest)]
+    return [(None, rest), *known]  # its last phase's end was the refresh's: it prepared before
 
 
-def _next(known: Sequence[tuple[Phase, float]], first: Phase) -> Phase:
-    """Return the phase that an epoch was in when it ended without recording it."""
-    if not known:
-        return first
-    after = _WORKING.index(known[-1][0]) + 1
-    return _WORKING[min(after, len(_WORKING) - 1)]
+def _kind(phase: Phase | None) -> str:
+    return "waiting" if phase is None else phase.lower()
 
 
-def _took(phase: Phase, ms: float) -> str:
-    return f"{words.phase_word(phase)} {words.short(ms / 1000)}"
+def _took(phase: Phase | None, ms: float) -> str:
+    return f"{'Waiting' if phase is None else words.phase_word(phase)} {words.short(ms / 1000)}"
 
 
 def _plot(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
@@ -56,6 +56,11 @@ class Listing:
     matching: int
     page: int
     num_pages: int
+
+    @property
+    def facts(self) -> Listing:
+        """What the page shows, except what is relative to now: two equal values are shown alike."""
+        return replace(self, now_ms=0)
 
     @property
     def is_live(self) -> bool:

@@ -23,6 +23,15 @@ TONES = {
 """The colour of each outcome; the page always shows its word beside the colour."""
 
 
+STRATEGIES = {
+    "skip": "nothing has changed",
+    "incremental": "read only what changed in the source, and merge it",
+    "corrections": "compare the source with the table, and merge the rows that differ",
+    "replace": "write all rows of the source anew",
+}
+"""What each strategy does, in words for people who have not read about strategies."""
+
+
 def outcome_word(outcome: Outcome) -> str:
     """Return an outcome as one or two words."""
     return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")
@@ -37,6 +46,12 @@ def process_text(process: str) -> str:
     """Return an owner's `host:pid` in words."""
     host, found, pid = process.rpartition(":")
     return f"process {pid} on {host}" if found and pid.isdecimal() else process
+
+
+def run_of(owner_key: str | None) -> tuple[str, str] | None:
+    """Return the DAG id and the run id in the key of an Airflow task that owns a refresh; None for other callers."""
+    kind, *found = (owner_key or "").split(":", 4)  # the run id comes last: it alone may hold a colon
+    return (found[0], found[3]) if kind == "airflow" and len(found) == 4 else None
 
 
 def short(seconds: float) -> str:

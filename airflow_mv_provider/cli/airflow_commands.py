@@ -6,7 +6,6 @@ second, so only `airflow mv` imports them; for any other command the group is em
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from argparse import Namespace
@@ -76,8 +75,6 @@ def _run(path: tuple[str, ...], command: click.Command, args: Namespace) -> None
     """Run a command of `amv` as if it had been typed, and exit with its exit code."""
     from airflow_mv_provider.cli.main import main
 
-    # Airflow's logging shows Alembic's info messages; `amv` does not.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     _tell_settings()
     main(args=[*path, *_typed(command, args)], prog_name="airflow mv")
 

@@ -33,6 +33,7 @@ from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, RefreshReport, error_report, exit_code
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import check_note, parse_request
+from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.report_text.figures import table
 from airflow_mv_provider.report_text.history_text import history_text, ledger_text
@@ -165,10 +166,15 @@ def cancel(settings: Settings, name: str) -> Answer:
     """Cancel the running refresh. It stops within one chunk and leaves the table unchanged."""
     store = open_store(settings)
     record, caller = store.table(name), command_line_caller()
-    requested = store.request_cancel(record.id, caller.user)
+    result = store.cancel(record, caller)
     state = store.state(record.id)
-    document = {"table": name, "requested": requested, "phase": state.phase, "refresh_id": state.refresh_id}
-    text = cancelled_text(requested=requested, phase=state.phase, is_alive=state.is_lease_live)
+    document = {
+        "table": name,
+        "requested": result is not Cancelled.NOTHING,
+        "phase": state.phase,
+        "refresh_id": state.refresh_id,
+    }
+    text = cancelled_text(result, state.phase)
     return Answer(document, f"{name}: {text}")
 
 
@@ -181,7 +187,7 @@ def pause(settings: Settings, name: str) -> Answer:
     record = store.table(name)
     paused = store.pause(record.id, command_line_caller().user)
     state = store.state(record.id)
-    rest = "" if state.phase is Phase.NORMAL else f" {state.owner_process} continues its refresh."
+    rest = "" if state.phase is Phase.NORMAL else f" {state.holder} continues its refresh."
     text = f"{name}: {'paused' if paused else 'it was already paused'}.{rest}"
     return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
 

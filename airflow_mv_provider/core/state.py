@@ -43,6 +43,7 @@ class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
     published_commit : the mark of this package's newest commit up to `published_version`
+    owner_process : None while nobody works on the refresh: it is kept for the caller's next process
     partition_type : type of the first partition column at the last seal; it determines the order of the values
     covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
@@ -67,6 +68,11 @@ class RefreshState:
     paused_by: str | None = None
     is_dropping: bool = False
     partition_type: str | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who has the table, in words: a process, or the next one of the caller for whom it is kept between two."""
+        return self.owner_process or f"the next process of {self.owner_key}"
 
     @property
     def is_owner_dead(self) -> bool:
@@ -98,6 +104,16 @@ def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool
         return False
     known = last_of_ours(commits, version)
     return known is not None and known.mark == state.published_commit and is_untouched_since(commits, known.version)
+
+
+class Cancelled(StrEnum):
+    """What a request to cancel a table's refresh has come to."""
+
+    NOTHING = "nothing"  # none is running, or main has it already
+    REQUESTED = "requested"  # its process stops within seconds
+    KEPT = "kept"  # nobody works on it: its caller's next process ends it
+    LEFT = "left"  # its owner is dead: whoever takes it over ends it
+    ENDED = "ended"  # nobody worked on it, and it has ended
 
 
 class Admission(StrEnum):

@@ -54,7 +54,12 @@ def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
 
 def _who_works(state: RefreshState) -> str:
     since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
-    return f"{state.owner_process} is refreshing it{since} (epoch {state.epoch}, {state.phase})"
+    where = f"{since} (epoch {state.epoch}, {state.phase})"
+    return (
+        f"{state.owner_process} is refreshing it{where}"
+        if state.owner_process
+        else f"it waits for {state.holder}{where}"
+    )
 
 
 def _time(ms: int) -> str:

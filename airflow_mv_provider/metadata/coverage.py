@@ -5,9 +5,10 @@ from __future__ import annotations
 from sqlalchemy import Connection, Text, cast, func, select, union_all
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import DONE, Covering
 from airflow_mv_provider.core.scope.scope import from_json
-from airflow_mv_provider.metadata.models import RefreshRow
+from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso
 
@@ -47,5 +48,13 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 
 def last_look_ms(db: Connection, table_id: int) -> int | None:
     """Return when the newest successful refresh of everything began: it read the source at that time or later."""
+    published = (
+        select(RefreshRow.started_ms)
+        .join(RefreshStateRow, RefreshStateRow.refresh_id == RefreshRow.id)
+        .where(RefreshStateRow.table_id == table_id, RefreshStateRow.phase == Phase.CLEANUP, RefreshRow.is_whole)
+    )
+    now_ms = db.scalar(published)  # main has a refresh that cleans up already
+    if now_ms is not None:
+        return now_ms
     last = newest(table_id, DONE, kinds=(True,))
     return db.scalar(select(RefreshRow.started_ms).where(RefreshRow.id == last.scalar_subquery()))

@@ -27,6 +27,11 @@ class Compared:
     completed: int
     total: int
 
+    @property
+    def is_done(self) -> bool:
+        """True if all are compared, so that they are being published."""
+        return self.completed == self.total
+
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
@@ -154,8 +159,8 @@ def _newest_that_ended() -> ScalarSelect[str]:
     return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
 
 
-def _last_look_ms() -> ScalarSelect[int]:
-    """Return when a table's newest good refresh of everything began; each outcome is one index lookup."""
+def _last_look_ms() -> ColumnElement[int]:
+    """Return when a table's newest good refresh of everything began, also if it cleans up; a few index lookups."""
     is_whole = (Refresh.table_id == Table.id, Refresh.is_whole.is_(True))
     number = select(func.max(Refresh.number))
     published, idle = (
@@ -164,4 +169,9 @@ def _last_look_ms() -> ScalarSelect[int]:
     )
     good = aliased(Refresh)
     is_last = (good.table_id == Table.id, good.number == case((published > idle, published), else_=idle))
-    return select(good.started_ms).where(*is_last).correlate(Table).scalar_subquery()
+    ended = select(good.started_ms).where(*is_last).correlate(Table).scalar_subquery()
+    # Main has a refresh that cleans up already.
+    running = aliased(Refresh)
+    is_published = (running.id == State.refresh_id, State.phase == Phase.CLEANUP, running.is_whole.is_(True))
+    published_now = select(running.started_ms).where(*is_published).correlate(State).scalar_subquery()
+    return func.coalesce(published_now, ended)

@@ -37,6 +37,7 @@ class PartitionStatus:
 class TableStatus:
     """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
+    owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
     pending_definition : the fields in which the registered definition differs from the running refresh's
     """
 
@@ -59,6 +60,12 @@ class TableStatus:
     is_dropping: bool = False
     pending_definition: tuple[str, ...] = ()
     queue: tuple[WaiterStatus, ...] = ()
+    owner_key: str | None = None
+
+    @property
+    def kept_for(self) -> str | None:
+        """The caller whose next process continues the refresh, while no process works on it."""
+        return None if self.owner else self.owner_key
 
 
 def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Sequence[Waiter]) -> TableStatus:
@@ -85,7 +92,8 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         paused_by=state.paused_by,
         is_dropping=state.is_dropping,
         pending_definition=changed_fields(running, table.definition) if running else (),
-        queue=statuses(waiting, state.owner_process),
+        owner_key=state.owner_key,
+        queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 
 

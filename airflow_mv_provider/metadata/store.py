@@ -11,17 +11,26 @@ and raises `LeaseLostError` when the row no longer matches it; the transaction i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
-from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, Renewal
+from airflow_mv_provider.core.state import (
+    Caller,
+    Cancelled,
+    Ownership,
+    RefreshRecord,
+    RefreshState,
+    Renewal,
+    TableRecord,
+)
+from airflow_mv_provider.exceptions import RefreshCancelledError
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
@@ -47,6 +56,8 @@ from airflow_mv_provider.metadata.rows import (
     partition_report,
 )
 from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
+
+_ENDING_MS = 60_000  # the lease of whoever ends a refresh by the next write
 
 
 class Store(Control):
@@ -111,6 +122,33 @@ class Store(Control):
             self._attempt(db, seen.refresh_id, epoch, seen.phase, caller)
         return Ownership(seen.table_id, seen.refresh_id, epoch)
 
+    def cancel(self, table: TableRecord, caller: Caller) -> Cancelled:
+        """Ask a table's refresh to stop, and end it here if nobody works on it and nothing of it can be in main."""
+        if not self.request_cancel(table.id, caller.user):
+            return Cancelled.NOTHING
+        seen = self.state(table.id)
+        if seen.refresh_id is None or (seen.is_lease_live and seen.owner_process):
+            return Cancelled.REQUESTED
+        # In the name of the owner, whose next process would do the same.
+        if self.end_cancelled(table, seen, replace(caller, key=seen.owner_key or caller.key)):
+            return Cancelled.ENDED
+        return Cancelled.KEPT if seen.is_lease_live else Cancelled.LEFT
+
+    def end_cancelled(self, table: TableRecord, seen: RefreshState, caller: Caller) -> bool:
+        """End a refresh that is to be cancelled and is not sealed; False for another, or if somebody was faster.
+
+        Before the seal no commit of it can reach main, so this needs neither Spark nor main's log: the new epoch bars a
+        seal by an older process. The sweep before the next refresh removes its files.
+        """
+        if seen.phase is not Phase.REFRESHING or not seen.is_cancel_requested:
+            return False
+        own = self.hand_over(seen, caller, epoch=seen.epoch + 1, lease_ms=_ENDING_MS)
+        if own is None:
+            return False
+        error = RefreshCancelledError(table.name, "it was cancelled on request.")
+        self.abandon(own, Outcome.CANCELLED, error_report(error), {})
+        return True
+
     def renew(self, own: Ownership, *, lease_ms: int) -> Renewal:
         """Renew the lease and return whether a cancel was requested; never raises for a lost lease."""
         with transaction(self.engine) as db:
@@ -119,9 +157,10 @@ class Store(Control):
         return Renewal(kept.rowcount == 1, cancel is not None)
 
     def park(self, own: Ownership, *, until_ms: int) -> None:
-        """Keep the table for the owner's next process without heartbeats; 0 lets any caller take it over."""
+        """Keep the table for the caller's next process without heartbeats; 0 lets any caller take it over."""
         with claimed(self.engine, own, claim.hold(own), self._now()) as db:
-            db.execute(update(State).where(*is_owned(own)).values(**lease(self._now(), until_ms)))
+            kept = {"owner_process": None} | lease(self._now(), until_ms)
+            db.execute(update(State).where(*is_owned(own)).values(**kept))
 
     def finish(self, own: Ownership, seconds: Mapping[str, float]) -> None:
         """Delete the progress, close the history row, and go from CLEANUP to NORMAL."""

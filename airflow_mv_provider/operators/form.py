@@ -1,7 +1,8 @@
 """The params of a DAG that people trigger manually; Airflow builds its trigger form from them.
 
 Airflow validates params against their schemas but accepts unknown ones, and the REST API has no form. Therefore the
-task validates everything again (`core.scope.request`). Nothing here reads a database, because Airflow parses a DAG's
+task validates everything again (`core.scope.request`). Airflow's form marks a param as required unless its type
+includes null. Nothing here reads a database, because Airflow parses a DAG's
 file every few seconds.
 """
 
@@ -20,6 +21,14 @@ _MEANING = {
     "range": "A range of partitions: fill in from, until or both",
     "partitions": "Single partitions: list them",
     "stale": "Only what is stale",
+}
+# Airflow writes the key `null` for None.
+_STRATEGY_MEANING = {
+    "null": "As its definition says",
+    "auto": "Whichever is estimated to be fastest",
+    "incremental": "Incremental: read only what changed in the source",
+    "corrections": "Corrections: compare all rows, write those that differ",
+    "replace": "Replace: write all rows anew",
 }
 _WHAT, _HOW = "Which partitions", "How"
 
@@ -45,7 +54,7 @@ def refresh_params() -> dict[str, Any]:
     return {
         "scope": Param(
             "as usual",
-            type="string",
+            type=["null", "string"],
             enum=list(SCOPES),
             values_display=_MEANING,
             title="Refresh",
@@ -56,7 +65,7 @@ def refresh_params() -> dict[str, Any]:
         "until": _value("Until", "The first partition that is left out."),
         "partitions": Param(
             [],
-            type="array",
+            type=["null", "array"],
             items={"type": "string"},
             title="Partitions",
             description="One value a line, such as 2026-01-01.",
@@ -66,27 +75,28 @@ def refresh_params() -> dict[str, Any]:
             None,
             type=["null", "string"],
             enum=[None, *STRATEGIES],
+            values_display=_STRATEGY_MEANING,
             title="Strategy",
-            description="How the table is brought up to date; empty for the strategy of its definition.",
+            description="How the table is brought up to date.",
             section=_HOW,
         ),
         "read_only": Param(
             False,
-            type="boolean",
+            type=["null", "boolean"],
             title="Read only",
             description="Compute and report the differences, write nothing.",
             section=_HOW,
         ),
         "force": Param(
             False,
-            type="boolean",
+            type=["null", "boolean"],
             title="Force",
             description="Compare even if the source is unchanged.",
             section=_HOW,
         ),
         "overrides": Param(
             [],
-            type="array",
+            type=["null", "array"],
             items={"type": "string", "enum": list(GUARDS)},
             examples=list(GUARDS),
             title="Guards to set aside",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.core.state import Caller, TableRecord
+from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
 from airflow_mv_provider.exceptions import EngineError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.task import MvOperator
@@ -74,7 +74,7 @@ class CancelRefreshOperator(_Control):
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
         """Write the cancel request for the owner to read."""
-        return store.request_cancel(table.id, who.user)
+        return store.cancel(table, who) is not Cancelled.NOTHING
 
     def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""

@@ -205,7 +205,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                 time.sleep(self.poll_interval)
                 continue
             num_absent = 0
-            now = f"{state.owner_process} works on refresh {state.refresh_id}: epoch {state.epoch}, {state.phase}"
+            now = f"{state.holder} works on refresh {state.refresh_id}: epoch {state.epoch}, {state.phase}"
             if now != logged:
                 self.log.info("Submitted by an earlier try: %s", now)
             logged = now
@@ -244,7 +244,7 @@ def _in_progress(job: _Job, lease_ms: int | None = None) -> RefreshInProgressErr
     keys = [waiter.key for waiter in queue]
     place = f"; number {keys.index(job.who.key) + 1} in the queue" if job.who.key in keys else ""
     first = next((waiter.process for waiter in queue if waiter.key != job.who.key), "another caller")
-    who = f"{state.owner_process} is refreshing it" if state.owner_process else f"{first} is first in its queue"
+    who = f"{state.holder} is refreshing it" if state.refresh_id else f"{first} is first in its queue"
     return RefreshInProgressError(job.table.name, f"{who}{place}.", owner=state.owner_process, epoch=state.epoch)
 
 

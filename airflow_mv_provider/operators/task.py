@@ -21,12 +21,15 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from airflow_mv_provider.asset import asset_uri, table_of_asset
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.operators.dag_run import caller, group_of
 from airflow_mv_provider.operators.metrics import count_ended, count_error
+from airflow_mv_provider.report_text.figures import seconds_text, size
+from airflow_mv_provider.report_text.refresh_text import outcome_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
@@ -197,13 +200,20 @@ def asset_facts(report: RefreshReport) -> dict[str, Any]:
 
 
 def summary(report: RefreshReport) -> str:
-    """Return a refresh's counts in one line, for the task's log."""
-    return (
-        f"{report.table} refresh {report.refresh_id}: {report.outcome}, phase {report.phase}, epoch {report.epoch}; "
-        f"rows: {report.rows_inserted:,} inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted, "
-        f"{report.rows_unchanged:,} unchanged, {report.rows_rejected:,} rejected; "
-        f"{report.bytes_main:,} bytes to main, {report.bytes_staging:,} to staging; {report.reason or 'no reason'}"
+    """Return a refresh's outcome, rows and duration as sentences, for the task's log."""
+    what = outcome_text(report)
+    rows = (
+        f": {report.rows_inserted:,} rows inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted, "
+        f"{report.rows_unchanged:,} unchanged"
+        if report.outcome in (Outcome.PUBLISHED, Outcome.DIFFERENCES) or report.phase is Phase.CLEANUP
+        else ""
     )
+    rejected = f", {report.rows_rejected:,} of the source's records rejected" if report.rows_rejected else ""
+    written = f"; {size(report.bytes_main)} written" if report.bytes_main else ""
+    took = f". It took {seconds_text(report)}" if report.finished_at else ""
+    why = f" Why: {report.reason}." if report.reason else ""
+    which = f"Refresh {report.refresh_id}, epoch {report.epoch}."
+    return f"{report.table}: {what}{rows}{rejected}{written}{took}.{why} {which}"
 
 
 def _duration(value: timedelta | float) -> timedelta:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
     number,
@@ -48,7 +49,7 @@ def status_text(status: TableStatus) -> str:
         alive = "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
         lines += [
             f"  refresh    {status.refresh_id}, epoch {status.epoch}",
-            f"  owner      {status.owner} since {time_text(status.owned_since)}; {alive}",
+            f"  owner      {_owner(status)} since {time_text(status.owned_since)}; {alive}",
         ]
         if status.is_cancel_requested:
             lines.append("  cancel     requested")
@@ -74,6 +75,10 @@ def status_text(status: TableStatus) -> str:
     return "\n".join(lines)
 
 
+def _owner(status: TableStatus) -> str:
+    return status.owner or shown(f"no process: it waits for the next one of {status.kept_for}")
+
+
 def _barred(status: TableStatus) -> str:
     return "dropping" if status.is_dropping else "paused" if status.paused_since else ""
 
@@ -94,16 +99,22 @@ def _progress(status: TableStatus) -> str:
     return ", ".join(filter(None, (done, owner, waiting)))
 
 
-def cancelled_text(*, requested: bool, phase: Phase, is_alive: bool) -> str:
-    """Return the effect of a request to cancel a refresh.
-
-    is_alive : its owner is at work
-    """
-    if requested:
-        dead = "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
-        return "cancel requested; its owner stops within seconds." if is_alive else dead
-    is_late = phase is Phase.CLEANUP
-    return "not cancelled: it is already published and cleaning up." if is_late else "no refresh is running."
+def cancelled_text(result: Cancelled, phase: Phase) -> str:
+    """Return the effect of a request to cancel a refresh; `phase` is the table's afterwards."""
+    match result:
+        case Cancelled.REQUESTED:
+            return "cancel requested; its owner stops within seconds."
+        case Cancelled.KEPT:
+            return "cancel requested; nobody works on the refresh now, so its next task ends it."
+        case Cancelled.LEFT:
+            return "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
+        case Cancelled.ENDED:
+            return "cancelled: nobody worked on the refresh, and it has ended."
+        case Cancelled.NOTHING:
+            is_late = phase is Phase.CLEANUP
+            return "not cancelled: it is already published and cleaning up." if is_late else "no refresh is running."
+        case _:
+            assert_never(result)
 
 
 def _progress_table(status: TableStatus) -> list[str]:

@@ -88,6 +88,7 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
             case Admission.WAIT:
                 raise _turned_away(context, table, state, caller, request)
             case Admission.ADOPT:
+                recoverer.end_if_cancelled(table, state, caller)
                 own = recoverer.hand_over(table, state, caller)
                 if own is not None:
                     return AcquiredRefresh(table, own, tuple(recovered))
@@ -105,7 +106,9 @@ def _start_new(
     context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
 ) -> AcquiredRefresh | RefreshReport | None:
     """Mint a batch and acquire the table; return a report if nothing is new, None if another caller was faster."""
-    with small_plan_confs(context.spark, is_small=_has_short_logs(table, state)):
+    spark = context.spark
+    log.info("%s: looking for what has changed in its source and in main.", table.name)
+    with small_plan_confs(spark, is_small=_has_short_logs(table, state)):
         table, exists = identified(context, table)
         seen = assess(context, table, state, request, exists=exists)
     refresh = RefreshRecord(
@@ -124,8 +127,10 @@ def _start_new(
         *(table.name, refresh.id, seen.batch, seen.frontier.describe(), state.published_upper, seen.choice.reason),
     )
     if seen.batch is None:
+        log.info("%s: nothing to do: %s.", table.name, seen.choice.reason)
         context.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
         return context.store.report(refresh.id)
+    log.info("%s refresh %s: %s, because %s.", table.name, refresh.id, seen.choice.strategy, seen.choice.reason)
     epoch = next_epoch(state.epoch, last_epoch(seen.commits))
     with durable(Write.ACQUIRE):
         own = context.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=context.settings.lease_ms)

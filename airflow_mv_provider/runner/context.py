@@ -6,7 +6,9 @@ over them.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +23,8 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Watcher
 from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
+
+log = logging.getLogger(__name__)
 
 
 class Context:
@@ -41,6 +45,8 @@ class Context:
         self.settings = settings
         self.watch = watch
         self._start = session or (lambda: open_session(settings.spark_remote, answer_s=settings.answer_ms / 1000))
+        remote = settings.spark_remote
+        self._where = remote.partition(";")[0] if remote else "in this process"  # the rest may hold a token
         self._session: SparkSession | None = None
         self._interrupted = threading.Event()
 
@@ -48,7 +54,11 @@ class Context:
     def spark(self) -> SparkSession:
         """A session of this context's own, with its own confs."""
         if self._session is None:
+            # Minutes on a busy machine: without a line, a task's log looks as if the task hung.
+            log.info("Starting Spark (%s).", self._where)
+            began = time.monotonic()
             self._session = isolated(self._start())
+            log.info("Spark is ready after %.1f s.", time.monotonic() - began)
         return self._session
 
     @property

@@ -145,6 +145,17 @@ class Recoverer:
         with durable(Write.HAND_OVER):
             return self.context.store.hand_over(state, caller, epoch=epoch, lease_ms=self.context.settings.lease_ms)
 
+    def end_if_cancelled(self, table: TableRecord, state: RefreshState, caller: Caller) -> None:
+        """End the caller's own refresh, without waiting for Spark, if it is to be cancelled and is not sealed.
+
+        raises : RefreshCancelledError
+        """
+        if state.is_cancel_requested and state.phase is Phase.REFRESHING:
+            with durable(Write.HAND_OVER):
+                is_ended = self.context.store.end_cancelled(table, state, caller)
+            if is_ended:
+                raise RefreshCancelledError(table.name, "it was cancelled on request.")
+
     def take_over(
         self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
     ) -> RefreshReport | None:
@@ -246,7 +257,7 @@ class Recoverer:
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
-            notify(f"{table.name}: {state.owner_process} may be at work in {state.phase}: its lease has not expired.")
+            notify(f"{table.name}: {state.holder} may be at work in {state.phase}: its lease has not expired.")
             return None
         try:
             return self.take_over(table, state, caller)

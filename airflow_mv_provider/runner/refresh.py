@@ -130,7 +130,7 @@ class Refresher:
         exists = Main(self.spark, table.main, table.uuid).properties() is not None
         seen = assess(self._context, table, state, request, exists=exists)
         scope = None if seen.scope.is_everything else seen.scope.describe()
-        who = state.owner_process if state.is_lease_live else None
+        who = state.holder if state.is_lease_live else None
         choice = seen.choice
         return RefreshPlan(name, choice.strategy, choice.reason, seen.frontier.describe(), scope, who, choice.estimates)
 
@@ -160,6 +160,7 @@ class Refresher:
         state = self.store.state(table.id)
         if state.refresh_id != refresh_id or admit(state, caller.key) is Admission.WAIT:
             raise in_progress(table, state)
+        self._recoverer.end_if_cancelled(table, state, caller)
         own = self._recoverer.hand_over(table, state, caller)
         if own is None:
             raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")

@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Asset
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from airflow_mv_provider.asset import asset_uri
+from airflow_mv_provider.operators.form import refresh_params, table_param
 
 
 def dag(dag_id, *tables, **more):
@@ -23,5 +24,5 @@ dag("hourly", "orders", "customers", schedule="@hourly", is_paused_upon_creation
 dag("repair", "orders", schedule="@weekly", allowed_run_types=["scheduled"], is_paused_upon_creation=False)
 dag("paused_dag", "paused_one", schedule="@daily", is_paused_upon_creation=True)
 dag("alone", "lonely", schedule=None, is_paused_upon_creation=False, dag_display_name="<b>Alone & bold</b>")
-dag("nothing", schedule=None)
+dag("nothing", schedule=None, params={"table": table_param("flights", ("flights",)), **refresh_params()})
 """

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_mv_provider.core.phase import Phase
 from tests.api.conftest import PAGE
-from tests.metadata.rows import acquired, registered, walk
+from tests.metadata.rows import LEASE_MS, a_caller, acquired, registered, walk
 
 pytestmark = pytest.mark.slow
 
@@ -195,6 +195,18 @@ def test_a_table_whose_dags_a_user_may_not_read_is_not_there(user, store, table,
     assert user.get(f"{PAGE}/tables/orders").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/now").status_code == 404
     assert user.get(f"{PAGE}/dags/hourly").status_code == 403
+
+
+def test_a_run_of_a_dag_that_a_user_may_not_read_is_not_named(user, store, rights):
+    table = registered(store, "orders")
+    own = acquired(store, table, key="airflow:repair:refresh:-1:secret_run")
+    store.queue.take_ticket(table.id, a_caller("airflow:repair:x:-1:secret_run"), patience_ms=60_000)
+    store.park(own, until_ms=LEASE_MS)
+    assert user.get(f"{PAGE}/tables/orders").text.count("/runs/secret_run") == 2
+    rights["GET"] = {"repair"}
+
+    assert "/runs/" not in user.get(f"{PAGE}/tables/orders").text
+    assert "<dd>no process now</dd>" in user.get(f"{PAGE}/tables/orders").text
 
 
 def test_an_action_on_a_table_that_is_hidden_says_no_more_than_on_none(user, store, table, rights):

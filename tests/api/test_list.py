@@ -50,7 +50,26 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     assert re.fullmatch(r"Normal never failed MV-ENGINE (just now|.* ago) no DAG", found["broken"])
 
 
-def test_only_a_list_with_a_refresh_under_way_is_looked_at_again(viewer, store):
+def test_what_a_browser_has_is_not_sent_again_until_it_changes(viewer, store):
+    table = registered(store, "orders")
+    url, known = f"{PAGE}/", {}
+
+    def status() -> int:
+        answer = viewer.get(url, headers=known)
+        known["if-none-match"] = f"W/{answer.headers['etag']}"  # as a proxy that compresses makes it
+        assert answer.headers["cache-control"] == "no-store"
+        return answer.status_code
+
+    assert [status(), status()] == [200, 304]
+    store.pause(table.id, "ann")
+    assert [status(), status()] == [200, 304]
+    url, known = f"{PAGE}/tables/orders/now", {}
+    assert [status(), status()] == [200, 304]
+    store.resume(table.id)
+    assert [status(), status()] == [200, 304]
+
+
+def test_only_a_list_with_a_refresh_under_way_is_looked_at_often(viewer, store):
     table = registered(store, "orders")
     at_rest = viewer.get(f"{PAGE}/").text
     acquired(store, table)

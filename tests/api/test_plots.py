@@ -55,19 +55,51 @@ def test_a_refresh_is_as_long_as_its_phases():
     )
 
 
-def test_a_phase_that_an_epoch_died_in_lasts_until_the_next_one_takes_over():
-    died = AttemptReport(1, Phase.REFRESHING, "w:1", after(0), 1, {"REFRESHING": 4.0})
-    went_on = AttemptReport(2, Phase.MERGING, "w:2", after(10), 1, {"MERGING": 8.0, "CLEANUP": 2.0})
+BY_TASKS = (
+    AttemptReport(1, Phase.REFRESHING, "w:1", after(0)),
+    AttemptReport(2, Phase.REFRESHING, "w:2", after(10), 0, {"REFRESHING": 5.0}),
+    AttemptReport(3, Phase.MERGING, "w:3", after(20), 2, {"MERGING": 8.0}),
+    AttemptReport(4, Phase.CLEANUP, "w:4", after(38), 0, {"CLEANUP": 2.0}),
+)
 
-    drawn = timeline(replace(DONE, attempts=(died, went_on)), now(900))
+
+def test_the_wait_for_the_next_task_is_no_phases_work():
+    worked = {"REFRESHING": 5.0, "MERGING": 8.0, "CLEANUP": 2.0}
+    report = replace(DONE, finished_at=after(40), attempts=BY_TASKS, phase_seconds=worked)
+
+    drawn = timeline(report, now(900))
 
     assert bars(drawn) == [
-        [("refreshing", 0, 128), ("merging", 128, 192)],
-        [("merging", 320, 256), ("cleanup", 576, 64)],
+        [("waiting", 0, 160)],
+        [("refreshing", 160, 80), ("waiting", 240, 80)],
+        [("merging", 320, 128), ("waiting", 448, 160)],
+        [("cleanup", 608, 32)],
     ]
-    assert [lane.label for lane in drawn.lanes] == ["Attempt 1: refreshing", "Attempt 2: merging"]
+    assert [word for _, word in drawn.legend] == ["Refreshing 5.0 s", "Merging 8.0 s", "Cleanup 2.0 s", "Waiting 25 s"]
     assert drawn.lanes[1].title == "epoch 2, process 2 on w"
-    assert "Merging 14 s" in [word for _, word in drawn.legend]
+
+
+def test_a_refresh_has_one_duration_and_its_parts_add_up():
+    report = replace(DONE, finished_at=after(40), attempts=BY_TASKS)
+
+    duration = history_plots([report])[1]
+
+    assert (duration.most, [bar.kind for bar in duration.bars][-1]) == ("40 s", "waiting")
+
+
+@pytest.mark.parametrize(("is_waiting", "last"), [(False, "refreshing"), (True, "waiting")])
+def test_a_refresh_on_which_nobody_works_now_waits(is_waiting, last):
+    running = replace(DONE, outcome=Outcome.RUNNING, phase=Phase.REFRESHING, finished_at=None, attempts=BY_TASKS[:1])
+
+    drawn = timeline(running, now(40), is_waiting=is_waiting)
+
+    assert bars(drawn) == [[(last, 0, 640)]]
+
+
+def test_what_came_before_the_first_phase_is_drawn_before_it():
+    drawn = timeline(replace(DONE, finished_at=after(25)), now(900))
+
+    assert [bar[0] for bar in bars(drawn)[0]] == ["waiting", "refreshing", "merging", "cleanup"]
 
 
 def test_a_refresh_under_way_lasts_until_now():

@@ -19,7 +19,19 @@ from airflow_mv_provider.core.progress.seal import SealedPartition
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.models import RefreshableTableRow
 from tests.api.conftest import PAGE
-from tests.metadata.rows import ERROR, FIRST, LEASE_MS, SEAL, a_caller, acquired, handed_over, registered, walk
+from tests.metadata.rows import (
+    ERROR,
+    FIRST,
+    LEASE_MS,
+    RECORDED,
+    SEAL,
+    a_caller,
+    acquired,
+    handed_over,
+    publish,
+    registered,
+    walk,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +78,31 @@ def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
     assert "3 waiting 30" in shown
 
 
+def test_a_first_refresh_that_cleans_up_is_fresh(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    assert "Fresh as of never" in text_of(user.get(URL).text)
+    publish(store, own)
+
+    assert re.search(r"Fresh as of (just now|\d+ s ago)", text_of(user.get(URL).text))
+    assert "never" not in text_of(user.get(f"{PAGE}/").text)
+    assert store.age_s(table.id) is not None
+
+
+def test_what_is_compared_is_being_published(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    for chunk in RECORDED:
+        store.merging.record_chunk(own, chunk)
+
+    shown = text_of(user.get(f"{URL}/now").text)
+    assert "all partitions are compared; publishing" in shown
+    assert not re.search(r"\d of \d", shown)
+    assert "publishing" in text_of(user.get(f"{PAGE}/").text)
+    publish(store, own)
+    assert "published; cleaning up" in text_of(user.get(f"{URL}/now").text)
+
+
 def test_progress_is_seen_to_move(user, store, table):
     own = acquired(store, table)
     seen = [re.search(r'data-announcement="([^"]*)"', user.get(f"{URL}/now").text)[1]]
@@ -81,7 +118,7 @@ def test_progress_is_seen_to_move(user, store, table):
     ]
 
 
-def test_only_a_refresh_under_way_is_looked_at_again(user, store, table):
+def test_only_a_refresh_under_way_is_looked_at_often(user, store, table):
     at_rest = user.get(URL).text
     own = acquired(store, table)
     under_way = user.get(URL).text
@@ -170,6 +207,62 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
     assert ">Recover</button>" in page
 
 
+def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
+    own = acquired(store, table, key="airflow:hourly:refresh:-1:manual__2026-11-24T01:00:00+00:00")
+    store.park(own, until_ms=LEASE_MS)
+
+    page = user.get(URL).text
+    [link] = re.findall(r'href="([^"]*/runs/[^"]*)"', page)
+
+    shown = text_of(page)
+    assert link in user.get(f"{URL}/now").text, "the script puts this into the page"
+    assert "Owner no process now, run manual__2026-11-24T01:00:00+00:00" in shown
+    assert link == "../../dags/hourly/runs/manual__2026-11-24T01%3A00%3A00%2B00%3A00"
+    assert "waiting for the next task" in shown
+    assert "reading the source" not in shown
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("reject", "is rejected until it has ended, and tries again without a slot"),
+        ("queue", "The run waits for its turn without a slot, at place 2 of the queue."),
+        (
+            "join",
+            "The run gets its result, if both would read and do the same; else it waits without a slot, at place 2",
+        ),
+    ],
+)
+def test_the_dialog_says_what_a_run_will_do_while_a_refresh_runs(user, store, policy, said):
+    table = registered(store, "orders", concurrency=policy)
+    before = text_of(user.get(URL).text)
+    acquired(store, table)
+    store.queue.take_ticket(table.id, a_caller("airflow:hourly:x:-1:manual__1"), patience_ms=60_000)
+
+    page = user.get(URL).text
+
+    assert "A refresh is under way" not in before
+    assert re.search(r"A refresh is under way \(Refreshing, began .*?\)", text_of(page))
+    assert said in text_of(page)
+    assert 'href="../../dags/hourly/runs/manual__1"' in page
+
+
+def test_a_refresh_without_a_process_is_what_airflow_says_of_its_run(user, store, table):
+    run_id = user.post("/api/v2/dags/hourly/dagRuns", json={"logical_date": None}).json()["dag_run_id"]
+    own = acquired(store, table, key=f"airflow:hourly:refresh:-1:{run_id}")
+    store.park(own, until_ms=LEASE_MS)
+    assert "No process works on it" not in text_of(user.get(URL).text), "its next task is expected"
+    store.park(own, until_ms=0)
+    expired = text_of(user.get(URL).text)
+    user.patch(f"/api/v2/dags/hourly/dagRuns/{run_id}", json={"state": "failed"})
+    dead = text_of(user.get(f"{URL}/now").text)
+    store.park(own, until_ms=LEASE_MS)
+
+    assert "Its run is queued in Airflow, so its next task or try takes over." in expired
+    assert "Its owner is dead." in dead
+    assert "No process works on it, and its run is failed in Airflow. Clear" in text_of(user.get(URL).text)
+
+
 def test_who_waits_is_listed_in_order(user, store, table):
     acquired(store, table)
     for key in ("first", "second"):
@@ -211,6 +304,27 @@ def test_cancel_asks_the_owner_to_stop(user, store, table):
     page = user.get(URL).text
     assert "cancelling" in text_of(page)
     assert "orders/cancel" not in page, "once is enough"
+
+
+def test_cancel_ends_a_refresh_that_nobody_works_on_and_nothing_of_which_is_sealed(user, store, table):
+    own = acquired(store, table, key="airflow:hourly:refresh:-1:run")
+    store.park(own, until_ms=LEASE_MS)
+
+    assert act(user, "cancel") == "Cancelled: nobody worked on the refresh, and it has ended."
+
+    report = store.report(own.refresh_id)
+    assert (report.outcome, report.error.code) == (Outcome.CANCELLED, "MV-CANCELLED")
+    assert store.state(table.id).phase is Phase.NORMAL
+
+
+def test_cancel_says_who_ends_a_sealed_refresh_that_nobody_works_on(user, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.park(own, until_ms=LEASE_MS)
+    assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now: its next task ends it")
+    store.park(own, until_ms=0)
+    assert act(user, "cancel").startswith("Cancel requested. Its owner is dead")
+    assert store.state(table.id).phase is Phase.MERGING
 
 
 def test_what_was_said_is_one_of_a_few_sentences(user, table):

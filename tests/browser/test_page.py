@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.api import words
 from tests.api.filled import CORRECTIONS
 from tests.browser.conftest import PARTITIONS
 
@@ -110,16 +111,92 @@ def hide(page: Any, is_hidden: bool) -> None:
     )
 
 
-def test_a_table_at_rest_is_not_asked_for_again(open_page):
-    page = open_page("/mv/tables/customers")
-    asked: list[str] = []
+@pytest.mark.parametrize("path", ["/mv/?search=never", "/mv/tables/never_refreshed"])
+def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_page, path):
+    page = open_page(path)
     page.clock.install()
     page.reload()
-    page.on("request", lambda request: asked.append(request.url))
 
-    page.clock.run_for(60_000)
+    answers: list[int] = []
+    page.on("response", lambda answer: answers.append(answer.status))
+    page.clock.run_for(9_000)
+    early = list(answers)
+    while len(answers) < 3:
+        page.clock.fast_forward(1_000)
 
-    assert asked == []
+    assert (early, answers) == ([], [200, 304, 304])
+
+
+def test_an_open_list_notices_what_others_do(open_page, keepers):
+    page = open_page("/mv/?search=never")
+    page.clock.install()
+    page.reload()
+    page.get_by_label("Search by name").fill("half a wo")
+    page.evaluate("window.sameDocument = true")
+
+    store = keepers["orders"].store
+    store.pause(store.table("never_refreshed").id, "ann")
+    page.clock.run_for(10_000)
+
+    page.locator("#tables").get_by_text("paused", exact=True).wait_for()
+    assert page.evaluate("window.sameDocument && document.activeElement.value") == "half a wo"
+
+
+def test_an_open_table_notices_a_refresh_that_others_began(open_page, keepers):
+    page = open_page("/mv/tables/customers")
+    page.clock.install()
+    page.reload()
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="Refresh").focus()
+
+    keeper = keepers["customers"]
+    own = keeper.begin(CORRECTIONS)
+    page.clock.run_for(10_000)
+
+    page.get_by_role("heading", name="Refresh under way").wait_for()
+    assert page.get_by_role("button", name="Cancel").count() == 1
+    assert page.evaluate("window.sameDocument && document.activeElement.id") == "act-refresh"
+    keeper.finish(own)
+
+
+def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(open_page, keepers):
+    page = open_page("/mv/tables/customers")
+    page.clock.install()
+    page.reload()
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_label("Only show the differences").check()
+
+    keeper = keepers["customers"]
+    own = keeper.begin(CORRECTIONS)
+    page.clock.run_for(10_000)
+
+    page.get_by_role("dialog").get_by_text("A refresh is under way").wait_for()
+    assert page.get_by_label("Only show the differences").is_checked()
+    assert page.evaluate("document.querySelector('#now[data-live]')") is None, "behind it nothing moves"
+    page.get_by_role("button", name="Back").click()
+    page.get_by_role("heading", name="Refresh under way").wait_for()
+    assert page.evaluate("document.activeElement.id") == "act-refresh"
+    keeper.finish(own)
+
+
+def test_relative_times_go_on_in_the_servers_words(open_page):
+    page = open_page("/mv/tables/never_refreshed")
+    page.clock.install()
+    page.reload()
+    page.route("**/now", lambda route: None)  # an answer would set the page's clock by the server's, as it should
+    seconds = [1, 90, 5_400, 130_000, -90, -5_400]
+    page.evaluate(
+        """seconds => document.body.append(...seconds.map(each => Object.assign(document.createElement("time"),
+          {dateTime: new Date(Date.now() - each * 1000).toISOString(), className: "here"})))""",
+        seconds,
+    )
+    page.clock.run_for(1_000)
+    first = page.locator(".here").all_inner_texts()
+    page.clock.fast_forward(86_400_000)
+    page.clock.run_for(1_000)
+
+    assert first == [words.ago(0, each * 1000) for each in seconds]
+    assert page.locator(".here").all_inner_texts()[0] == "1 d ago"
 
 
 def test_an_action_is_confirmed_in_the_page_inside_airflows_frame(open_page, keepers):
@@ -152,6 +229,20 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     run_id = said.inner_text().split()[1]
     run = page.request.get(f"/api/v2/dags/hourly/dagRuns/{run_id}").json()
     assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
+
+
+def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means(open_page):
+    page = open_page("/dags/nothing")
+    page.get_by_test_id("trigger-dag-button").click()
+    form = page.get_by_role("dialog")
+    form.get_by_role("button", name="How").click()
+
+    form.get_by_text("As its definition says").wait_for()
+    assert form.get_by_text("null", exact=True).count() == 0
+    form.get_by_role("button", name="Which partitions").click()
+    form.get_by_text("One value a line").wait_for()
+    starred = form.locator("label:has([aria-hidden]:text-is('*'))").all_inner_texts()
+    assert [each.strip("*\n ") for each in starred] == ["Table"]
 
 
 def test_a_viewer_sees_everything_and_no_button(open_page):

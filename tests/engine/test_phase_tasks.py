@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.runner.refresh import AcquiredRefresh
+from airflow_mv_provider.exceptions import RefreshCancelledError
+from airflow_mv_provider.runner.refresh import AcquiredRefresh, Refresher
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +29,38 @@ def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
     assert lake.phase() == "CLEANUP"
     assert lake.refresher().resume(refresh_id, caller, until=Phase.NORMAL).outcome is Outcome.PUBLISHED
     assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    caplog.set_level("INFO", "airflow_mv_provider")
+
+    report = lake.refresh()
+    lake.refresh()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "Starting Spark (in this process)."
+    assert re.fullmatch(r"Spark is ready after \d+[.]\d s[.]", lines[1])
+    assert lines[2] == "orders: looking for what has changed in its source and in main."
+    assert lines[3] == f"orders refresh {report.refresh_id}: replace, because first refresh."
+    assert lines[-1] == "orders: nothing to do: the source and main are unchanged."
+
+
+def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    caller = lake.caller()
+    begun = lake.refresher().begin("orders", caller)
+    lake.refresher().park(begun)
+    lake.store.request_cancel(begun.table.id, "ann")
+    without_spark = Refresher(lake.store, lake.settings, session=lambda: pytest.fail("Spark was started"))
+
+    with pytest.raises(RefreshCancelledError):
+        without_spark.resume(begun.own.refresh_id, caller, until=Phase.MERGING)
+
+    assert lake.phase() == "NORMAL"
+    assert lake.store.report(begun.own.refresh_id).outcome is Outcome.CANCELLED
 
 
 @pytest.mark.in_test_all

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.state import Renewal
+from airflow_mv_provider.core.state import Cancelled, Renewal
 from airflow_mv_provider.exceptions import LeaseLostError
 from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, registered, walk
 
@@ -35,6 +35,37 @@ def test_cancel_that_comes_too_late_or_for_nothing_changes_nothing(store, table,
 
     assert not store.request_cancel(table.id, "ann")
     assert dump(store.engine) == before
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_kept", "result"),
+    [
+        (Phase.REFRESHING, True, Cancelled.ENDED),
+        (Phase.REFRESHING, False, Cancelled.ENDED),
+        (Phase.MERGING, True, Cancelled.KEPT),
+        (Phase.MERGING, False, Cancelled.LEFT),
+        (Phase.CLEANUP, True, Cancelled.NOTHING),
+    ],
+)
+def test_cancel_ends_what_nobody_works_on_if_nothing_of_it_can_be_in_main(store, table, phase, is_kept, result):
+    own = acquired(store, table)
+    walk(store, own, phase)
+    store.park(own, until_ms=LEASE_MS if is_kept else 0)
+
+    assert store.cancel(table, a_caller("ann")) is result
+
+    is_over = result is Cancelled.ENDED
+    assert store.state(table.id).phase is (Phase.NORMAL if is_over else phase)
+    if is_over:
+        with pytest.raises(LeaseLostError):
+            walk(store, own, Phase.MERGING)
+
+
+def test_cancel_leaves_a_refresh_to_the_process_that_works_on_it(store, table):
+    acquired(store, table)
+
+    assert store.cancel(table, a_caller("ann")) is Cancelled.REQUESTED
+    assert store.state(table.id).phase is Phase.REFRESHING
 
 
 def test_cancel_of_an_unknown_table_is_none(store, table):

@@ -56,6 +56,7 @@ def test_parked_table_is_kept_without_heartbeats(store, table, clock):
     clock.pass_ms(3_590_000)
 
     assert admit(store.state(table.id), "two") is Admission.WAIT
+    assert (store.state(table.id).owner_process, store.state(table.id).holder) == (None, "the next process of one")
     clock.pass_ms(10_001)
     assert admit(store.state(table.id), "two") is Admission.TAKE_OVER
 

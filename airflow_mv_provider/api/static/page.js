@@ -19,9 +19,12 @@
   followTheme();
   window.addEventListener("storage", followTheme);
 
-  const POLL_MS = 1500;
-  const SLOW_MS = 5000;
-  const WATCH_MS = 180000; // for a run that was started here and has not reached the table yet
+  // How often an open page asks for news; it asks nothing while it is hidden.
+  const RUNNING_MS = 1500;
+  const LIST_MS = 5000; // a list with a running refresh
+  const REST_MS = 10000;
+  const MOST_MS = 60000; // while Airflow does not answer
+  const WATCH_MS = 180000; // a run that was started here, until it reaches the table
   let watchUntil = 0;
 
   const $ = (selector) => document.querySelector(selector);
@@ -35,68 +38,107 @@
     place.hidden = false;
   };
 
+  // Times are relative to the server's clock. The words are those of `words.ago`.
+  const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  let skew = 0;
+  const setClock = () => {
+    const place = $("[data-now]");
+    if (place) skew = Number(place.dataset.now) - Date.now();
+  };
+  const ago = (seconds) => {
+    if (Math.abs(seconds) < 5) return seconds >= 0 ? "just now" : "now";
+    const [size, name] = UNITS.find(([least]) => Math.abs(seconds) >= least);
+    const count = `${Math.floor(Math.abs(seconds) / size)} ${name}`;
+    return seconds > 0 ? `${count} ago` : `in ${count}`;
+  };
+  const tellTimes = () => {
+    if (document.hidden) return;
+    for (const each of document.querySelectorAll("time")) {
+      const seconds = (Date.now() + skew - Date.parse(each.dateTime)) / 1000;
+      const text = "due" in each.dataset && seconds >= 0 ? "due" : ago(seconds);
+      if (each.textContent !== text) each.textContent = text;
+    }
+  };
+
   class Refused extends Error {}
+  class Gone extends Error {}
 
-  const getHtml = async (address) => {
-    const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin", redirect: "error" });
+  // Ask for a page; null if it would show what the answer with this tag has shown.
+  const getHtml = async (address, known = "") => {
+    const headers = { Accept: "text/html", ...(known && { "If-None-Match": known }) };
+    const answer = await fetch(address, { headers, credentials: "same-origin", redirect: "error" });
+    if (answer.status === 304) return null;
     if (answer.status === 401 || answer.status === 403) throw new Refused();
+    if (answer.status === 404) throw new Gone();
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-    return new DOMParser().parseFromString(await answer.text(), "text/html");
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    return { page, tag: answer.headers.get("ETag") ?? "" };
   };
 
-  // Put a new version of an element's content in place; focus, scrolling and open details stay where they are.
-  const swap = (place, fresh) => {
-    if (place.innerHTML === fresh.innerHTML) return;
-    const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
-    const scrolled = [...place.querySelectorAll(".scroll[id]")].map((each) => [each.id, each.scrollTop]);
-    place.replaceChildren(...fresh.childNodes);
-    for (const name of ["data-live", "data-revision"]) {
-      if (fresh.hasAttribute(name)) place.setAttribute(name, fresh.getAttribute(name));
-      else place.removeAttribute(name);
+  // Make an element like a new version of it. What is alike stays the same node: focus, selection and scrolling with it.
+  const morph = (old, fresh) => {
+    if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
+      old.replaceWith(fresh);
+    } else if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+    } else if (!old.isEqualNode(fresh)) {
+      for (const { name } of [...old.attributes]) {
+        if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name); // people open and close
+      }
+      for (const { name, value } of fresh.attributes) {
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      }
+      const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+      after.forEach((each, place) => (place < before.length ? morph(before[place], each) : old.append(each)));
+      before.slice(after.length).forEach((each) => each.remove());
     }
-    for (const [id, top] of scrolled) {
-      const each = document.getElementById(id);
-      if (each) each.scrollTop = top;
-    }
-    enhance(place);
-    if (focused) document.getElementById(focused)?.focus();
   };
 
-  const swapAll = async () => {
-    const fresh = await getHtml(location.href);
-    for (const place of document.querySelectorAll("[data-swap]")) {
+  const show = (places, fresh) => {
+    const focused = document.activeElement?.id;
+    for (const place of places) {
       const other = fresh.getElementById(place.id);
-      if (other) swap(place, other);
+      if (other) morph(place, other);
     }
+    setClock();
+    tellTimes();
+    if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus();
   };
+  // While a dialog is open only its own text changes: what its buttons were meant for stays as it was.
+  const places = () => ($("dialog[open]") ?? document).querySelectorAll("[data-swap]");
 
+  let tag = ""; // of the last answer that is wholly shown
   const poll = async () => {
-    const place = $("[data-poll]");
-    if (!place) return swapAll();
-    const fresh = (await getHtml(place.dataset.poll)).getElementById("now");
-    const before = $("#now");
-    if (!fresh || fresh.dataset.revision !== before.dataset.revision) {
-      await swapAll();
+    const own = $("[data-poll]");
+    const news = await getHtml(own ? own.dataset.poll : location.href, tag);
+    if (!news) return;
+    tag = $("dialog[open]") ? "" : news.tag;
+    if (!own) return show(places(), news.page);
+    const said = $("#now").dataset.announcement;
+    if (news.page.getElementById("now")?.dataset.revision !== $("#now").dataset.revision) {
+      show(places(), (await getHtml(location.href)).page);
+      tag = "";
       watchUntil = 0;
-    } else {
-      before.replaceWith(fresh);
-      const scrolled = before.querySelector(".scroll")?.scrollTop;
-      if (scrolled) fresh.querySelector(".scroll").scrollTop = scrolled;
+    } else if (!$("dialog[open]")) {
+      show([$("#now")], news.page);
     }
-    if ($("#now").dataset.announcement !== before.dataset.announcement) announce($("#now").dataset.announcement);
+    if ($("#now").dataset.announcement !== said) announce($("#now").dataset.announcement);
   };
 
   let failures = 0;
   let timer = 0;
+  let isAsking = false;
   const isLive = () => $("[data-live]") !== null || Date.now() < watchUntil;
   const schedule = () => {
     clearTimeout(timer);
-    if (!isLive() || document.hidden || document.querySelector("dialog[open]")) return;
-    const wait = $("[data-poll]") ? POLL_MS : SLOW_MS;
-    timer = setTimeout(refresh, wait * 2 ** Math.min(failures, 4));
+    if (document.hidden || !$("[data-now]")) return;
+    const running = $("[data-poll]") ? RUNNING_MS : LIST_MS;
+    const usual = isLive() && !$("dialog[open]") ? running : REST_MS;
+    timer = setTimeout(refresh, Math.min(usual * 2 ** Math.min(failures, 4), MOST_MS));
   };
   const refresh = async () => {
-    if (document.querySelector("dialog[open]")) return; // what it will act on stays as it is; its end refreshes
+    if (isAsking) return;
+    isAsking = true;
     const place = $("#connection");
     try {
       await poll();
@@ -104,17 +146,26 @@
       place.hidden = true;
     } catch (error) {
       failures += 1;
-      if (error instanceof Refused) {
-        place.textContent = "Your session has ended. Sign in to Airflow, then load this page again.";
+      place.textContent = "Airflow does not respond; this page may be outdated.";
+      place.hidden = failures < 2;
+      if (error instanceof Refused || error instanceof Gone) {
+        place.textContent = error instanceof Gone
+          ? "This table is no longer there."
+          : "Your session has ended. Sign in to Airflow, then load this page again.";
         place.hidden = false;
         return; // asking again would not help
       }
-      place.textContent = "Airflow does not respond; this page may be outdated.";
-      place.hidden = failures < 2;
+    } finally {
+      isAsking = false;
     }
     schedule();
   };
-  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : isLive() && refresh()));
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (document.hidden || !$("[data-now]")) return;
+    tellTimes();
+    refresh();
+  });
 
   const ask = (text) => new Promise((resolve) => {
     const dialog = $("#confirm");
@@ -147,46 +198,45 @@
     schedule();
   };
 
-  const enhance = (place) => {
-    for (const form of place.querySelectorAll("form[data-confirm]")) {
-      form.addEventListener("submit", async (event) => {
-        event.preventDefault();
-        if (await ask(form.dataset.confirm)) form.submit();
-        else schedule();
-      });
-    }
-    for (const button of place.querySelectorAll("[data-opens]")) {
-      button.hidden = false;
-      button.addEventListener("click", () => {
-        const dialog = document.getElementById(button.dataset.opens);
-        dialog.returnValue = "";
-        dialog.showModal();
-      });
-    }
-    // The frame that Airflow puts this page in may not navigate Airflow's window, so Airflow's own document does.
-    for (const link of place.querySelectorAll("a.to-airflow")) {
-      link.addEventListener("click", (event) => {
-        if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
-        try {
-          const outside = window.parent.document.createElement("a");
-          outside.href = link.href;
-          window.parent.document.body.append(outside);
-          outside.click();
-          outside.remove();
-          event.preventDefault();
-        } catch {
-          // another origin's frame: the link is followed in here
-        }
-      });
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.confirm) return;
+    event.preventDefault();
+    if (await ask(form.dataset.confirm)) form.submit();
+    else refresh();
+  });
+
+  const open = (dialog) => {
+    dialog.returnValue = "";
+    dialog.showModal();
+  };
+  // The frame that Airflow puts this page in may not navigate Airflow's window, so Airflow's own document does.
+  const follow = (event, link) => {
+    if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    try {
+      const outside = window.parent.document.createElement("a");
+      outside.href = link.href;
+      window.parent.document.body.append(outside);
+      outside.click();
+      outside.remove();
+      event.preventDefault();
+    } catch {
+      // another origin's frame: the link is followed in here
     }
   };
+  document.addEventListener("click", (event) => {
+    const opens = event.target.closest("[data-opens]");
+    if (opens) open(document.getElementById(opens.dataset.opens));
+    const link = event.target.closest("a.to-airflow");
+    if (link) follow(event, link);
+  });
 
+  root.classList.add("scripted");
   document.addEventListener("DOMContentLoaded", () => {
-    enhance(document);
     const dialog = $("#start-run");
     dialog?.addEventListener("close", () => {
       if (dialog.returnValue === "start") startRun(dialog.querySelector("form"));
-      else schedule();
+      else refresh();
     });
     const here = new URL(location.href);
     if (here.searchParams.has("done")) {
@@ -194,6 +244,8 @@
       history.replaceState(null, "", here);
     }
     if (window.parent === window) root.classList.add("alone");
+    setClock();
+    setInterval(tellTimes, 1000);
     schedule();
   });
 })();

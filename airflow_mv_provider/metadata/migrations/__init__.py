@@ -6,6 +6,7 @@ commands that change the version import it; otherwise versions are read from the
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -76,6 +77,8 @@ def upgrade(connection: Connection, version: str = "head") -> None:
     from alembic import command
     from alembic.config import Config
 
+    # Two lines about dialects in every task's log that opens a new SQLite file.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(_FOLDER))
     config.attributes["connection"] = connection
