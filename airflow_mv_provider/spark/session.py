@@ -111,7 +111,7 @@ def local_session(
 
 def warm_start() -> WarmStart:
     """Return what earlier starts of local Spark have left on this machine."""
-    return WarmStart.of(_delta_packages())
+    return WarmStart.of(_packages())
 
 
 def end_local(patience_s: float) -> None:
@@ -324,6 +324,12 @@ def check_java() -> None:
 def log_settings() -> str:
     """Return the URI of the logging configuration of a JVM that this package starts."""
     return (Path(__file__).parent / "log4j2.properties").as_uri()
+
+
+def _packages() -> str:
+    """Return the Maven coordinates of all jars: Delta's, and those of AMV_SPARK_PACKAGES, such as JDBC drivers."""
+    more = os.environ.get("AMV_SPARK_PACKAGES", "").split(",")
+    return ",".join([_delta_packages(), *(each.strip() for each in more if each.strip())])
 
 
 def _delta_packages() -> str:
