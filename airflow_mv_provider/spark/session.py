@@ -56,6 +56,9 @@ _FOR_SMALL = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+_REDACTED = "spark.sql.redaction.string.regex"
+_LOGIN_OPTION = r'options \{\s*key: "(?:user|password)"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
+
 _CONNECT_PORT = 15002
 _PATIENCE_S = 10.0
 _ANSWER_S = 30.0
@@ -252,6 +255,17 @@ def apply_required_confs(session: SparkSession) -> None:
     """Set the confs that every refresh relies on; called again after foreign code has used the session."""
     for name, value in _CONFS.items():
         session.conf.set(name, value)
+
+
+def hide_passwords(session: SparkSession) -> None:
+    """Keep the options `user` and `password` of a read out of a Spark Connect server's event log and pages.
+
+    The server writes down each request, shortened only if it is long. Spark itself hides these options everywhere else.
+    """
+    if is_remote(session):
+        known = session.conf.get(_REDACTED, None)
+        if not known or _LOGIN_OPTION not in known:
+            session.conf.set(_REDACTED, f"{_LOGIN_OPTION}|{known}" if known else _LOGIN_OPTION)
 
 
 @contextmanager

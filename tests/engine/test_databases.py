@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -16,6 +18,7 @@ from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.secret import every_spelling
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
     DefinitionError,
@@ -26,6 +29,7 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.table_source import open_source
 from tests.conftest import Crash, Lake
 from tests.ports import free_port
 from tests.postgres import ASKED
@@ -100,6 +104,7 @@ def test_table_follows_its_source_and_is_skipped_while_nothing_is_written(shop):
     assert shop.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{ASKED}'") == [], "no connection is left"
 
 
+@pytest.mark.in_test_all
 def test_open_transaction_is_seen_once_it_has_committed(shop):
     with psycopg.connect(shop.address) as writer:
         writer.execute("UPDATE orders SET v = 'late' WHERE id = 1")
@@ -113,6 +118,7 @@ def test_open_transaction_is_seen_once_it_has_committed(shop):
     assert shop.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_rows_are_of_one_moment_while_others_write(shop, at_point):
     shop.apply(split={"column": "id", "parts": 4})
     shop.run("ALTER TABLE orders ADD COLUMN other int")
@@ -177,7 +183,7 @@ def test_values_arrive_as_they_are(shop):
     ],
     ids=lambda each: str(each)[:20],
 )
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, columns, words):
     shop.run(f"ALTER TABLE orders ADD x {column}", f"UPDATE orders SET x = {value} WHERE id = 7")
     shop.apply(columns=columns)
@@ -204,7 +210,7 @@ def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, 
         ([], {"table": None, "query": "SELECT id, v FROM orders", "unchanged": "snapshot"}, None),
     ],
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_source_whose_rows_depend_on_more_than_its_tables_is_compared(shop, statements, source, why):
     shop.run(*statements)
     shop.apply(**source)
@@ -216,6 +222,7 @@ def test_source_whose_rows_depend_on_more_than_its_tables_is_compared(shop, stat
     assert why is None or why in again.reason
 
 
+@pytest.mark.in_test_all
 def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
     shop.apply()
     shop.refresh()
@@ -249,7 +256,7 @@ def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
         ({"conn_type": "mysql"}, {}, ConnectionUnknownError, "'mysql'"),
     ],
 )
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 def test_what_is_wrong_is_named(shop, connection, source, error, words):
     shop.run("CREATE TABLE secret (id int)")
     shop.connect(**({"port": free_port()} if "port" in connection else connection))
@@ -264,6 +271,7 @@ def test_what_is_wrong_is_named(shop, connection, source, error, words):
     assert shop.lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_connection_that_is_not_there_is_named(shop, monkeypatch):
     monkeypatch.delenv("AIRFLOW_CONN_SHOP")
     shop.apply()
@@ -312,6 +320,7 @@ def test_truncate_waits_for_the_rows(shop, at_point):
     assert shop.lake.rows() == []
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "seal.after", "publish.before"])
 @pytest.mark.sample(1)
 def test_crash_is_continued(shop, crash_at, point):
@@ -329,3 +338,29 @@ def test_crash_is_continued(shop, crash_at, point):
 
     assert shop.is_equal()
     assert shop.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{ASKED}'") == []
+
+
+def test_password_of_a_source_shows_nowhere(shop, at_point, caplog, capfd):
+    """As in tests/scenarios/test_canary.py, of what a source's connection passes through."""
+    caplog.set_level(logging.INFO, logger="py4j")  # else a line for each call to the JVM
+    caplog.set_level(logging.DEBUG)
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ASKED}'"
+    shop.apply(split={"column": "id", "parts": 2})
+    shop.refresh()
+    shop.run("DELETE FROM orders WHERE id = 1")
+    at_point("staging.before", lambda: shop.run(end))
+    with pytest.raises(SnapshotLostError) as lost:  # Spark's error, with its plan, is the cause
+        shop.refresh()
+    source = open_source(shop.lake.spark, shop.lake.store.table("orders").definition, shop.lake.settings.warehouse)
+    rows = source.read(source.probe())
+    rows.explain(mode="extended")
+    source.close()
+
+    told = ["".join(traceback.format_exception(lost.value)), caplog.text, *capfd.readouterr()]
+    told += [str(report.to_json()) for report in shop.lake.store.history(shop.lake.store.table("orders").id)]
+    assert "PSQLException" in told[0]
+    assert "JDBCRelation" in "".join(told)
+    for secret in every_spelling([PASSWORD]):
+        assert [text for text in told if secret in text] == []
+        files = [path for path in shop.lake.root.parent.rglob("*") if path.is_file()]
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []

@@ -58,7 +58,7 @@ def test_file_is_read_once_for_each_change(lake, run):
     ("script", "source"),
     [("PRAGMA journal_mode=WAL", {"table": "orders"}), ("", {"query": "SELECT * FROM orders"})],
 )
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 def test_file_that_does_not_count_its_changes_is_compared(lake, run, script, source):
     run(script)
     lake.apply(source=Jdbc("shop", columns=TYPES, **source))
@@ -82,7 +82,7 @@ def test_file_that_does_not_count_its_changes_is_compared(lake, run, script, sou
         ("", {"conn_id": "none"}, ConnectionUnknownError, "AIRFLOW_CONN_NONE"),
     ],
 )
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_what_does_not_fit_is_named(lake, run, script, changes, error, words):
     run(script)
     lake.apply(source=Jdbc(**({"conn_id": "shop", "table": "orders", "columns": TYPES} | changes)))
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_named(lake, run, script, changes, error, words):
 
 
 @pytest.mark.parametrize("content", [None, b"no database" * 99], ids=["missing", "another file"])
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 def test_file_that_is_none_is_named(lake, run, tmp_path, content):
     (tmp_path / "shop #1.db").unlink()
     if content is not None:

@@ -198,6 +198,7 @@ class PostgreSql(Dialect):
         known = {oid: (name, kind, is_builtin) for oid, name, kind, is_builtin in kinds}
         types = {each.name: known[each.type_code][0] for each in described}
         check_known(list(types), self._source.columns)
+        self._check_split(types)
         columns, inexact = [], []
         for each in described:
             column = self._column(each.name, *known[each.type_code], each.precision, each.scale)
@@ -263,6 +264,14 @@ class PostgreSql(Dialect):
         is_scalar = group in ("b", "r", "m") and not kind.startswith("_")
         return Column(name, f"{it}::text", "STRING", "STRING") if is_scalar else None
 
+    def _check_split(self, types: Mapping[str, str]) -> None:
+        split = self._source.split
+        kind = types.get(split.column) if split is not None else None
+        if split is not None and kind not in (*_WHOLE, *_EPOCH):
+            found = "is not one of its columns" if kind is None else f"is of type {kind}"
+            hint = "Split by a column of whole numbers, dates or timestamps, or leave `split` out."
+            raise DefinitionError("source", f"split column {split.column!r} {found}.", hint=hint)
+
     def _split(self, connection: Connection[Any], types: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
         """Return the expression of the column to split by and the parts' predicates.
 
@@ -271,11 +280,7 @@ class PostgreSql(Dialect):
         split = self._source.split
         if split is None:
             return None, ()
-        kind = types.get(split.column)
-        if kind not in (*_WHOLE, *_EPOCH):
-            found = "is not one of its columns" if kind is None else f"is of type {kind}"
-            hint = "Split by a column of whole numbers, dates or timestamps, or leave `split` out."
-            raise DefinitionError("source", f"split column {split.column!r} {found}.", hint=hint)
+        kind = types[split.column]
         it = _quoted(split.column)
         value, finite = (it, "true") if kind in _WHOLE else (_EPOCH[kind][1].format(it), f"isfinite({it})")
         sql = f"SELECT min({it}), max({it}) FROM {self._relation()} AS mv_source WHERE {finite}"  # nosec B608  # quoted

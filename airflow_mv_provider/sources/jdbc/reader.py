@@ -19,6 +19,7 @@ from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
 from airflow_mv_provider.sources.projection import projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.session import hide_passwords
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
         num_parts = len(reading.predicates) or 1
         log.info("%s: %d connections read, %d rows at a time", frontier.describe(), num_parts, self._source.fetch_size)
         with translated("source"):
+            hide_passwords(self._spark)
             if reading.predicates:
                 predicates = list(reading.predicates)
                 rows = self._spark.read.jdbc(
