@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from airflow_mv_provider.sources.delta.model import DeltaSource
     from airflow_mv_provider.sources.files.model import Files
     from airflow_mv_provider.sources.function.model import Function
+    from airflow_mv_provider.sources.jdbc.model import Jdbc
     from airflow_mv_provider.sources.query.model import Query
 
 __version__ = "0.1.0"
-__all__ = ["DeltaSource", "Files", "Function", "Guards", "Query", "RefreshableTable"]
+__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Query", "RefreshableTable"]
 
 _MODULES = {
     "DeltaSource": "airflow_mv_provider.sources.delta.model",
     "Files": "airflow_mv_provider.sources.files.model",
     "Function": "airflow_mv_provider.sources.function.model",
     "Guards": "airflow_mv_provider.core.definition.table",
+    "Jdbc": "airflow_mv_provider.sources.jdbc.model",
     "Query": "airflow_mv_provider.sources.query.model",
     "RefreshableTable": "airflow_mv_provider.core.definition.table",
 }

@@ -8,6 +8,8 @@
     │   ├── MainMovedError             other writers kept changing main, round after round
     │   ├── OvertakenError             main's log shows later refreshes that the metadata database does not have
     │   ├── SourceChangedError         the source no longer matches its pin
+    │   ├── SourceUnavailableError     the source's server does not answer, or another session locks the table
+    │   ├── SnapshotLostError          the connection that holds the source's snapshot was ended
     │   ├── SealBrokenError            sealed or recorded data does not read back as it was recorded
     │   ├── EngineError                Spark or Delta failed for another reason
     │   │   └── DiskFullError          a disk that Spark writes to is full
@@ -19,7 +21,8 @@
         │   ├── InvalidIdentifierError a table or column name is not a valid identifier
         │   ├── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
         │   ├── UnpinnedTableError     a query reads a table that is not among its inputs
-        │   └── SourceFunctionError    a source's function cannot be imported, fails, or returns no DataFrame
+        │   ├── SourceFunctionError    a source's function cannot be imported, fails, or returns no DataFrame
+        │   └── ConnectionUnknownError the source's connection does not exist, or cannot be used
         ├── TableNotFoundError         no refreshable table has this name
         ├── TableConflictError         the location belongs to, or overlaps with, another refreshable table
         ├── MainUnsupportedError       main is a view, not Delta, unreadable, or has a transaction retention
@@ -27,12 +30,14 @@
         ├── MainNotOursError           main exists, and the definition does not set `adopt`
         ├── AdoptionError              main cannot be adopted: it has a duplicate or NULL key
         ├── EpochRegressionError       main's log refuses the metadata database's epoch as outdated
-        ├── SourceNotFoundError        the source's path does not exist
+        ├── SourceNotFoundError        the source's path or table does not exist
+        ├── SourceDeniedError          the source's server refuses the login, or the login may not read the table
         ├── SourceFileError            a file cannot be read; the message names it
         │   ├── CorruptRecordError     a record does not fit the schema
         │   └── FileEncodingError      text is not in the declared encoding
         ├── SchemaMismatchError        the source's columns do not match main's or the schema
-        │   └── NotComparableError     a column's type cannot be compared (map, variant)
+        │   ├── NotComparableError     a column's type cannot be compared (map, variant)
+        │   └── InexactColumnError     Spark would change a column's values: round, cut or replace them
         ├── KeyColumnError             the key names a missing or unusable column
         ├── DuplicateKeyError          two rows of the source share a key
         ├── NullKeyError               a key is NULL
@@ -136,6 +141,16 @@ class SourceChangedError(TransientError):
     hint = "Refresh again: the next refresh pins the source's current version."
 
 
+class SourceUnavailableError(TransientError):
+    code = "MV-SOURCE-UNAVAILABLE"
+    hint = "Check that the server runs and that host and port of the connection are correct, then refresh again."
+
+
+class SnapshotLostError(TransientError):
+    code = "MV-SNAPSHOT-LOST"
+    hint = "Refresh again: the next refresh takes a new snapshot. None of these rows were merged."
+
+
 class SealBrokenError(TransientError):
     code = "MV-SEAL-BROKEN"
     hint = "Refresh again: none of these rows were merged."
@@ -191,6 +206,11 @@ class SourceFunctionError(DefinitionError):
     hint = "Correct the function: it takes the Spark session and returns a DataFrame."
 
 
+class ConnectionUnknownError(DefinitionError):
+    code = "MV-CONNECTION"
+    hint = "Create the Airflow connection, or set AIRFLOW_CONN_<ID> to it, as a URI or as JSON."
+
+
 class TableNotFoundError(TerminalError):
     code = "MV-TABLE-UNKNOWN"
     hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the registered tables."
@@ -231,6 +251,11 @@ class SourceNotFoundError(TerminalError):
     hint = "Check the source's path."
 
 
+class SourceDeniedError(TerminalError):
+    code = "MV-SOURCE-DENIED"
+    hint = "Correct the connection's login and password, or grant the login SELECT on the table."
+
+
 class SourceFileError(TerminalError):
     code = "MV-FILE-UNREADABLE"
     hint = "Repair or remove the file, then refresh again."
@@ -254,6 +279,11 @@ class SchemaMismatchError(TerminalError):
 class NotComparableError(SchemaMismatchError):
     code = "MV-NOT-COMPARABLE"
     hint = "Leave the column out, or convert it to a comparable type in `select` (to_json, map_entries, a cast)."
+
+
+class InexactColumnError(SchemaMismatchError):
+    code = "MV-COLUMN-INEXACT"
+    hint = "Give its type in the source's `columns`; STRING is always exact. Or convert the column in a `query`."
 
 
 class KeyColumnError(TerminalError):

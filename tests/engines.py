@@ -79,12 +79,17 @@ def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def _in_this_process() -> Iterator[Any]:
+    from airflow_mv_provider.spark.database_errors import DRIVERS
     from airflow_mv_provider.spark.session import local_session
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     confs = {name.replace(".", "_"): value for name, value in small_tables.CONFS.items()}
     java_options, driver_memory = small_tables.JAVA_OPTIONS, small_tables.DRIVER_MEMORY
-    session = local_session("tests", driver_memory=driver_memory, java_options=java_options, **confs)
+    os.environ["AMV_SPARK_PACKAGES"] = ",".join(DRIVERS.values())
+    try:
+        session = local_session("tests", driver_memory=driver_memory, java_options=java_options, **confs)
+    finally:
+        del os.environ["AMV_SPARK_PACKAGES"]  # the processes that tests start need no drivers
     yield session
     session.stop()

@@ -12,7 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.definition_file import parse
@@ -73,7 +75,16 @@ def test_dag_of_the_readme_parses_without_pyspark(tmp_path: Path) -> None:
 
 @pytest.mark.in_test_all
 @pytest.mark.slow
-def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_the_documentation_are_refreshed(
+    lake: Any, postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    erp = make_url(postgres.new_database())
+    (grants,) = examples("sql", SOURCES)
+    with psycopg.connect(erp.render_as_string(), autocommit=True) as owner:
+        owner.execute("CREATE TABLE orders (id int, weight numeric)")
+        owner.execute("INSERT INTO orders VALUES (1, 0.123456)")
+        owner.execute(grants.replace("DATABASE erp", f"DATABASE {erp.database}").encode())
+    monkeypatch.setenv("AIRFLOW_CONN_ERP", erp.set(username="reader").render_as_string())
     (tmp_path / "my_sources.py").write_text("\n".join(examples("python", SOURCES)))
     monkeypatch.syspath_prepend(tmp_path)
     (lake.root / "raw/payments").mkdir(parents=True)
@@ -97,6 +108,7 @@ def test_sources_of_the_documentation_are_refreshed(lake: Any, tmp_path: Path, m
     assert lake.rows("prices") == [(Decimal("1.20"), "pen")]
     assert lake.rows("clicks") == [(1, "/")]
     assert [row.source_position for row in lake.sql("SELECT * FROM {t}", path="clicks__errors")] == [2]
+    assert lake.rows("erp_orders") == [(1, Decimal("0.123456"))]
     assert lake.rows("rates") == [(date(2026, 1, 1), 1.08), (date(2026, 1, 2), 1.09)]
 
 

@@ -15,6 +15,7 @@ import os
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, Connection, conf
@@ -23,7 +24,7 @@ from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
 from airflow_mv_provider.core.one_host import executor_of_several_hosts
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, MvError
 from airflow_mv_provider.metadata.reader import Reader
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
     from airflow_mv_provider.runner.settings import Settings
     from airflow_mv_provider.runner.watching import Watcher
+    from airflow_mv_provider.sources.credentials import Credentials
 
 _DATABASE, _DATABASE_FILE, _WAREHOUSE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE", "AMV_WAREHOUSE"
 _VARIABLE_OF_OPTION = {
@@ -85,7 +87,7 @@ class MvHook(BaseHook):
             raise DefinitionError("metadata database", problem, hint=hint)
         for secret in secrets_of(settings):
             mask_secret(secret)  # in all logs of Airflow's tasks
-        return settings
+        return replace(settings, connections=self._credentials)
 
     async def asettings(self) -> Settings:
         """Return the same as `settings`, for a trigger: connections are read without blocking the event loop."""
@@ -151,6 +153,28 @@ class MvHook(BaseHook):
                 return True, f"{len(reader.tables())} refreshable tables"
         except MvError as error:
             return False, str(error)
+
+    def _credentials(self, conn_id: str) -> Credentials:
+        """Return the connection of a source, from wherever Airflow finds its connections; Airflow masks its password.
+
+        raises : ConnectionUnknownError
+        """
+        from airflow_mv_provider.sources.credentials import Credentials
+
+        try:
+            found = self.get_connection(conn_id)
+        except AirflowNotFoundException:
+            raise ConnectionUnknownError(conn_id, "Airflow has no connection of this id.") from None
+        return Credentials(
+            conn_id=conn_id,
+            kind=str(found.conn_type),
+            host=found.host,
+            port=found.port,
+            database=found.schema,
+            user=found.login,
+            password=found.password,
+            options={name: str(value) for name, value in found.extra_dejson.items()},
+        )
 
     def _known(self, named: Mapping[str, str]) -> ChainMap[str, str]:
         return ChainMap(dict(self._arguments), dict(named), _options(), _present(os.environ))

@@ -92,7 +92,8 @@ class Attempt:
             done = self._done_after(steps[0], done)
 
     def close(self) -> None:
-        """Release what Spark caches for this attempt."""
+        """Release what Spark caches for this attempt, and what its source holds."""
+        self.work.close_source()
         self._merging.close()
 
     @property

@@ -81,7 +81,9 @@ class Context:
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
-        source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots)
+        source = open_source(
+            self.spark, definition, table.warehouse, self.settings.source_roots, self.settings.connections
+        )
         for location in source.locations:
             check_apart(table.location, location)
         return source

@@ -30,6 +30,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.work import rows_at
+from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
@@ -93,7 +94,13 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
 
 
 def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
-    source = context.source_of(table, table.definition)
+    with closing(context.source_of(table, table.definition)) as source:
+        return _compared_with(source, context, table, refresh, workspace)
+
+
+def _compared_with(
+    source: TableSource, context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
+) -> _Differences:
     main = Main(context.spark, table.main, table.uuid)
     rows = rows_at(source, refresh.frontier, main)
     columns = schema.columns_of(rows.schema.jsonValue())

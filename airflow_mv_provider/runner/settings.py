@@ -6,13 +6,14 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from airflow_mv_provider.core.location import absolute_root
 from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.credentials import Lookup, of_environment
 
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
@@ -31,6 +32,7 @@ class Settings:
     answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as unavailable
     history_ms  : how long an ended refresh is kept in the history, unless something still refers to it
     spark_remote : address of a Spark Connect server; None for Spark in this process
+    connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
     """
 
@@ -43,6 +45,7 @@ class Settings:
     history_ms: int = 90 * DAY_MS
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
+    connections: Lookup = field(default=of_environment, compare=False)
 
     def __post_init__(self) -> None:
         if self.warehouse is not None:

@@ -35,7 +35,7 @@ class SourceKind:
     has_feed          : the reader can return the rows that were lost and gained between two frontiers
     is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
     has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
-    needs_credentials : a connection with a secret has to be given to the reader
+    needs_credentials : the reader takes, as one more argument, the credentials of `Source.connection_id`
     """
 
     model: type[Source]

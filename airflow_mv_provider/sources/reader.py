@@ -2,6 +2,7 @@
 
 probe   → the frontier, which identifies the source's present state; cheap, reads no rows
 read    → the rows at a frontier, after the definition's projection; lazy
+close   → called when nothing more is read
 verify  → called after the rows were read: raises unless the source was at that frontier all the time
 
 A kind implements these and `determinism`. It overrides the others if it can do more.
@@ -71,6 +72,10 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
 
         raises : SourceChangedError, if they may not be
         """
+
+    def close(self) -> None:
+        """Release what reading holds outside of Spark, such as a connection; the next read opens it again."""
+        return
 
     def num_bytes(self, frontier: FrontierT) -> int | None:
         """Return about how many bytes there are to read; None if that is unknown, or the source is gone."""

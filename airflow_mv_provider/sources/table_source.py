@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import marking, rejected
 
@@ -64,6 +65,10 @@ class TableSource:
         """See `SourceReader`."""
         self.reader.verify(frontier)
 
+    def close(self) -> None:
+        """See `SourceReader`."""
+        self.reader.close()
+
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows that can be rows of main; see `SourceReader`."""
         if self.table.errors is None:
@@ -98,11 +103,19 @@ class TableSource:
         return rejected.bad(marked, rows, self.table.key)
 
 
-def open_source(spark: SparkSession, table: RefreshableTable, warehouse: str, roots: Sequence[str] = ()) -> TableSource:
+def open_source(
+    spark: SparkSession,
+    table: RefreshableTable,
+    warehouse: str,
+    roots: Sequence[str] = (),
+    connections: Lookup = of_environment,
+) -> TableSource:
     """Return a table's source.
 
-    roots  : directories outside the warehouse that a source may lie under
-    raises : UnsafeLocationError
+    roots       : directories outside the warehouse that a source may lie under
+    connections : finds the credentials of a source that is reached through a connection
+    raises      : UnsafeLocationError, ConnectionUnknownError
     """
-    reader = table.source_kind.reader()
-    return TableSource(reader(spark, table.source, warehouse, roots), table)
+    kind, conn_id = table.source_kind, table.source.connection_id
+    credentials = (connections(conn_id),) if kind.needs_credentials and conn_id is not None else ()
+    return TableSource(kind.reader()(spark, table.source, warehouse, roots, *credentials), table)

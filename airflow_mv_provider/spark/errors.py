@@ -30,6 +30,7 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
     UnpinnedTableError,
 )
+from airflow_mv_provider.spark.database_errors import of_database
 
 # Texts that this package's SQL raises with raise_error; `translate` maps each to an error class.
 ROW_MISMATCH = "MV-ROW-MISMATCH"
@@ -123,6 +124,8 @@ def translate(error: BaseException, where: str) -> MvError:
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     text = _text(error)
     condition = condition_of(error)
+    if database := of_database(text, where):
+        return database
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main changed after the differences were computed.")
     if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:

@@ -57,6 +57,9 @@ _FOR_SMALL = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+_REDACTED = "spark.sql.redaction.string.regex"
+_LOGIN_OPTION = r'options \{\s*key: "(?:user|password)"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
+
 _CONNECT_PORT = 15002
 _PATIENCE_S = 10.0
 _ANSWER_S = 30.0
@@ -125,7 +128,7 @@ def collector(java_options: str = "") -> str:
 
 def warm_start() -> WarmStart:
     """Return what earlier starts of local Spark have left on this machine."""
-    return WarmStart.of(_delta_packages())
+    return WarmStart.of(_packages())
 
 
 def end_local(patience_s: float) -> None:
@@ -268,6 +271,17 @@ def apply_required_confs(session: SparkSession) -> None:
         session.conf.set(name, value)
 
 
+def hide_passwords(session: SparkSession) -> None:
+    """Keep the options `user` and `password` of a read out of a Spark Connect server's event log and pages.
+
+    The server writes down each request, shortened only if it is long. Spark itself hides these options everywhere else.
+    """
+    if is_remote(session):
+        known = session.conf.get(_REDACTED, None)
+        if not known or _LOGIN_OPTION not in known:
+            session.conf.set(_REDACTED, f"{_LOGIN_OPTION}|{known}" if known else _LOGIN_OPTION)
+
+
 @contextmanager
 def small_plan_confs(session: SparkSession, *, is_small: bool) -> Iterator[None]:
     """Make a session interpret small plans instead of compiling each of them first.
@@ -338,6 +352,12 @@ def check_java() -> None:
 def log_settings() -> str:
     """Return the URI of the logging configuration of a JVM that this package starts."""
     return (Path(__file__).parent / "log4j2.properties").as_uri()
+
+
+def _packages() -> str:
+    """Return the Maven coordinates of all jars: Delta's, and those of AMV_SPARK_PACKAGES, such as JDBC drivers."""
+    more = os.environ.get("AMV_SPARK_PACKAGES", "").split(",")
+    return ",".join([_delta_packages(), *(each.strip() for each in more if each.strip())])
 
 
 def _delta_packages() -> str:

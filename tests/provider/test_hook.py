@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError
 from airflow_mv_provider.hooks.mv import MvHook
 
 pytestmark = pytest.mark.slow
@@ -64,6 +64,18 @@ def test_each_setting_is_looked_for_on_its_own(monkeypatch):
     assert settings.database_url == "sqlite:////amv.db"
     assert settings.warehouse == "/lake/of/connection"
     assert (settings.lease_ms, settings.source_roots) == (7000, ("/a", "/b"))
+
+
+def test_connection_of_a_source_is_airflows(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://reader:p%40ss@db.example:5433/erp?sslmode=require")
+    find = MvHook().settings().connections
+
+    found = find("shop")
+
+    assert (found.kind, found.host, found.port, found.database) == ("postgres", "db.example", 5433, "erp")
+    assert (found.user, found.password, found.options) == ("reader", "p@ss", {"sslmode": "require"})
+    with pytest.raises(ConnectionUnknownError, match="no connection of this id"):
+        find("nobody")
 
 
 def test_a_secret_file_is_not_hidden_by_the_default_connection(tmp_path, monkeypatch):

@@ -46,6 +46,11 @@ class Source(Part):
         """The paths that it reads, as written in the definition; empty if the definition names none."""
         return ()
 
+    @property
+    def connection_id(self) -> str | None:
+        """The id of the connection that its reader needs; None for a kind that needs none."""
+        return None
+
     @field_validator("watermark")
     @classmethod
     def _is_column(cls, column: str | None) -> str | None:

@@ -71,6 +71,13 @@ def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
 
     raises : the errors of keys, schema and source; StrategyError, if a strict table's changes cannot be read
     """
+    try:
+        return _staged(work, ground, errors)
+    finally:
+        work.close_source()  # a snapshot keeps a database from cleaning up, and nothing is read after the seal
+
+
+def _staged(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
     problem: str | None = None
     if work.refresh.choice.strategy == "incremental":
         found = _changes(work, ground)

@@ -63,6 +63,11 @@ class Work:
         with translated(self.table.name):
             return self.open_source()
 
+    def close_source(self) -> None:
+        """Release what reading the source holds, if a step has opened it."""
+        if "source" in vars(self):
+            self.source.close()
+
     @cached_property
     def main(self) -> Main:
         return Main(self.spark, self.table.main, self.table.uuid)

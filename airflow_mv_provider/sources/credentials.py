@@ -1,0 +1,102 @@
+"""What a source needs to log in to its server, and where a process without Airflow finds it.
+
+    AIRFLOW_CONN_<ID>      an Airflow connection, as Airflow's own URI or JSON
+    AMV_CONN_<ID>_FILE     a file with the same content, for secrets that are mounted as files
+
+In Airflow's tasks the hook replaces `of_environment` by Airflow's own lookup, with its secrets backends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from airflow_mv_provider.core.secret import every_spelling
+from airflow_mv_provider.exceptions import ConnectionUnknownError
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A connection to a database.
+
+    kind     : Airflow's type of the connection, such as postgres or sqlite
+    host     : for SQLite the file, unless `database` is it
+    options  : the connection's `extra`
+    """
+
+    conn_id: str
+    kind: str
+    host: str | None = None
+    port: int | None = None
+    database: str | None = None
+    user: str | None = None
+    password: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Credentials(conn_id={self.conn_id!r})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that no output may contain."""
+        return every_spelling([self.password])
+
+
+Lookup = Callable[[str], Credentials]
+"""Returns a connection by its id. raises : ConnectionUnknownError"""
+
+
+def of_environment(conn_id: str, environ: Mapping[str, str] | None = None) -> Credentials:
+    """Return a connection from the environment, as Airflow would find it there.
+
+    raises : ConnectionUnknownError, whose message does not contain the connection
+    """
+    known = os.environ if environ is None else environ
+    variable, file = f"AIRFLOW_CONN_{conn_id.upper()}", known.get(f"AMV_CONN_{conn_id.upper()}_FILE")
+    text = known.get(variable)
+    if not text and file:
+        try:
+            text = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            # From None: a UnicodeDecodeError holds the file's bytes, which are secret.
+            raise ConnectionUnknownError(conn_id, f"{file} cannot be read as text.") from None
+    if not text:
+        hint = f"Create the connection in Airflow; for the command line set {variable}, as a URI or as JSON."
+        raise ConnectionUnknownError(conn_id, "there is no connection of this id.", hint=hint)
+    try:
+        return _of_json(conn_id, json.loads(text)) if text.startswith("{") else _of_uri(conn_id, text)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # From None: these errors quote what they cannot parse, which may be a piece of the password.
+        problem = "the connection is neither a URI (postgresql://user:password@host:5432/database) nor JSON."
+        raise ConnectionUnknownError(conn_id, problem, hint="Quote special characters of a URI as %XX.") from None
+
+
+def _of_uri(conn_id: str, text: str) -> Credentials:
+    found = urlsplit(text)
+    if not found.scheme:
+        raise ValueError("no scheme")
+    user, password = (unquote(part) if part else None for part in (found.username, found.password))
+    host = found.netloc.rpartition("@")[2]
+    if found.port is not None:
+        host = host.rpartition(":")[0]
+    return Credentials(
+        *(conn_id, found.scheme, unquote(host).strip("[]") or None, found.port, unquote(found.path[1:]) or None),
+        *(user, password, dict(parse_qsl(found.query))),
+    )
+
+
+def _of_json(conn_id: str, found: Mapping[str, Any]) -> Credentials:
+    extra = found.get("extra") or {}
+    if isinstance(extra, str):
+        extra = json.loads(extra)
+    port = found.get("port")
+    return Credentials(
+        *(conn_id, str(found["conn_type"]), found.get("host") or None, int(port) if port else None),
+        *(found.get("schema") or None, found.get("login") or None, found.get("password") or None),
+        {str(name): str(value) for name, value in extra.items()},
+    )

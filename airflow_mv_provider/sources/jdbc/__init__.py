@@ -1,0 +1,1 @@
+"""A table or a query of a database as source."""

@@ -1,0 +1,105 @@
+"""What a database has to answer about a source, whatever its product is, and the SQL that all of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from airflow_mv_provider.exceptions import DefinitionError, InexactColumnError
+from airflow_mv_provider.sources.jdbc.exact import Column
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+
+ROWS = "mv_rows"
+SPLIT = "mv_split"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The source as it is now.
+
+    num_bytes : about how much there is to read; None if unknown
+    """
+
+    frontier: JdbcFrontier
+    columns: tuple[Column, ...]
+    num_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How Spark reads the source, from one state of the database.
+
+    source     : the table, or the query in parentheses
+    predicates : conditions on `SPLIT` that each row fulfils exactly one of, one for each part; none for one part
+    split      : the expression behind `SPLIT`
+    options    : of Spark's JDBC reader; one of them is the password
+    """
+
+    found: Found
+    url: str
+    driver: str
+    source: str
+    options: Mapping[str, str] = field(repr=False)
+    split: str | None = None
+    predicates: tuple[str, ...] = ()
+
+    @property
+    def relation(self) -> str:
+        """The subquery that Spark selects from, in which columns are called c0, c1, ..."""
+        columns = [f"{column.sql} AS c{i}" for i, column in enumerate(self.found.columns)]
+        columns += [f"{self.split} AS {SPLIT}"] if self.split else []
+        # The author's, for the rest quoted names.
+        return f"(SELECT {', '.join(columns)} FROM {self.source} AS mv_source) AS {ROWS}"  # nosec B608  # see above
+
+
+class Dialect(ABC):
+    """One product's database, of one source. `hold` keeps a connection until `release`."""
+
+    @abstractmethod
+    def look(self) -> Found:
+        """Return the source's present state and columns, with a connection that is closed again.
+
+        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, InexactColumnError, DefinitionError
+        """
+
+    @abstractmethod
+    def hold(self) -> Reading:
+        """Fix one state of the source for all reads until `release`; raises the errors of `look`."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check that the state of `hold` is still held.
+
+        raises : SnapshotLostError
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Release what `hold` has fixed; nothing happens if there is nothing."""
+
+
+def check_known(columns: Sequence[str], named: Mapping[str, str]) -> None:
+    """Refuse a definition whose `columns` names one that the source lacks.
+
+    raises : DefinitionError
+    """
+    if missing := [name for name in named if name not in columns]:
+        problem = f"`columns` names {missing[0]!r}, which is not among {', '.join(columns)}."
+        raise DefinitionError("source", problem)
+
+
+def check_exact(inexact: Sequence[tuple[str, str]]) -> None:
+    """Refuse columns of types that Spark cannot take exactly.
+
+    inexact : name and type of each
+    raises  : InexactColumnError
+    """
+    if not inexact:
+        return
+    shown = ", ".join(f"{name} ({kind or 'no type'})" for name, kind in inexact[:5])
+    more = f" and {len(inexact) - 5} more" if len(inexact) > 5 else ""
+    named = ", ".join(f"{name}: STRING" for name, _ in inexact[:5])
+    hint = f"Give the types in the source: `columns: {{{named}}}`, or DECIMAL(p,s). STRING is always exact."
+    problem = f"Spark has no exact type for {shown}{more}."
+    raise InexactColumnError("source", problem, hint=hint, columns=[name for name, _ in inexact])

@@ -1,0 +1,21 @@
+"""What a database can do as source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.kinds import SourceKind
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.sources.jdbc.reader import JdbcReader
+
+
+def _reader() -> type[JdbcReader]:
+    from airflow_mv_provider.sources.jdbc.reader import JdbcReader
+
+    return JdbcReader
+
+
+KIND = SourceKind(model=Jdbc, frontier=JdbcFrontier, reader=_reader, needs_credentials=True)

@@ -1,0 +1,111 @@
+"""A table or a query of a database as the definition's source."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from airflow_mv_provider.core.definition.source import Part, Source, requires_type
+
+_CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
+_BEGINS_QUERY = re.compile(r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+(?:\(|(?:select|with|values)\b)", re.IGNORECASE | re.DOTALL)
+_TYPE = r"^(STRING|BOOLEAN|INT|BIGINT|DOUBLE|DATE|TIMESTAMP|DECIMAL\((3[0-8]|[12]\d|[1-9]),(3[0-8]|[12]?\d)\))$"
+
+
+def _needs_one(schema: dict[str, Any]) -> None:
+    requires_type(schema)
+    named = {"type": "string"}
+    schema["oneOf"] = [{"required": [name], "properties": {name: named}} for name in ("table", "query")]
+
+
+class Split(Part):
+    """How a source is read by several connections at once."""
+
+    column: str = Field(description="A column of whole numbers, dates or timestamps; an index on it makes parts cheap.")
+    parts: int = Field(ge=2, le=64, strict=True, description="At most so many connections read at the same time.")
+
+
+class Jdbc(Source):
+    """A table or a query of a PostgreSQL or SQLite database, read with Spark."""
+
+    model_config = ConfigDict(json_schema_extra=_needs_one)
+
+    first = "conn_id"
+    not_content = Source.not_content | {"split", "fetch_size", "unchanged"}
+
+    type: Literal["jdbc"] = "jdbc"
+    conn_id: str = Field(
+        description="Airflow's connection, of type postgres or sqlite; on the command line AIRFLOW_CONN_<ID>.",
+        json_schema_extra={"pattern": _CONN_ID},
+    )
+    table: str | None = Field(default=None, description="schema.name, spelt as in the database. Or `query`.")
+    query: str | None = Field(default=None, description="One SELECT, in the database's own SQL.")
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="Column → type, for those that have no exact type in Spark: STRING, BOOLEAN, INT, BIGINT, DOUBLE,"
+        " DATE, TIMESTAMP or DECIMAL(p,s). A value that does not fit exactly is an error.",
+        json_schema_extra={"additionalProperties": {"type": "string"}},
+    )
+    split: Split | None = Field(default=None, description="Read in parts; without it by one connection.")
+    fetch_size: int = Field(
+        default=10_000, ge=1, le=1_000_000, strict=True, description="Rows that a connection holds in memory."
+    )
+    unchanged: Literal["snapshot", "compare"] | None = Field(
+        default=None,
+        description="snapshot: an unchanged database means unchanged rows; of a view or a query its author has to"
+        " guarantee that. compare: read each time. By default snapshot for a table, else compare.",
+    )
+
+    @property
+    def connection_id(self) -> str:
+        """See `Source`."""
+        return self.conn_id
+
+    @field_validator("conn_id")
+    @classmethod
+    def _is_id(cls, conn_id: str) -> str:
+        if not re.fullmatch(_CONN_ID, conn_id):
+            raise ValueError("it is not a connection's id: letters, digits and underscores")
+        return conn_id
+
+    @field_validator("table")
+    @classmethod
+    def _is_table(cls, table: str | None) -> str | None:
+        if table is not None and not all(part.strip() and part.isprintable() for part in table.split(".")):
+            raise ValueError(f"{table[:60]!r} is not of the form schema.name")
+        if table is not None and table.count(".") > 1:
+            raise ValueError(f"{table[:60]!r} has more than two parts; use `query` for a name with a dot")
+        return table
+
+    @field_validator("query")
+    @classmethod
+    def _is_query(cls, query: str | None) -> str | None:
+        if query is not None and not _BEGINS_QUERY.match(query):
+            raise ValueError("expected one query: SELECT, WITH or VALUES")
+        return None if query is None else query.rstrip().rstrip(";")
+
+    @field_validator("columns")
+    @classmethod
+    def _have_types(cls, columns: dict[str, str]) -> dict[str, str]:
+        found = {name: re.sub(r"\s+", "", kind).upper() for name, kind in columns.items()}
+        for name, kind in found.items():
+            if not (matched := re.fullmatch(_TYPE, kind)):
+                known = "STRING, BOOLEAN, INT, BIGINT, DOUBLE, DATE, TIMESTAMP or DECIMAL(p,s)"
+                raise ValueError(f"{columns[name][:60]!r} of column {name[:60]!r} is none of {known}")
+            if matched.group(2) and int(matched.group(3)) > int(matched.group(2)):
+                raise ValueError(f"{kind} of column {name[:60]!r} has more decimals than digits")
+        return found
+
+    @field_validator("watermark")
+    @classmethod
+    def _is_read_whole(cls, column: str | None) -> None:
+        if column is not None:
+            raise ValueError("a database has no watermark yet: transactions that commit late would be missed")
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Jdbc:
+        if (self.table is None) == (self.query is None):
+            raise ValueError("it needs either a table or a query")
+        return self

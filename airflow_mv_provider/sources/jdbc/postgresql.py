@@ -1,0 +1,369 @@
+"""PostgreSQL as source: one exported snapshot for all connections that read, and its text as the token.
+
+    look   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_current_snapshot()                          the token, then closed
+    hold   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_export_snapshot()                           kept open: the holder
+    Spark  BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT                 each of the parts
+
+The first SELECT locks every table behind the source against TRUNCATE and ALTER, which a snapshot does not protect from:
+a table truncated after the export would read as empty. The lock has to be older than the snapshot, so the holder's
+transaction is READ COMMITTED, in which the export sees what is committed at that moment, not at the first statement. A
+reader cannot get its own lock once another session waits to truncate, so its wait is limited.
+
+Equal snapshot texts of one server that has not been restarted are equal data: every transaction that wrote has a
+number, and the text says which of them are visible. It says nothing about an unlogged table after a crash, a foreign
+table, or an expression such as now() in a view, so these are compared each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from airflow_mv_provider.core.secret import without
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    MvError,
+    SnapshotLostError,
+    SourceDeniedError,
+    SourceNotFoundError,
+    SourceUnavailableError,
+)
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.jdbc.dialect import SPLIT, Dialect, Found, Reading, check_exact, check_known
+from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.spark.database_errors import locked
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_DRIVER = "org.postgresql.Driver"
+_PATIENCE_S = 10
+_LOCK_MS = 30_000
+_SSL = ("sslmode", "sslrootcert")
+# How texts of values look must not depend on the role's or the database's settings; and none of these may end a read.
+_SESSION = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "lock_timeout": str(_LOCK_MS),
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "transaction_timeout": "0",  # of PostgreSQL 17
+}
+_WANTED = ", ".join(f"('{name}', '{value}')" for name, value in _SESSION.items())
+_KNOWN = "current_setting(name, true) IS NOT NULL"
+_SET = f"SELECT set_config(name, value, true) FROM (VALUES {_WANTED}) AS wanted (name, value) WHERE {_KNOWN}"  # nosec B608  # constants
+# A crash can undo transactions that did not wait for their commit to be written, and their numbers are used again. The
+# server's statistics begin anew after each crash, and so does the archiver's.
+_STATE = """
+SELECT concat_ws(' ', 'PostgreSQL', (SELECT system_identifier FROM pg_control_system()),
+                 (SELECT oid FROM pg_database WHERE datname = current_database())),
+       concat_ws(' ', pg_current_snapshot(), (SELECT timeline_id FROM pg_control_checkpoint()),
+                 extract(epoch FROM pg_postmaster_start_time()),
+                 (SELECT extract(epoch FROM stats_reset) FROM pg_stat_archiver)),
+       pg_is_in_recovery()
+"""
+_RELATION = """
+WITH RECURSIVE part (oid) AS (
+  SELECT %s::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
+)
+SELECT bool_and(relkind IN ('r', 'p', 'm')), bool_and(relpersistence = 'p'), bool_or(relrowsecurity),
+       sum(CASE WHEN relkind IN ('r', 'm') THEN pg_relation_size(c.oid) ELSE 0 END)::int8
+FROM part JOIN pg_class AS c USING (oid)
+"""
+_TYPES = "SELECT oid, typname, typtype, typnamespace = 'pg_catalog'::regnamespace FROM pg_type WHERE oid = ANY (%s)"
+
+_AS_THEY_ARE = {
+    "bool": "BOOLEAN",
+    "int2": "SMALLINT",
+    "int4": "INT",
+    "int8": "BIGINT",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "text": "STRING",
+    "varchar": "STRING",
+    "bytea": "BINARY",
+}
+_ARRAYS = {"_bool": "BOOLEAN", "_int4": "INT", "_int8": "BIGINT", "_float8": "DOUBLE", "_text": "STRING"}
+_EPOCH = {
+    "date": ("DATE '1970-01-01' + {}", "({} - DATE '1970-01-01')"),
+    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+}
+_AUTHORS = ("0A", "22", "42")  # classes of SQLSTATE: not supported, a value that does not fit, wrong SQL
+_WHOLE = ("int2", "int4", "int8")
+_FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
+
+
+class PostgreSql(Dialect):
+    """A table or a query of a PostgreSQL database."""
+
+    def __init__(self, source: Jdbc, credentials: Credentials) -> None:
+        self._source = source
+        self._credentials = credentials
+        self._holder: Connection[Any] | None = None
+
+    def look(self) -> Found:
+        """See `Dialect`."""
+        with self._errors(), self._connect() as connection:
+            return self._found(connection)[0]
+
+    def hold(self) -> Reading:
+        """See `Dialect`."""
+        self.release()
+        with self._errors():
+            self._holder = connection = self._connect()
+            found, types = self._found(connection)
+            (snapshot,) = _row(connection, "SELECT pg_export_snapshot()")
+            split, predicates = self._split(connection, types)
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{snapshot}'; {_SET}"
+        mine, ssl = self._credentials, self._ssl()
+        address = f"{mine.host or 'localhost'}:{mine.port or 5432}/{mine.database or mine.user or ''}"
+        options = {
+            "user": mine.user or "",
+            "password": mine.password or "",
+            "sessionInitStatement": begin,
+            "ApplicationName": "airflow-mv-provider",
+            "connectTimeout": str(_PATIENCE_S),
+            "tcpKeepAlive": "true",
+            "options": f"-c lock_timeout={_LOCK_MS}",  # Spark asks for the columns without `sessionInitStatement`
+            **ssl,
+        }
+        relation = self._relation()
+        return Reading(found, f"jdbc:postgresql://{address}", _DRIVER, relation, options, split, predicates)
+
+    def check(self) -> None:
+        """See `Dialect`."""
+        with self._errors():
+            if self._holder is not None:
+                _row(self._holder, "SELECT 1")
+
+    def release(self) -> None:
+        """See `Dialect`."""
+        if self._holder is not None:
+            with suppress(Exception):  # it may have been ended
+                self._holder.close()
+            self._holder = None
+
+    def _connect(self) -> Connection[Any]:
+        """Return a connection in a transaction; whoever closes it ends the transaction."""
+        try:
+            from psycopg import connect
+        except ImportError as error:
+            hint = "Install it: pip install 'airflow-mv-provider[postgres]'."
+            raise DefinitionError("source", "PostgreSQL's client psycopg is not installed.", hint=hint) from error
+        mine = self._credentials
+        options: dict[str, Any] = {"keepalives_idle": 30, **self._ssl()}
+        connection = connect(
+            host=mine.host or "localhost",
+            port=mine.port or 5432,
+            user=mine.user,
+            password=mine.password,
+            dbname=mine.database or mine.user,
+            connect_timeout=_PATIENCE_S,
+            application_name="airflow-mv-provider",
+            autocommit=True,
+            **options,
+        )
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+            connection.execute(_SET)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _ssl(self) -> dict[str, str]:
+        return {name: self._credentials.options[name] for name in _SSL if name in self._credentials.options}
+
+    def _relation(self) -> str:
+        if self._source.query is not None:
+            return f"({self._source.query}\n)"
+        table = self._source.table or ""
+        if "." not in table:
+            raise DefinitionError("source", f"table {table!r} has no schema.", hint=f"Write public.{table}.")
+        return ".".join(_quoted(part) for part in table.split("."))
+
+    def _found(self, connection: Connection[Any]) -> tuple[Found, Mapping[str, str]]:
+        """Return the source as the transaction sees it, and the name of each column's type."""
+        # Prepared, so that the server refuses a second statement in the author's text.
+        answer = connection.execute(f"SELECT * FROM {self._relation()} AS mv_source LIMIT 0", prepare=True)  # nosec B608  # the author's
+        described = answer.description or []
+        kinds = connection.execute(_TYPES, [[each.type_code for each in described]]).fetchall()
+        known = {oid: (name, kind, is_builtin) for oid, name, kind, is_builtin in kinds}
+        types = {each.name: known[each.type_code][0] for each in described}
+        check_known(list(types), self._source.columns)
+        self._check_split(types)
+        columns, inexact = [], []
+        for each in described:
+            column = self._column(each.name, *known[each.type_code], each.precision, each.scale)
+            if column is None:
+                inexact.append((each.name, each.type_display))
+            else:
+                columns.append(column)
+        check_exact(inexact)
+        obstacle, num_bytes = self._obstacle(connection)
+        database, token, is_standby = _row(connection, _STATE)
+        if is_standby:
+            obstacle = obstacle or "a standby does not show which transactions it has"
+        return Found(JdbcFrontier(database, token, obstacle), tuple(columns), num_bytes), types
+
+    def _obstacle(self, connection: Connection[Any]) -> tuple[str | None, int | None]:
+        """Return why an equal snapshot does not stand for equal rows, None if it does; and the source's size."""
+        wanted, num_bytes, obstacle = self._source.unchanged, None, None
+        if self._source.table is None:
+            obstacle = "a query may depend on more than tables"
+        else:
+            is_plain, is_logged, has_policy, num_bytes = _row(connection, _RELATION, [self._relation()])
+            if not is_plain:
+                obstacle = "a view or a foreign table may depend on more than this database"
+            elif has_policy:
+                obstacle = "the table's row security may depend on more than tables"
+            if not is_logged:
+                return "an unlogged table loses its rows in a crash", num_bytes
+        if wanted == "compare":
+            obstacle = "the definition says `unchanged: compare`"
+        return (None if wanted == "snapshot" else obstacle), num_bytes
+
+    def _column(
+        self, name: str, kind: str, group: str, is_builtin: bool, precision: int | None, scale: int | None
+    ) -> Column | None:
+        it = _quoted(name)
+        if name in self._source.columns:
+            return from_text(name, f"{it}::text", self._source.columns[name])
+        if group == "e":
+            return Column(name, f"{it}::text", "STRING", "STRING")
+        if not is_builtin:
+            return None
+        if kind in _AS_THEY_ARE:
+            return Column(name, it, _AS_THEY_ARE[kind], _AS_THEY_ARE[kind])
+        if kind in _EPOCH:
+            is_date, value = kind == "date", _EPOCH[kind][1].format(it)
+            fits = f"{it} >= '{_FIRST_YEAR}' AND {it} < '{_AFTER_LAST_YEAR}'"
+            sql = _guarded(name, it, fits, value, "int4" if is_date else "int8")
+            if is_date:
+                return Column(name, sql, "INT", "DATE", "date_from_unix_date({it})")
+            return Column(name, sql, "BIGINT", "TIMESTAMP", "timestamp_micros({it})")
+        if kind == "numeric":
+            if precision is None or scale is None or precision > 38 or not 0 <= scale <= precision:
+                return None
+            decimal = f"DECIMAL({precision},{scale})"
+            return Column(name, _guarded(name, it, f"{it} <> 'NaN'", it, "numeric"), decimal, decimal)
+        if kind in _ARRAYS:
+            fits = f"array_ndims({it}) IS NULL OR (array_ndims({it}) = 1 AND array_lower({it}, 1) = 1)"
+            array = f"ARRAY<{_ARRAYS[kind]}>"
+            return Column(name, _guarded(name, it, fits, it, kind.removeprefix("_") + "[]"), array, array)
+        if kind == "oid":
+            return Column(name, f"{it}::int8", "BIGINT", "BIGINT")
+        # Everything else that PostgreSQL defines has a text from which it can be restored; arrays and records have not.
+        is_scalar = group in ("b", "r", "m") and not kind.startswith("_")
+        return Column(name, f"{it}::text", "STRING", "STRING") if is_scalar else None
+
+    def _check_split(self, types: Mapping[str, str]) -> None:
+        split = self._source.split
+        kind = types.get(split.column) if split is not None else None
+        if split is not None and kind not in (*_WHOLE, *_EPOCH):
+            found = "is not one of its columns" if kind is None else f"is of type {kind}"
+            hint = "Split by a column of whole numbers, dates or timestamps, or leave `split` out."
+            raise DefinitionError("source", f"split column {split.column!r} {found}.", hint=hint)
+
+    def _split(self, connection: Connection[Any], types: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+        """Return the expression of the column to split by and the parts' predicates.
+
+        cost : reads the least and the greatest value; a scan of the table if the column has no index
+        """
+        split = self._source.split
+        if split is None:
+            return None, ()
+        kind = types[split.column]
+        it = _quoted(split.column)
+        value, finite = (it, "true") if kind in _WHOLE else (_EPOCH[kind][1].format(it), f"isfinite({it})")
+        sql = f"SELECT min({it}), max({it}) FROM {self._relation()} AS mv_source WHERE {finite}"  # nosec B608  # quoted
+        ends = f"SELECT {value.replace(it, 'low')}, {value.replace(it, 'high')} FROM ({sql}) AS ends (low, high)"  # nosec B608  # of constants
+        least, most = _row(connection, ends)
+        if least is None:
+            return None, ()
+        bound = _EPOCH[kind][0] if kind in _EPOCH else "{}"
+        return it, parts(int(least), int(most), split.parts, bound)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate psycopg's errors; they are raised from None, because a connection's error may quote its address."""
+        is_holding = self._holder is not None
+        try:
+            yield
+        except MvError:
+            self.release()
+            raise
+        except Exception as error:
+            self.release()
+            found = _translated(error, without(self._credentials.secrets, str(error)), is_holding=is_holding)
+            if found is None:
+                raise
+            raise found from None
+
+
+def parts(least: int, most: int, num_parts: int, bound: str) -> tuple[str, ...]:
+    """Return conditions on `SPLIT`, of which each row fulfils exactly one, for ranges of equal length.
+
+    bound : the database's expression of a bound, a format string
+    """
+    length = most - least + 1
+    inner = sorted({least + length * i // num_parts for i in range(1, num_parts)} - {least})
+    if not inner:
+        return ()
+    bounds = [bound.format(f"({value})") for value in inner]
+    ranges = [f"{SPLIT} >= {low} AND {SPLIT} < {high}" for low, high in pairwise(bounds)]
+    return (f"{SPLIT} < {bounds[0]} OR {SPLIT} IS NULL", *ranges, f"{SPLIT} >= {bounds[-1]}")
+
+
+def _guarded(name: str, it: str, fits: str, value: str, kind: str) -> str:
+    """Return an expression that is `value`, and that raises for a value that does not fit.
+
+    A text that is no value of the type raises with that text. It contains the value, so that it is not computed early.
+    """
+    raises = f"('{marked(name)}' || left({it}::text, 40))::{kind}"
+    return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _row(connection: Connection[Any], sql: str, values: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    found = connection.execute(sql, values).fetchone()
+    assert found is not None
+    return tuple(found)
+
+
+def _translated(error: Exception, text: str, *, is_holding: bool) -> MvError | None:
+    from psycopg import Error, OperationalError, errors
+
+    if not isinstance(error, Error):
+        return None
+    said = text.strip().splitlines()[0].rstrip(".")[:300] if text.strip() else type(error).__name__
+    match error:
+        case errors.InsufficientPrivilege():
+            hint = "GRANT USAGE ON SCHEMA … and GRANT SELECT ON … TO the connection's login."
+            return SourceDeniedError("source", f"{said}.", hint=hint)
+        case errors.UndefinedTable() | errors.InvalidSchemaName():
+            return SourceNotFoundError("source", f"{said}.", hint="Check schema and table, spelt as in the database.")
+        case errors.LockNotAvailable():
+            return locked("source")
+        case _ if (error.sqlstate or "")[:2] in _AUTHORS:
+            return DefinitionError("source", f"PostgreSQL rejects it: {said}.")
+        case OperationalError() if is_holding:
+            return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
+        case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_passing(text):
+            said = text[text.index("FATAL") :].removeprefix("FATAL:").strip().splitlines()[0]
+            return SourceDeniedError("source", f"the server refuses the login: {said}.")
+    return SourceUnavailableError("source", f"{said}.")
+
+
+def _is_passing(text: str) -> bool:
+    return any(words in text for words in ("too many", "starting up", "shutting down", "recovery", "remaining"))

@@ -1,0 +1,118 @@
+"""A table or a query of a database as source: its rows are read once, by Spark's JDBC reader, and staged as a copy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.strategy import Determinism
+from airflow_mv_provider.exceptions import ConnectionUnknownError, SourceChangedError
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.jdbc.postgresql import PostgreSql
+from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
+from airflow_mv_provider.sources.projection import projected, projected_determinism
+from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.session import hide_passwords
+
+log = logging.getLogger(__name__)
+
+_DIALECTS: dict[str, type[PostgreSql | Sqlite]] = {
+    "postgres": PostgreSql,
+    "postgresql": PostgreSql,
+    "sqlite": Sqlite,
+}
+
+
+class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
+    """A reader of one state of a database, which is fixed at the first read and held until `close`.
+
+    A frontier is a lower bound: the rows are those of the database at the frontier or later. That is enough to skip an
+    unchanged source, and to read again after a crash.
+    """
+
+    def __init__(
+        self, spark: SparkSession, source: Jdbc, warehouse: str, roots: Sequence[str], credentials: Credentials
+    ) -> None:
+        super().__init__(spark, source, warehouse, roots)
+        dialect = _DIALECTS.get(credentials.kind)
+        if dialect is None:
+            problem = f"the connection is of type {credentials.kind!r}; a source's is {' or '.join(_DIALECTS)}."
+            raise ConnectionUnknownError(credentials.conn_id, problem, hint="Choose another connection.")
+        self._dialect: Dialect = dialect(source, credentials)
+        self._found: Found | None = None
+        self._reading: Reading | None = None
+
+    def probe(self) -> JdbcFrontier:
+        """Return the database's identity and token, after checking the source's columns; see `SourceReader`.
+
+        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, InexactColumnError, DefinitionError
+        """
+        self._found = self._dialect.look()
+        return self._found.frontier
+
+    def read(self, frontier: JdbcFrontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the rows of the database as it was at this reader's first read; see `SourceReader`."""
+        reading = self._reading = self._reading or self._dialect.hold()
+        if reading.found.frontier.database != frontier.database:
+            raise SourceChangedError("source", "another database answers than the one that was pinned.")
+        columns = reading.found.columns
+        properties = {
+            **reading.options,
+            "driver": reading.driver,
+            "fetchsize": str(self._source.fetch_size),
+            "customSchema": ", ".join(f"c{i} {column.moved}" for i, column in enumerate(columns)),
+            # The database would compare texts by its own collation.
+            "pushDownPredicate": "false",
+        }
+        num_parts = len(reading.predicates) or 1
+        log.info("%s: %d connections read, %d rows at a time", frontier.describe(), num_parts, self._source.fetch_size)
+        with translated("source"):
+            hide_passwords(self._spark)
+            if reading.predicates:
+                predicates = list(reading.predicates)
+                rows = self._spark.read.jdbc(
+                    reading.url, reading.relation, predicates=predicates, properties=properties
+                )
+            else:
+                rows = self._spark.read.jdbc(reading.url, reading.relation, properties=properties)
+            rows = rows.selectExpr(*(column.finished(f"c{i}") for i, column in enumerate(columns)))
+            _ = rows.schema  # over Spark Connect this is the first analysis
+        return projected(rows, self._source.select, beside)
+
+    def determinism(self, frontier: JdbcFrontier) -> Determinism:
+        """Return whether equal tokens stand for equal rows, also after the projection; see `SourceReader`."""
+        if frontier.obstacle is not None:
+            return Determinism(frontier.obstacle)
+        if self._source.select is None:
+            return Determinism()
+        found = self._known()
+        nothing = ", ".join(f"CAST(NULL AS {column.kind}) AS {quoted(column.name)}" for column in found.columns)
+        return projected_determinism(self._spark, self._source.select, f"(SELECT {nothing})")
+
+    def num_bytes(self, frontier: JdbcFrontier) -> int | None:
+        """Return the size of the table, as the database stores it; see `SourceReader`."""
+        return self._known().num_bytes
+
+    def verify(self, frontier: JdbcFrontier) -> None:
+        """Check that the state that was read is still held; see `SourceReader`.
+
+        raises : SnapshotLostError
+        """
+        self._dialect.check()
+
+    def close(self) -> None:
+        """End the connection that holds the state; see `SourceReader`."""
+        self._dialect.release()
+        self._reading = None
+
+    def _known(self) -> Found:
+        if self._found is None:
+            self._found = self._reading.found if self._reading else self._dialect.look()
+        return self._found

@@ -1,0 +1,195 @@
+"""SQLite as source: one connection, whose SELECT is one state of the file, and the file's change counter as the token.
+
+SQLite counts the transactions that changed a file in the file's header, unless it writes ahead (`journal_mode=WAL`):
+then a source is compared each time. The counter is read with the file's identity, size and time, before and after a
+moment at which no other process was writing, and has to be the same.
+
+A column holds values of any type, whatever was declared, and the driver would turn the others into 0. So each value's
+type is checked while it is read. Only INTEGER, REAL, TEXT and BLOB have one type in Spark; SQLite stores a DATE, a
+DECIMAL or a BOOLEAN as it was written, and the definition's `columns` has to say how to take it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
+    DefinitionError,
+    SourceDeniedError,
+    SourceNotFoundError,
+    SourceUnavailableError,
+)
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known
+from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.spark.database_errors import locked
+
+_DRIVER = "org.sqlite.JDBC"
+_PATIENCE_S = 10.0
+_HEADER = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_WRITES_AHEAD = 2  # as the version that a reader has to know
+_TRIES = 10
+_READ_ONLY = "1"  # SQLITE_OPEN_READONLY, as the driver takes it
+# SQLite's own rules, in its own order, for the type that a declared name means.
+_DECLARED = (("INT", "BIGINT"), ("CHAR|CLOB|TEXT", "STRING"), ("BLOB", "BINARY"), ("REAL|FLOA|DOUB", "DOUBLE"))
+_TYPES_OF = {
+    "BIGINT": "'integer'",
+    "INT": "'integer'",
+    "DOUBLE": "'real', 'integer'",
+    "STRING": "'text', 'integer'",
+    "BINARY": "'blob'",
+}
+
+
+class Sqlite(Dialect):
+    """A table or a query of a SQLite file, which every process that reads has to reach."""
+
+    def __init__(self, source: Jdbc, credentials: Credentials) -> None:
+        self._source = source
+        if source.split is not None:
+            hint = "Leave `split` out."
+            raise DefinitionError("source", "SQLite is read by one connection, so it has no `split`.", hint=hint)
+        named = credentials.host or credentials.database or ""
+        if not os.path.isabs(named) or "?" in named:
+            hint = 'As JSON: {"conn_type": "sqlite", "host": "/data/shop.db"}.'
+            problem = f"the connection names no file by its absolute path, without a question mark: {named!r}."
+            raise ConnectionUnknownError(credentials.conn_id, problem, hint=hint)
+        self._file = Path(named)
+
+    def look(self) -> Found:
+        """See `Dialect`."""
+        with self._errors():
+            for _ in range(_TRIES):
+                before = self._stamp()
+                with closing(self._connect()) as connection:
+                    columns, is_table = self._columns(connection)
+                if before == (after := self._stamp()):
+                    return Found(self._frontier(after, is_table=is_table), columns, after[2])
+        problem = f"{self._file} was written each time that it was looked at."
+        raise SourceUnavailableError("source", problem, hint="Refresh again.")
+
+    def hold(self) -> Reading:
+        """See `Dialect`; nothing is held, because one statement reads one state."""
+        options = {"open_mode": _READ_ONLY, "busy_timeout": str(int(_PATIENCE_S * 1000))}
+        return Reading(self.look(), f"jdbc:sqlite:{self._file}", _DRIVER, self._relation(), options)
+
+    def check(self) -> None:
+        """See `Dialect`; nothing was held."""
+
+    def release(self) -> None:
+        """See `Dialect`; nothing was held."""
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S, isolation_level=None)
+
+    def _relation(self) -> str:
+        if self._source.query is not None:
+            return f"({self._source.query}\n)"
+        return ".".join(_quoted(part) for part in (self._source.table or "").split("."))
+
+    def _columns(self, connection: sqlite3.Connection) -> tuple[tuple[Column, ...], bool]:
+        """Return the columns, and whether the source is a plain table; a moment at which no other process writes."""
+        select = f"SELECT * FROM {self._relation()} AS mv_source"  # nosec B608  # the author's
+        connection.execute(f"CREATE TEMP VIEW mv_source AS {select}")
+        found = connection.execute("SELECT name, type FROM pragma_table_xinfo('mv_source')").fetchall()
+        name = (self._source.table or "").rpartition(".")[2]
+        sql = "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND rootpage > 0 AND lower(name) = lower(?)"
+        ((num_tables,),) = connection.execute(sql, [name]).fetchall()
+        check_known([name for name, _ in found], self._source.columns)
+        columns, inexact = [], []
+        for name, declared in found:
+            kind = self._source.columns.get(name) or _type_of(declared)
+            if kind is None:
+                inexact.append((name, declared))
+            else:
+                columns.append(_column(name, kind))
+        check_exact(inexact)
+        return tuple(columns), num_tables == 1
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Return device and inode, size, time, change counter and whether it writes ahead."""
+        # Before and after a connection, never beside one: to close a file ends all locks that this process has on it.
+        with self._file.open("rb") as file:
+            header, stat = file.read(_HEADER_BYTES), os.fstat(file.fileno())
+        if header and not header.startswith(_HEADER):
+            hint = "Check the connection's file."
+            raise SourceNotFoundError("source", f"{self._file} is not a SQLite database.", hint=hint)
+        counter, version = int.from_bytes(header[24:28], "big"), header[18] if header else 0
+        return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, counter, int(version == _WRITES_AHEAD)
+
+    def _frontier(self, stamp: tuple[int, ...], *, is_table: bool) -> JdbcFrontier:
+        device, inode, size, time_ns, counter, writes_ahead = stamp
+        wanted, obstacle = self._source.unchanged, None
+        if not is_table:
+            obstacle = "a query or a view may depend on more than tables"
+        if wanted == "compare":
+            obstacle = "the definition says `unchanged: compare`"
+        if wanted == "snapshot":
+            obstacle = None
+        if writes_ahead:
+            obstacle = "a file that is written ahead (journal_mode=WAL) does not count its changes"
+        return JdbcFrontier(f"SQLite {self._file}", f"change {counter} {size} {time_ns} {device} {inode}", obstacle)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            hint = "Check the connection's file."
+            raise SourceNotFoundError("source", f"there is no file {self._file}.", hint=hint) from error
+        except PermissionError as error:
+            hint = "Give this user, and that of Spark's processes, read access to it."
+            raise SourceDeniedError("source", f"{self._file} may not be read.", hint=hint) from error
+        except OSError as error:
+            raise SourceUnavailableError("source", f"{self._file}: {error.strerror}.") from error
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            said = str(error)[:300]
+            if "no such table" in said:
+                raise SourceNotFoundError("source", f"{said}.", hint="Check the table's name.") from error
+            if "locked" in said or "busy" in said:
+                raise locked("source") from error
+            raise DefinitionError("source", f"SQLite rejects it: {said}.") from error
+
+
+def _type_of(declared: str) -> str | None:
+    return next((kind for words, kind in _DECLARED if re.search(words, declared, re.IGNORECASE)), None)
+
+
+def _column(name: str, kind: str) -> Column:
+    it = _quoted(name)
+    if kind in _TYPES_OF:
+        value = f"CAST({it} AS TEXT)" if kind == "STRING" else it
+        sql = _guarded(name, f"typeof({it}) IN ({_TYPES_OF[kind]})", value)
+        if kind != "INT":
+            return Column(name, sql, kind, kind)
+        raises = f"raise_error(concat('{marked(name)}', CAST({{it}} AS STRING)))"
+        finish = f"CASE WHEN {{it}} IS NULL THEN NULL ELSE coalesce(try_cast({{it}} AS INT), {raises}) END"
+        return Column(name, sql, "BIGINT", "INT", finish)
+    # A REAL has a text of 15 digits, which may be another number.
+    is_same = (
+        f"typeof({it}) IN ('text', 'integer') OR (typeof({it}) = 'real' AND CAST(CAST({it} AS TEXT) AS REAL) = {it})"
+    )
+    return from_text(name, _guarded(name, is_same, f"CAST({it} AS TEXT)"), kind)
+
+
+def _guarded(name: str, fits: str, value: str) -> str:
+    """Return an expression that is `value`, and that raises for a value that does not fit.
+
+    json_extract raises for a path that is none, with its text.
+    """
+    it = _quoted(name)
+    raises = f"json_extract('{{}}', '{marked(name)}' || typeof({it}))"
+    return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,366 @@
+"""A real PostgreSQL as source: what is read, at which moment, by whom; and what happens to values that do not fit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.secret import every_spelling
+from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
+    DefinitionError,
+    InexactColumnError,
+    SnapshotLostError,
+    SourceDeniedError,
+    SourceNotFoundError,
+    SourceUnavailableError,
+)
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.table_source import open_source
+from tests.conftest import Crash, Lake
+from tests.ports import free_port
+from tests.postgres import ASKED
+
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+
+PASSWORD = "c4n4ry/p4ss w@rd"
+
+
+@dataclass
+class Shop:
+    """A database, its owner, and a lake that reads it as a role that may do nothing but that."""
+
+    lake: Lake
+    address: str
+    monkeypatch: pytest.MonkeyPatch
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements as the owner, each in its own transaction; return the rows of the last."""
+        found = None
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            for each in statements:
+                found = connection.execute(each)  # type: ignore[arg-type]
+            return found.fetchall() if found and found.pgresult and found.pgresult.nfields else []
+
+    def connect(self, **changes: Any) -> None:
+        at = make_url(self.address)
+        known = {"conn_type": "postgres", "host": "127.0.0.1", "port": at.port, "schema": at.database}
+        known |= {"login": ASKED, "password": PASSWORD}
+        self.monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(known | changes))
+
+    def apply(self, **source: Any) -> None:
+        self.lake.apply(source=Jdbc("shop", **({"table": "public.orders"} | source)))
+
+    def refresh(self, **more: Any) -> Any:
+        return self.lake.refresh(**more)
+
+    def is_equal(self, query: str = "SELECT id, v FROM orders") -> bool:
+        """True if main is what the owner reads, as a multiset of full rows."""
+        return self.lake.rows() == sorted(self.run(query), key=repr)
+
+
+@pytest.fixture
+def shop(lake: Lake, postgres: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    found = Shop(lake, postgres.new_database(), monkeypatch)
+    role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ASKED), sql.Literal(PASSWORD))
+    with psycopg.connect(found.address, autocommit=True) as connection:
+        if not connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [ASKED]).fetchall():
+            connection.execute(role)
+    found.connect()
+    found.run(
+        "CREATE TABLE orders (id int PRIMARY KEY, v text)",
+        "INSERT INTO orders SELECT i, 'v' || i FROM generate_series(1, 40) AS i",
+        f"GRANT SELECT ON orders TO {ASKED}",
+    )
+    yield found
+    found.run(f"REASSIGN OWNED BY {ASKED} TO mv", f"DROP OWNED BY {ASKED}")
+
+
+def test_table_follows_its_source_and_is_skipped_while_nothing_is_written(shop):
+    shop.apply(split={"column": "id", "parts": 3})
+    first, nothing = shop.refresh(), shop.refresh()
+    shop.run(
+        "UPDATE orders SET v = NULL WHERE id = 3", "DELETE FROM orders WHERE id = 40", "INSERT INTO orders SELECT 99"
+    )
+    changed = shop.refresh()
+
+    assert (first.outcome, first.rows_inserted) == (Outcome.PUBLISHED, 40)
+    assert (nothing.outcome, nothing.strategy) == (Outcome.NOTHING_TO_DO, "skip")
+    assert (changed.rows_inserted, changed.rows_updated, changed.rows_deleted) == (1, 1, 1)
+    assert shop.is_equal()
+    assert shop.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{ASKED}'") == [], "no connection is left"
+
+
+@pytest.mark.in_test_all
+def test_open_transaction_is_seen_once_it_has_committed(shop):
+    with psycopg.connect(shop.address) as writer:
+        writer.execute("UPDATE orders SET v = 'late' WHERE id = 1")
+        shop.apply()
+        shop.refresh()
+        before = shop.lake.rows()[0]
+        writer.commit()
+    shop.refresh()
+
+    assert (before, shop.lake.rows()[0]) == ((1, "v1"), (1, "late"))
+    assert shop.is_equal()
+
+
+@pytest.mark.in_test_all
+def test_rows_are_of_one_moment_while_others_write(shop, at_point):
+    shop.apply(split={"column": "id", "parts": 4})
+    shop.run("ALTER TABLE orders ADD COLUMN other int")
+    at_point("staging.before", lambda: shop.run("UPDATE orders SET other = 1", "DELETE FROM orders WHERE id < 9"))
+
+    shop.refresh()
+
+    assert {row[1] for row in shop.lake.rows()} in ({None}, {1})
+
+
+# The types that Spark's own JDBC reader takes as they are, or rounds, or replaces, and extremes of each.
+TYPES = """
+CREATE TABLE orders2 (id int, b bool, i2 int2, i8 int8, f4 float4, f8 float8, n numeric(20, 5), t text, c char(5),
+  by bytea, d date, ts timestamp, tz timestamptz, u uuid, j jsonb, tm time, iv interval, ia int[], ta text[], o oid,
+  "a ""b" varchar(9), big numeric, x numeric(50, 20), day date)
+"""
+VALUES = """
+INSERT INTO orders2 VALUES
+ (1, true, -32768, 9223372036854775807, 1.5, 0.1, 123456789012345.12345, 'é''"', 'ab', '\\x00ff', '0001-01-01',
+  '2024-03-31 02:30:00.123456', '2024-03-31 02:30:00+02', '6b1b36cb-f1d4-45f8-a7a3-75b7b9e4a9a3', '{"a": 1}',
+  '24:00', '1 day 02:00', '{1,NULL,3}', '{a,NULL}', 4294967295, 'q', 12345678901234567890.25, 1.5, 'infinity'),
+ (2, NULL, NULL, NULL, 'NaN', '-Infinity', NULL, '', NULL, NULL, '9999-12-31', '0001-01-01', '1582-10-10 00:00Z', NULL,
+  NULL, NULL, NULL, '{}', NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+def test_values_arrive_as_they_are(shop):
+    shop.run(TYPES, VALUES, f"GRANT SELECT ON orders2 TO {ASKED}")
+    shop.apply(table="public.orders2", columns={"big": "decimal(30, 2)", "x": "STRING", "day": "STRING"})
+
+    shop.refresh()
+
+    columns = ["id", "b", "i2", "i8", "f4", "f8", "n", "t", "c", "by", "d", "ts", "tz", "u", "j", "tm", "iv", "ia"]
+    columns += ["ta", "o", 'a "b', "big", "x", "day"]
+    rows = [dict(zip(sorted(columns), row, strict=True)) for row in shop.lake.rows()]
+    one, two = ([row[name] for name in columns] for row in sorted(rows, key=lambda row: row["id"]))
+    assert one == [
+        *(1, True, -32768, 2**63 - 1, 1.5, 0.1, Decimal("123456789012345.12345"), "é'\"", "ab", b"\x00\xff"),
+        *(date(1, 1, 1), datetime(2024, 3, 31, 2, 30, 0, 123456, UTC), datetime(2024, 3, 31, 0, 30, tzinfo=UTC)),
+        *("6b1b36cb-f1d4-45f8-a7a3-75b7b9e4a9a3", '{"a": 1}', "24:00:00", "1 day 02:00:00", (1, None, 3)),
+        *(("a", None), 4294967295, "q", Decimal("12345678901234567890.25"), "1.50000000000000000000", "infinity"),
+    ]
+    assert two[:14] == [
+        *(2, None, None, None, "NaN", float("-inf"), None, "", None, None, date(9999, 12, 31)),
+        *(datetime(1, 1, 1, tzinfo=UTC), datetime(1582, 10, 10, tzinfo=UTC), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "columns", "words"),
+    [
+        ("numeric", "1.5", {}, "Spark has no exact type for x (numeric)"),
+        ("numeric(50, 20)", "1.5", {}, "x (numeric(50,20))"),
+        ("point[]", "NULL", {}, "x (point[])"),
+        ("numeric(5, 2)", "'NaN'", {}, "column x has the value 'NaN'"),
+        ("date", "'infinity'", {}, "column x has the value 'infinity'"),
+        ("timestamptz", "'-infinity'", {}, "column x has the value '-infinity'"),
+        ("int[]", "'{{1},{2}}'", {}, "column x has the value '{{1},{2}}'"),
+        ("numeric", "1.25", {"x": "DECIMAL(5,1)"}, "column x has the value '1.25'"),
+        ("numeric", "100000", {"x": "DECIMAL(5,1)"}, "column x has the value '100000'"),
+        ("timestamp", "'2024-01-01 10:00'", {"x": "DATE"}, "column x has the value '2024-01-01 10:00:00'"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+@pytest.mark.sample(2)
+def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, columns, words):
+    shop.run(f"ALTER TABLE orders ADD x {column}", f"UPDATE orders SET x = {value} WHERE id = 7")
+    shop.apply(columns=columns)
+
+    with pytest.raises(InexactColumnError) as caught:
+        shop.refresh()
+
+    assert words in str(caught.value)
+    assert "columns" in caught.value.advice
+    assert shop.lake.phase() == "NORMAL"
+
+
+# -- whether anything is new -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statements", "source", "why"),
+    [
+        ([], {"table": None, "query": "SELECT id, v FROM orders"}, "a query may depend"),
+        (["CREATE VIEW w AS SELECT * FROM orders", f"GRANT SELECT ON w TO {ASKED}"], {"table": "public.w"}, "a view"),
+        (["ALTER TABLE orders SET UNLOGGED"], {"unchanged": "snapshot"}, "loses its rows in a crash"),
+        ([], {"select": ("id", "v", "current_date() AS today")}, "not deterministic"),
+        ([], {"unchanged": "compare"}, "unchanged: compare"),
+        ([], {"table": None, "query": "SELECT id, v FROM orders", "unchanged": "snapshot"}, None),
+    ],
+)
+@pytest.mark.sample(1)
+def test_source_whose_rows_depend_on_more_than_its_tables_is_compared(shop, statements, source, why):
+    shop.run(*statements)
+    shop.apply(**source)
+    shop.refresh()
+
+    again = shop.refresh()
+
+    assert (again.outcome is Outcome.NOTHING_TO_DO) is (why is None)
+    assert why is None or why in again.reason
+
+
+@pytest.mark.in_test_all
+def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
+    shop.apply()
+    shop.refresh()
+    postgres.kill()
+    postgres.start()
+
+    again = shop.refresh()
+
+    assert again.strategy == "corrections"
+    assert shop.refresh().strategy == "skip"
+    assert shop.is_equal()
+
+
+# -- what fails --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("connection", "source", "error", "words"),
+    [
+        ({"password": "wrong"}, {}, SourceDeniedError, "refuses the login"),
+        ({"schema": "nowhere"}, {}, SourceDeniedError, '"nowhere" does not exist'),
+        ({"port": 0}, {}, SourceUnavailableError, "refused"),
+        ({}, {"table": "public.missing"}, SourceNotFoundError, '"public.missing" does not exist'),
+        ({}, {"table": "orders"}, DefinitionError, "public.orders"),
+        ({}, {"table": "public.secret"}, SourceDeniedError, "GRANT SELECT"),
+        ({}, {"split": {"column": "v", "parts": 2}}, DefinitionError, "'v' is of type text"),
+        ({}, {"split": {"column": "w", "parts": 2}}, DefinitionError, "'w' is not one of its columns"),
+        ({}, {"columns": {"w": "STRING"}}, DefinitionError, "not among id, v"),
+        ({}, {"table": None, "query": "SELECT 1; SELECT 2"}, DefinitionError, "multiple commands"),
+        ({}, {"table": None, "query": "SELECT nothing FROM orders"}, DefinitionError, '"nothing" does not exist'),
+        ({"conn_type": "mysql"}, {}, ConnectionUnknownError, "'mysql'"),
+    ],
+)
+@pytest.mark.sample(3)
+def test_what_is_wrong_is_named(shop, connection, source, error, words):
+    shop.run("CREATE TABLE secret (id int)")
+    shop.connect(**({"port": free_port()} if "port" in connection else connection))
+    shop.apply(**source)
+
+    with pytest.raises(error) as caught:
+        shop.refresh()
+
+    assert words in str(caught.value)
+    assert caught.value.advice
+    assert PASSWORD not in repr(caught.value.__dict__) + str(caught.value)
+    assert shop.lake.phase() == "NORMAL"
+
+
+@pytest.mark.in_test_all
+def test_connection_that_is_not_there_is_named(shop, monkeypatch):
+    monkeypatch.delenv("AIRFLOW_CONN_SHOP")
+    shop.apply()
+
+    with pytest.raises(ConnectionUnknownError, match="AIRFLOW_CONN_SHOP"):
+        shop.refresh()
+
+
+def test_holder_that_is_ended_loses_the_snapshot(shop, at_point):
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"
+
+    def kill() -> None:
+        with psycopg.connect(shop.address) as owner:
+            assert owner.execute(end, [ASKED]).fetchall() == [(True,)], "the holder is the only connection"
+
+    shop.apply()
+    at_point("staging.before", kill)
+    with pytest.raises(SnapshotLostError):
+        shop.refresh()
+
+    assert shop.refresh().rows_inserted == 40
+    assert shop.is_equal()
+
+
+def test_truncate_waits_for_the_rows(shop, at_point):
+    """Its rows are locked before the snapshot is taken; a reader that comes after the TRUNCATE gives up, not waits."""
+    from airflow_mv_provider.sources.jdbc import postgresql
+
+    shop.monkeypatch.setattr(postgresql, "_SET", postgresql._SET.replace("'30000'", "'300'"))
+    waits = threading.Thread(target=lambda: shop.run("TRUNCATE orders"))
+    is_waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+
+    def truncate() -> None:
+        waits.start()
+        while not shop.run(is_waiting):
+            pass
+
+    shop.apply()
+    at_point("staging.before", truncate)
+    with pytest.raises(SourceUnavailableError, match="another session"):
+        shop.refresh()
+    waits.join(30)
+
+    shop.refresh()
+    assert shop.is_equal()
+    assert shop.lake.rows() == []
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "publish.before"])
+@pytest.mark.sample(1)
+def test_crash_is_continued(shop, crash_at, point):
+    shop.apply()
+    shop.refresh()
+    shop.run("UPDATE orders SET v = 'w' WHERE id < 5", "DELETE FROM orders WHERE id = 20")
+    crash_at(point)
+    with pytest.raises(Crash):
+        shop.refresh()
+    shop.run("UPDATE orders SET v = 'x' WHERE id = 6")
+    shop.lake.clock.pass_ms(shop.lake.settings.lease_ms + 1)
+
+    shop.refresh()
+    shop.refresh()
+
+    assert shop.is_equal()
+    assert shop.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{ASKED}'") == []
+
+
+def test_password_of_a_source_shows_nowhere(shop, at_point, caplog, capfd):
+    """As in tests/scenarios/test_canary.py, of what a source's connection passes through."""
+    caplog.set_level(logging.INFO, logger="py4j")  # else a line for each call to the JVM
+    caplog.set_level(logging.DEBUG)
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ASKED}'"
+    shop.apply(split={"column": "id", "parts": 2})
+    shop.refresh()
+    shop.run("DELETE FROM orders WHERE id = 1")
+    at_point("staging.before", lambda: shop.run(end))
+    with pytest.raises(SnapshotLostError) as lost:  # Spark's error, with its plan, is the cause
+        shop.refresh()
+    source = open_source(shop.lake.spark, shop.lake.store.table("orders").definition, shop.lake.settings.warehouse)
+    rows = source.read(source.probe())
+    rows.explain(mode="extended")
+    source.close()
+
+    told = ["".join(traceback.format_exception(lost.value)), caplog.text, *capfd.readouterr()]
+    told += [str(report.to_json()) for report in shop.lake.store.history(shop.lake.store.table("orders").id)]
+    assert "PSQLException" in told[0]
+    assert "JDBCRelation" in "".join(told)
+    for secret in every_spelling([PASSWORD]):
+        assert [text for text in told if secret in text] == []
+        files = [path for path in shop.lake.root.parent.rglob("*") if path.is_file()]
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
