@@ -155,6 +155,7 @@ def test_triggers_at_once_are_served_one_after_the_other(stack, filled):
     assert set(outcomes) <= {Outcome.PUBLISHED, Outcome.NOTHING_TO_DO}
 
 
+@pytest.mark.in_test_all
 def test_a_backfill_refreshes_exactly_its_days(stack):
     days = [f"2026-03-{day:02d}" for day in range(1, 8)]
     rows = stack.write("days", [(day, str(id), "new") for day in days for id in range(5)])

@@ -77,6 +77,7 @@ def test_missing_path_and_empty_directory_are_named(lake, path):
     refused(lake, SourceNotFoundError, path.split("*")[0].rstrip("/"))
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_folder_with_hidden_files_alone_names_them(good_csv):
     """A Connect client cannot see them."""
@@ -202,6 +203,7 @@ def test_files_that_are_passed_over_are_named_in_the_report(good_csv, caplog, pa
     assert good_csv.rows("orders") == ([(1, "a")] if "*.csv" in path else [(1, "a"), (2, "b")])
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_folder_that_a_glob_matches_is_read_whatever_its_name(good_csv):
     (good_csv.root / "raw/csv/_old").mkdir()
@@ -250,6 +252,7 @@ def parquet(lake: Any, sql: str) -> Path:
     return next((lake.root / "raw/parquet").glob("*.parquet"))
 
 
+@pytest.mark.in_test_all
 def test_truncated_parquet_is_named(lake):
     file = parquet(lake, GOOD)
     lake.refresh()

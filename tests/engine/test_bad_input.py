@@ -25,7 +25,7 @@ from tests.engine.refusing import GOOD, refused
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("source", "error", "parts"),
     [

@@ -163,6 +163,7 @@ def test_files_and_a_query_and_bad_input(client):
     assert read_independently(client.root / "wh/lines") == [(1, "a"), (2, "c")]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["progress.after", "publish.before", "publish.after"])
 def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
@@ -193,7 +194,6 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
 
 
-@pytest.mark.in_test_all
 def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     """Through a network that swallows packets: the connection stays open, and nobody ever answers."""
     store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))

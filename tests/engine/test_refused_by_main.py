@@ -87,7 +87,7 @@ def check_ended(lake: Any, before: list[Any]) -> None:
     assert (lake.phase(), lake.rows("orders"), lake.workspaces()) == ("NORMAL", before, [])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusal_ends_the_refresh_after_one_try(table, refusal):
     refuse, mend, said = REFUSALS[refusal]

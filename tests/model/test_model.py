@@ -29,6 +29,7 @@ def explored(design: Design, bounds: Bounds) -> Explored:
     return found
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_three_workers_and_any_one_fault_step_by_step():

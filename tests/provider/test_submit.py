@@ -95,6 +95,7 @@ def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, 
     assert home.rows("orders") == home.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_a_worker_killed_after_the_submission_does_not_double_the_driver(home, airflow, submitted, capfd):
     code = "import tests.airflow_home as h; h.Airflow().run(h.Airflow().load('submitted'))"
     keep = os.environ | {"AMV_TEST_HOME": str(DAGS.parent), "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -119,7 +119,7 @@ def mend(lake: Lake) -> None:
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mode", "write", "when"), CASES)
 def test_server_that_dies_around_a_write(change, kill_at, postgres, mode, write, when):
     lake = change(mode)

@@ -86,7 +86,7 @@ def check_mended(lake: Any, mode: str) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.victim("driver killed")
-@pytest.mark.parametrize(("mode", "points"), [*grouped(5), *INSIDE])
+@pytest.mark.parametrize(("mode", "points"), [*grouped(3), *INSIDE])
 def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mode, points):
     lakes = [changed(mode) for _ in points]
 
@@ -102,7 +102,7 @@ def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mod
 
 @pytest.mark.sample(1)
 @pytest.mark.victim("task killed, its driver lives on")
-@pytest.mark.parametrize(("mode", "points"), grouped(6))
+@pytest.mark.parametrize(("mode", "points"), grouped(2))
 def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mode, points):
     lakes = [changed(mode) for _ in points]
 
@@ -122,7 +122,7 @@ def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mod
 
 @pytest.mark.sample(1)
 @pytest.mark.victim("owner stopped, taken over, continued")
-@pytest.mark.parametrize(("mode", "points"), grouped(3))
+@pytest.mark.parametrize(("mode", "points"), grouped(2))
 def test_owners_are_stopped_taken_over_and_continued(changed, cases, connect, mode, points):
     lakes = [changed(mode) for _ in points]
 

@@ -119,7 +119,7 @@ def restored(lake: Any, point: str, later: int, asked: str, mode: str) -> None:
     check(lake, asked, mode)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize(("mode", "point", "later"), CASES)
 def test_backup_of_any_moment_is_put_back(table_in, mode, point, later, asked):
