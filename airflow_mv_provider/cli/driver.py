@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_mv_provider.cli.answer import aside, refresh_answer, unexpected, write_output
-from airflow_mv_provider.cli.options import refresh_options
+from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.progress_bar import watcher
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, exit_code, failed
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="TABLE")
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
-@refresh_options
+@request_options
+@wait_option
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
 @click.option("--request", metavar="JSON", help="The request as a run's params, instead of single options.")
 @click.option("--caller", metavar="JSON", help="The caller: a key that is the same for every try, trigger, user.")

@@ -24,7 +24,7 @@ from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
-from airflow_mv_provider.cli.options import refresh_options
+from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
 from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.core.definition.document import json_schema
@@ -99,7 +99,8 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source is unchanged.")
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
-@refresh_options
+@request_options
+@wait_option
 @functools.partial(answering, is_refresh=True)
 def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answer:
     """Bring a table up to date with its source, or only some of its partitions."""
@@ -113,7 +114,7 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 @main.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Plan a refresh with --force.")
-@refresh_options
+@request_options
 @answering
 def plan(settings: Settings, name: str, **asked: Any) -> Answer:
     """Show what a refresh would do now: the possible strategies and the cost of each. Reads no row."""

@@ -25,13 +25,17 @@ class _Seconds(click.FloatRange):
         return found
 
 
-def refresh_options(function: _Function) -> _Function:
-    """Add the options for the partitions to refresh, the strategy, and how long to wait for the table."""
+def wait_option(function: _Function) -> _Function:
+    """Add the option for how long to wait for the table."""
+    return click.option(
+        "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),
+        help="How long to wait in the queue of a table whose `concurrency` is queue or join.",
+    )(function)  # fmt: skip
+
+
+def request_options(function: _Function) -> _Function:
+    """Add the options for the partitions to refresh, and the strategy."""
     for option in (
-        click.option(
-            "--wait", "wait_s", metavar="SECONDS", default=DEFAULT_WAIT_S, show_default=True, type=_Seconds(0),
-            help="How long to wait in the queue of a table whose `concurrency` is queue or join.",
-        ),
         click.option(
             "--strategy", type=click.Choice(STRATEGIES),
             help="The strategy of this refresh, instead of the definition's.",

@@ -100,9 +100,11 @@ def test_only_some_partitions(amv, orders):
     assert is_equal_to_source(amv)
 
 
-def test_read_only_reports_and_writes_nothing(amv, orders):
+def test_plan_and_read_only_report_and_write_nothing(amv, orders):
+    planned = amv("plan", "orders", "--json")
     said = amv("refresh", "orders", "--read-only", "--json")
 
+    assert (planned.code, planned.document.get("strategy")) == (0, "corrections"), planned.err
     assert said.code == 0
     assert (said.document["outcome"], said.document["rows_inserted"]) == ("differences", 40)
     assert not (amv.warehouse / "orders").exists()
