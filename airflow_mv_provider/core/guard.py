@@ -54,10 +54,13 @@ def judge(
     overrides     : names of guards that a person has set aside for this one refresh
     is_everything : the whole table was compared; a part of it may be empty on both sides
     """
+    deleted, updated, inserted, main = counts.deleted, counts.updated, _inserted(counts), counts.main
     found = (
         _emptied(guards, counts, is_everything=is_everything),
-        _too_many("max_deleted_fraction", guards.max_deleted_fraction, counts.deleted, counts.main, "deleted"),
-        _too_many("max_updated_fraction", guards.max_updated_fraction, counts.updated, counts.main, "changed"),
+        _too_few(guards, counts, is_everything=is_everything),
+        _too_many("max_deleted_fraction", guards.max_deleted_fraction, deleted, main, "deleted"),
+        _too_many("max_updated_fraction", guards.max_updated_fraction, updated, main, "changed"),
+        _too_many("max_inserted_fraction", guards.max_inserted_fraction, inserted, main, "inserted"),
     )
     return next((refusal for refusal in found if refusal is not None and refusal.guard not in overrides), None)
 
@@ -68,10 +71,22 @@ def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal 
     return Refusal("allow_empty", f"the source has no rows, main has {counts.main:,}.")
 
 
+def _too_few(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:
+    if guards.min_rows is None or not is_everything or counts.desired >= guards.min_rows:
+        return None
+    return Refusal("min_rows", f"the source has {counts.desired:,} rows; the guard requires {guards.min_rows:,}.")
+
+
+def _inserted(counts: Counts) -> int:
+    """Return how many rows are new; like the deleted ones, an upper bound where these are one."""
+    return counts.desired - counts.main + counts.deleted
+
+
 def _too_many(guard: str, most: float | None, num_rows: int, main: int, done: str) -> Refusal | None:
-    """Refuse changes to more than the fraction `most` of main's rows; None sets no limit."""
+    """Refuse changes of more rows than the fraction `most` of main's; None sets no limit, nor does an empty main."""
     fraction = num_rows / main if main else 0.0
     if most is None or fraction <= most:
         return None
-    problem = f"{num_rows:,} of main's {main:,} rows would be {done} ({fraction:.1%}; the guard allows {most:.1%})."
+    rows = f"{num_rows:,} rows beside" if done == "inserted" else f"{num_rows:,} of"
+    problem = f"{rows} main's {main:,} rows would be {done} ({fraction:.1%}; the guard allows {most:.1%})."
     return Refusal(guard, problem)

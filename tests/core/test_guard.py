@@ -29,6 +29,15 @@ FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
         (Counts(69, 100, 0, 69, 31), {"max_updated_fraction": 0.3}, (), "max_deleted_fraction"),
         (Counts(69, 100, 0, 69, 31), {"max_updated_fraction": 0.3}, ("max_deleted_fraction",), "max_updated_fraction"),
         (Counts(1, 0, 1, 0, 0), {"max_updated_fraction": 0.0}, (), None),
+        (Counts(120, 100, 25, 0, 5), {"max_inserted_fraction": 0.2}, (), "max_inserted_fraction"),
+        (Counts(120, 100, 20, 0, 0), {"max_inserted_fraction": 0.2}, (), None),
+        (Counts(120, 100, 0, 0, 5), {"max_inserted_fraction": 0.2}, (), "max_inserted_fraction"),  # upper bounds
+        (Counts(120, 0, 120, 0, 0), {"max_inserted_fraction": 0.2}, (), None),
+        (Counts(120, 100, 25, 0, 5), {"max_inserted_fraction": 0.2}, ("max_inserted_fraction",), None),
+        (Counts(99, 100, 0, 0, 1), {"min_rows": 100}, (), "min_rows"),
+        (Counts(100, 100, 0, 0, 0), {"min_rows": 100}, (), None),
+        (Counts(99, 100, 0, 0, 1), {"min_rows": 100}, ("min_rows",), None),
+        (Counts(0, 100, 0, 0, 100), {"min_rows": 100}, (), "allow_empty"),
         (Counts(0, 100, 0, 0, 100), {}, (), "allow_empty"),
         (Counts(0, 100, 0, 0, 100), {}, ("allow_empty",), "max_deleted_fraction"),
         (Counts(0, 100, 0, 0, 100), {}, NAMES, None),
@@ -46,15 +55,27 @@ def test_judge(counts, guards, overrides, refused_by):
 def test_refusal_says_what_was_expected_and_found():
     too_many = judge(Guards(max_deleted_fraction=0.25), Counts(5_000, 10_000, 0, 0, 5_000))
     shifted = judge(Guards(max_updated_fraction=0.5), Counts(1_000, 1_000, 0, 1_000, 0))
+    grown = judge(Guards(max_inserted_fraction=0.5), Counts(3_000, 1_000, 2_000, 0, 0))
+    few = judge(Guards(min_rows=900), Counts(800, 1_000, 0, 0, 200))
     nothing = judge(Guards(), Counts(0, 10_000, 0, 0, 10_000))
 
     assert too_many.problem == "5,000 of main's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
     assert shifted.problem == "1,000 of main's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
+    assert grown.problem == "2,000 rows beside main's 1,000 rows would be inserted (200.0%; the guard allows 50.0%)."
+    assert few.problem == "the source has 800 rows; the guard requires 900."
     assert nothing.problem == "the source has no rows, main has 10,000."
 
 
 def test_every_guard_can_be_overridden_by_its_field():
-    assert set(NAMES) == set(Guards.model_fields) == {"max_deleted_fraction", "max_updated_fraction", "allow_empty"}
+    assert (
+        set(NAMES)
+        == set(Guards.model_fields)
+        == {*("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction", "min_rows", "allow_empty")}
+    )
+
+
+def test_part_of_a_table_may_have_fewer_rows_than_the_whole():
+    assert judge(Guards(min_rows=100), Counts(5, 5, 0, 0, 0), is_everything=False) is None
 
 
 COUNTS = st.builds(Counts, *[st.integers(0, 2**40)] * 5)

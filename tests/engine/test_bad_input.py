@@ -137,6 +137,22 @@ def test_guard_is_overridden_once(good):
     refused(good, GuardRefusedError, "max_deleted_fraction")
 
 
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["replace", "corrections"])
+def test_source_that_grew_or_shrank_too_much_is_refused(good, strategy):
+    good.apply(guards={"max_inserted_fraction": 0.5, "min_rows": 9}, strategy=strategy)
+
+    good.write("SELECT id, 'other' AS v FROM range(16)")
+    refused(good, GuardRefusedError, "max_inserted_fraction", "6", "10")
+    good.write("SELECT id, 'other' AS v FROM range(8)")
+    refused(good, GuardRefusedError, "min_rows", "8", "9")
+    good.write("SELECT id, 'other' AS v FROM range(15)")
+
+    good.refresh()
+
+    assert good.rows("orders") == good.rows("raw/orders")
+
+
 def test_empty_source_is_published_when_the_definition_allows_it(good):
     good.apply(guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     good.write("SELECT id, 'v' AS v FROM range(0)")

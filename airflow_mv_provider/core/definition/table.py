@@ -37,6 +37,20 @@ class Guards(Part):
         strict=True,
         description="Refuse to update a larger fraction of main's rows; no limit if it is not set.",
     )
+    max_inserted_fraction: float | None = Field(
+        default=None,
+        ge=0.0,
+        strict=True,
+        allow_inf_nan=False,
+        description="Refuse to insert more rows than this fraction of main's; no limit if unset, or if main is empty.",
+    )
+    min_rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**15,
+        strict=True,
+        description="Refuse a source with fewer rows; judged if the whole table is refreshed.",
+    )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 
