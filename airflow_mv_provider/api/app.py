@@ -143,7 +143,8 @@ def show_table_now(
     dags = seen.get(name, ())
     now = now_of(reader, table, dags)
     run = _owners_run(session, now, dags)
-    facts, planned = (now.facts, dags), next_run_ms(dags)
+    planned = next_run_ms(dags)
+    facts = None if now.facts is None else (now.facts, dags)
     return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned, run=run)
 
 

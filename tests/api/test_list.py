@@ -69,6 +69,12 @@ def test_what_a_browser_has_is_not_sent_again_until_it_changes(viewer, store):
     assert [status(), status()] == [200, 304]
 
 
+def test_table_with_a_refresh_under_way_is_sent_each_time(viewer, store):
+    acquired(store, registered(store, "orders"))
+
+    assert "etag" not in viewer.get(f"{PAGE}/tables/orders/now").headers  # its times grow, and its partitions
+
+
 def test_only_a_list_with_a_refresh_under_way_is_looked_at_often(viewer, store):
     table = registered(store, "orders")
     at_rest = viewer.get(f"{PAGE}/").text
