@@ -21,6 +21,7 @@ NUM_ROWS = 300_000  # of lineitem at scale 0.05, about
 CASES = ("1 % scattered",)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_benchmark_of_a_refresh(tmp_path):
     out = tmp_path / "bench.json"

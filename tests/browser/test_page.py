@@ -23,6 +23,7 @@ def frame_of(page: Any) -> Any:
     return page.frame_locator("iframe")
 
 
+@pytest.mark.in_test_all
 def test_the_page_is_in_airflows_navigation_and_opens_a_table_there(open_page):
     page = open_page("/")
 

@@ -110,6 +110,7 @@ def test_plan_and_read_only_report_and_write_nothing(amv, orders):
     assert not (amv.warehouse / "orders").exists()
 
 
+@pytest.mark.in_test_all
 def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
     amv("refresh", "orders")
     orders("SELECT id, id % 4 AS p, concat('v', id) AS v FROM range(10)")

@@ -119,6 +119,7 @@ def test_progress_is_seen_to_move_after_a_click(stack, filled, window):
     page.close()
 
 
+@pytest.mark.in_test_all
 def test_a_worker_killed_in_merging_is_resumed_by_the_retry(stack, filled):
     rows = stack.write("sales", sales("4"))
     run_id = stack.trigger("sales")
@@ -173,6 +174,7 @@ def test_a_backfill_refreshes_exactly_its_days(stack):
     assert re.findall(r"^(2026\S+) .* done ", told, re.MULTILINE) == sorted(asked), told
 
 
+@pytest.mark.in_test_all
 def test_a_commit_of_the_source_starts_a_run(stack):
     """The triggerer's part: an asset watcher on a Delta table that somebody else writes."""
     import pyarrow as pa

@@ -127,6 +127,7 @@ def test_mended_source_is_refreshed(good):
     assert good.rows("orders") == good.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_guard_is_overridden_once(good):
     good.write("SELECT id, concat('v', id) AS v FROM range(4)")
 

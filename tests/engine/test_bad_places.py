@@ -76,6 +76,7 @@ def test_table_with_bad_keys_is_not_adopted(lake, bad):
     refused(lake, AdoptionError)
 
 
+@pytest.mark.in_test_all
 def test_main_with_bad_keys_is_repaired(good):
     good.sql("INSERT INTO {t} VALUES (3, 'v3'), (3, 'other'), (NULL, 'x'), (NULL, NULL)")
 

@@ -157,6 +157,7 @@ def test_every_row_is_late_while_main_has_no_watermark(lake):
     assert lake.rows() == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_row_that_is_gone_is_noticed_though_no_watermark_tells(late):
     late.sql("UPDATE {t} SET v = 'late', t = 60 WHERE id = 3", path="raw/orders")
     late.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")

@@ -106,6 +106,7 @@ def test_directory_that_hadoop_does_not_remove_is_an_error_although_hadoop_raise
     assert not Path(workspace.root).exists()
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_files_that_cannot_be_removed_are_left_to_the_sweep(table, at_point, caplog):
     runner = table.refresher()

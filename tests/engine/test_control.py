@@ -116,6 +116,7 @@ def test_status_shows_progress_per_partition(table, at_point):
     assert done[0].checkpoint_version is not None
 
 
+@pytest.mark.in_test_all
 def test_read_only_reports_and_writes_nothing(table):
     before = (table.versions(), table.rows("orders"), table.store.state(table.store.table("orders").id))
 
@@ -188,6 +189,7 @@ def test_select_that_spark_does_not_understand_is_a_definition_error(lake):
     assert lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_lost_database_finds_the_tables_identity_and_epoch_again(table, tmp_path, caplog):
     table.refresh()
     old = table.store.table("orders")

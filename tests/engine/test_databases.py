@@ -199,6 +199,7 @@ def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, 
 # -- whether anything is new -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("statements", "source", "why"),
     [
@@ -296,6 +297,7 @@ def test_holder_that_is_ended_loses_the_snapshot(shop, at_point):
     assert shop.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_truncate_waits_for_the_rows(shop, at_point):
     """Its rows are locked before the snapshot is taken; a reader that comes after the TRUNCATE gives up, not waits."""
     from airflow_mv_provider.sources.jdbc import postgresql

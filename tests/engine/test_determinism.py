@@ -118,6 +118,7 @@ def test_encrypted_column_of_a_delta_source_is_published_and_compared_each_time(
     assert second.reason == "the projection is not deterministic (aes_encrypt)"
 
 
+@pytest.mark.in_test_all
 def test_day_that_passes_is_something_to_do(lake):
     lake.write("SELECT id FROM range(3)")
     lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "DATE'today' AS day"]})

@@ -131,6 +131,7 @@ def small_or_large(way, request):
         request.getfixturevalue(way)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "content", [None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice"], ids=["gone", "empty", "text", "bad", "twice"]

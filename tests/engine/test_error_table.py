@@ -56,6 +56,7 @@ def table(lake: Any) -> Any:
     return lake
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_claimed", [False, True])
 @pytest.mark.parametrize("name", ["orders", "orders__errors"])

@@ -60,6 +60,7 @@ def as_orc(lake: Any, name: str, rows: str) -> None:
     written.rename(folder(lake) / f"{name}.orc")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("format_", "write"), [("json", as_json), ("csv", as_csv), ("orc", as_orc)], ids=["json", "csv", "orc"]

@@ -50,6 +50,7 @@ def test_parts_together_are_the_table(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 def test_takeover_keeps_the_parts_that_are_recorded(table, crash_at):
     table.refresh()

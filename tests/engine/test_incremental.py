@@ -64,6 +64,7 @@ def test_source_of_which_the_published_version_is_gone_is_read(table):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_plan_says_what_a_refresh_would_do_and_writes_nothing(table):
     before = table.versions()
     assert table.refresher().plan("orders").strategy == "skip"

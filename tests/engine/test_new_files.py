@@ -116,7 +116,13 @@ def test_key_that_an_unchanged_file_has_too_is_found(folder, b):
     assert (folder.rows(), folder.phase()) == (before, "NORMAL")
 
 
-@pytest.mark.parametrize("rows", [["500,2,a", "500,2,a"], ["500,2,a", "500,2,b"]], ids=["equal", "different"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(["500,2,a", "500,2,a"], id="equal", marks=pytest.mark.in_test_all),
+        pytest.param(["500,2,a", "500,2,b"], id="different"),
+    ],
+)
 @pytest.mark.parametrize("num_files", [1, pytest.param(2, marks=pytest.mark.in_test_all)])
 def test_key_that_is_new_and_there_twice_is_found(folder, rows, num_files):
     """The sums would be those of the source: main would have the key twice as well."""
@@ -132,6 +138,7 @@ def test_key_that_is_new_and_there_twice_is_found(folder, rows, num_files):
     assert (folder.rows(), folder.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 def test_new_rows_without_a_key_are_named(folder):
     before = folder.rows()
     (folder.root / "raw/in/b.csv").write_text("id,p,v\n,1,x\n,2,y\n")

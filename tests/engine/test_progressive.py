@@ -74,6 +74,7 @@ def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_mak
     check_snapshots(table, "progressive", before, table.rows("raw/orders"))
 
 
+@pytest.mark.in_test_all
 def test_a_foreign_write_between_two_commits_is_corrected_for(table, at_point):
     table.write(LATER)
 

@@ -165,6 +165,7 @@ def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_
     assert table.refresh().outcome is Outcome.PUBLISHED
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1, by=lambda case: case.partition("-")[0])
 @pytest.mark.parametrize("how", ["recover", "abandon"])
 @pytest.mark.parametrize("for_readers", [False, True])

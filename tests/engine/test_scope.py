@@ -84,6 +84,7 @@ def test_refresh_of_everything_brings_the_rest(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", [{"partitions": [SECOND, "2020-01-01"]}, {"from": THIRD}], ids=["a list", "a range"])
 def test_digests_of_main_follow_a_refresh_of_some_partitions(table, asked):

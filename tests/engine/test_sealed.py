@@ -48,6 +48,7 @@ def test_digests_that_lost_rows_are_not_merged(table, crash_at):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
     place = lake.root / "raw/orders"
     place.mkdir(parents=True)

@@ -182,6 +182,7 @@ def test_dates_at_the_ends_of_the_calendar_may_be_partitions(lake, value):
     assert rows[0].count() == 3
 
 
+@pytest.mark.in_test_all
 def test_a_row_moves_between_partitions(lake):
     lake.write("SELECT id, id % 3 AS p FROM range(9)")
     lake.apply(partition_by=["p"], chunk_rows=1)

@@ -49,6 +49,7 @@ def test_two_callers_and_any_two_faults():
     assert found.num_states >= 300_000
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_progressive_publish_and_any_one_fault():

@@ -48,6 +48,7 @@ def test_there_are_enough_pairs():
     assert len(PAIRS) >= 1024
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_pair_of_crashes_is_mended(site_of):

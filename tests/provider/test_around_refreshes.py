@@ -189,6 +189,7 @@ def test_people_are_told_how_a_refresh_failed(home, airflow, webhook):
     assert (document["refresh"]["is_failure"], document["refresh"]["error"]["code"]) == (True, "MV-GUARD")
 
 
+@pytest.mark.in_test_all
 def test_a_try_that_fails_before_it_began_a_refresh_is_not_told_as_an_earlier_tries(home, airflow, webhook):
     home.apply()
     told = "on_failure_callback=RefreshNotifier('alerts')"

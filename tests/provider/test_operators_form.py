@@ -58,6 +58,7 @@ def test_force_from_the_form_compares_what_has_not_changed(home, airflow):
     assert home.store.report(run.refresh_id).rows_unchanged == 5
 
 
+@pytest.mark.in_test_all
 def test_a_run_refreshes_the_partitions_of_its_interval(home, airflow):
     home.write("SELECT id, CAST(id AS STRING) AS p FROM range(5)")
     home.apply(partition_by=["p"], key=["id", "p"])

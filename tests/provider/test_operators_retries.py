@@ -38,6 +38,7 @@ def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow,
     assert home.workspaces() == []
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("progress.after", "g.merge")])
 def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):

@@ -30,8 +30,8 @@ def is_published_at(point: str) -> bool:
 
 
 def write_of(case: str) -> str:
-    """Return the mode and the durable write of a case's id, such as `atomic-changes:2`."""
-    return case.replace(".before", "").replace(".after", "")
+    """Return the mode and the durable write of a case's id, such as `atomic-changes`, whichever passing of it dies."""
+    return case.partition(".")[0]
 
 
 def groups(mode: str, size: int) -> list[list[str]]:

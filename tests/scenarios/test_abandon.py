@@ -61,6 +61,7 @@ def test_nothing_unfinished_is_nothing_to_abandon(table):
     assert table.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
 def test_live_owner_is_not_given_up(table, at_point, point):

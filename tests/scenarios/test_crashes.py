@@ -177,6 +177,7 @@ def test_crash_of_the_takeover_too(table, crash_at, first, second):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 def test_takeover_keeps_recorded_chunks(table, crash_at):
     change_source(table)
     crash_at("progress.after")
@@ -195,6 +196,7 @@ def test_takeover_keeps_recorded_chunks(table, crash_at):
     assert [c for c in resumed if c.number == recorded[0].number] == list(recorded)
 
 
+@pytest.mark.in_test_all
 def test_source_that_changes_after_the_seal_is_not_read(table, crash_at):
     change_source(table)
     sealed = table.rows("raw/orders")
@@ -265,6 +267,7 @@ def test_crash_between_two_rounds(table, crash_at, at_point, point):
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["adopt.before", "adopt.after"])
 def test_crash_of_an_adoption(lake, crash_at, point):

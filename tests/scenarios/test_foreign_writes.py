@@ -63,6 +63,7 @@ def test_optimize_at_rest_keeps_main_trusted(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_main_that_was_dropped_is_made_again(table):
     import shutil
 
@@ -95,6 +96,7 @@ def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
         table.refresh()
 
 
+@pytest.mark.in_test_all
 def test_main_that_was_put_back_is_not_believed_once_failed_refreshes_have_reached_its_version(table, at_point):
     """A fence is an empty commit: with enough of them a copy from before the publish has the version of the publish."""
     import shutil

@@ -37,16 +37,19 @@ __all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 
-def grouped(size: int) -> list[Any]:
-    """Divide the points of both modes into groups of at most `size`: so many die in one test, and in each CI run."""
+def grouped(size: int, marks: Any = ()) -> list[Any]:
+    """Divide the points of both modes into groups of at most `size`: so many die in one test."""
     return [
-        pytest.param(mode, points, id=f"{mode}-{number}")
+        pytest.param(mode, points, id=f"{mode}-{number}", marks=marks)
         for mode in MODES
         for number, points in enumerate(groups(mode, size), 1)
     ]
 
 
-INSIDE = [pytest.param(mode, ["publish.inside"], id=f"{mode}-inside") for mode in MODES]
+INSIDE = [
+    pytest.param("atomic", ["publish.inside"], id="atomic-inside"),
+    pytest.param("progressive", ["publish.inside"], id="progressive-inside", marks=pytest.mark.in_test_all),
+]
 NUM_FIRST_PUBLISHES = {"atomic": 1, "progressive": 2}
 # What becomes of an owner that goes on after its successor; all others have lost their lease.
 ENDED = {"acquire.before": Outcome.NOTHING_TO_DO, "normal.after": Outcome.PUBLISHED}
@@ -84,9 +87,8 @@ def check_mended(lake: Any, mode: str) -> None:
     check_snapshots(lake, mode, read_independently(lake.root / "raw/orders", 0), lake.rows("raw/orders"))
 
 
-@pytest.mark.sample(1)
 @pytest.mark.victim("driver killed")
-@pytest.mark.parametrize(("mode", "points"), [*grouped(3), *INSIDE])
+@pytest.mark.parametrize(("mode", "points"), [*grouped(3, marks=pytest.mark.in_test_all), *INSIDE])
 def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mode, points):
     lakes = [changed(mode) for _ in points]
 

@@ -119,6 +119,7 @@ def restored(lake: Any, point: str, later: int, asked: str, mode: str) -> None:
     check(lake, asked, mode)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize(("mode", "point", "later"), CASES)
@@ -151,6 +152,7 @@ def move_to(lake: Any, url: str) -> None:
                 db.execute(text(f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), 1000)"))
 
 
+@pytest.mark.in_test_all
 def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(table, crash_at):
     """The backup knows neither the publish after it nor the refresh after that, which died."""
     backup = dump(table)

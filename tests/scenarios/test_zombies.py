@@ -37,6 +37,7 @@ def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, 
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["fence.before", "seal.after", "progress.after", "publish.before", "publish.after", "staging_delete.after"]
@@ -117,6 +118,7 @@ def test_nobody_is_given_up_whose_commit_may_still_come(table, at_point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_foreign_append_during_the_commit_is_seen_and_corrected(table, at_point):
     change_source(table)
@@ -130,6 +132,7 @@ def test_foreign_append_during_the_commit_is_seen_and_corrected(table, at_point)
     check_invariants(table)
 
 
+@pytest.mark.in_test_all
 def test_two_callers_race_and_exactly_one_wins(table, at_point):
     change_source(table)
     met: list[MvError] = []
