@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.location import files_of
 from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.metadata import migrations
@@ -142,7 +143,8 @@ class Lake:
         """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
         area = self.root / "_mv"
         states = (self.store.state(table.id) for table in self.store.tables())
-        kept = [Path(s.published_digests.path) for s in states if s.published_digests]
+        digests = [s.published_digests.path for s in states if s.published_digests]
+        kept = [Path(path) for each in digests for path in (each, files_of(each))]
         files = (p for p in area.rglob("*") if p.is_file() and not any(k in p.parents for k in kept))
         return sorted(str(p.relative_to(area)) for p in files)
 

@@ -8,6 +8,7 @@
     <warehouse>/_mv/<table uuid>/<refresh id>/errors-<epoch>
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>          kept until the next publish
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-again    the same, if its first write failed
+    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-files    sums of the source's rows by file, kept with them
 
 Everything here is lexical; `sources` has access to the file system and resolves symbolic links.
 """
@@ -134,6 +135,11 @@ class MainPlace:
 def again(path: str) -> str:
     """Return where an attempt repeats a write that failed at `path`; both are removed together."""
     return f"{path}-again"
+
+
+def files_of(digests: str) -> str:
+    """Return where the sums of the source's files lie that belong to the digests at a path; removed together."""
+    return f"{digests}-files"
 
 
 def is_table_uuid(text: str) -> bool:

@@ -183,12 +183,17 @@ def choose(table: RefreshableTable, wanted: RequestedStrategy, situation: Situat
     return Choice(chosen.strategy, why, (replace(chosen, why="chosen"), *others), wanted)
 
 
+def is_expected_unchanged(choice: Choice) -> bool:
+    """True if the source lists no change: rows are compared, because main or a person asks for it."""
+    return any(each.num_changes == 0 for each in choice.estimates)
+
+
 def is_large_first(table: RefreshableTable, choice: Choice) -> bool:
     """True if a source is digested in few large buckets first, because most of them are expected to equal main's.
 
     Large buckets take half the time of small ones; the time is wasted if the changes are scattered over all of them.
     """
-    return bool(table.partition_by) or any(each.num_changes == 0 for each in choice.estimates)
+    return bool(table.partition_by) or is_expected_unchanged(choice)
 
 
 def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:

@@ -11,7 +11,7 @@ A kind implements these and `determinism`. It overrides the others if it can do 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -117,6 +117,24 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         raises  : SchemaMismatchError; SourceChangedError; EngineError, if one of the two states is not known any more
         """
         raise NotImplementedError(f"{type(self).__name__} does not know its files")
+
+    def file_ids(self, frontier: FrontierT) -> Mapping[str, str] | None:
+        """Return the identities of the files that have the rows at `frontier`, by path; None if unknown.
+
+        A file with the same identity has the same rows, whatever files are beside it.
+        """
+        return None
+
+    def of_files(self, frontier: FrontierT, paths: Sequence[str] | None = None) -> DataFrame:
+        """Return the rows of some of the files at `frontier`, or of all, with the file of each; lazy.
+
+        Called if `file_ids` identifies them, and the projection computes each row from one row.
+
+        paths   : as in `file_ids`, at least one
+        returns : (columns after the projection, _mv_file string)
+        raises  : as `read`; SchemaMismatchError, if these files have other columns than all files together
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not identify files")
 
     def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.

@@ -6,7 +6,7 @@ cannot be rows of main, and `rejected` returns them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,15 @@ class TableSource:
     def with_new_files(self, since: Frontier, until: Frontier) -> DataFrame:
         """See `SourceReader`."""
         return self.reader.with_new_files(since, until)
+
+    def file_ids(self, frontier: Frontier) -> Mapping[str, str] | None:
+        """See `SourceReader`; None also where a row of main may depend on rows of several files."""
+        is_row_for_row = self.table.on_conflict == "fail" and self.table.errors is None
+        return self.reader.file_ids(frontier) if is_row_for_row else None
+
+    def of_files(self, frontier: Frontier, paths: Sequence[str] | None = None) -> DataFrame:
+        """See `SourceReader`."""
+        return self.reader.of_files(frontier, paths)
 
     def rejected(self, frontier: Frontier) -> rejected.Bad | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.

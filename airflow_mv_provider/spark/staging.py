@@ -18,7 +18,7 @@ from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
-from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark import marking, storage
 from airflow_mv_provider.spark.compare import digest_algebra, digests, hashing, keys, large_buckets
 from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.errors import translated
@@ -57,20 +57,26 @@ def load(
     published: PublishedDigests | None,
     *,
     is_large_first: bool = False,
+    is_copied_at_once: bool = True,
 ) -> Staged:
     """Read the source once and write the rows and digests that will be sealed.
 
-    source    : all of main's columns, in any order
+    source    : all of main's columns, in any order; a column `_mv_file` is kept in the copy
     places    : the path of the copy, None for no copy; and the path of the digests
     published : main's digests, which are known to match main's present rows
     is_large_first : compare large buckets first, because most rows are expected to be as published
+    is_copied_at_once : if not, rows are copied only after large buckets have shown that some differ
     returns   : must be closed by the caller if nothing is sealed from it
     cost      : one scan of the source, or two if large buckets come first; one more for a copy; and one more if the
                 published digests turn out to be untrustworthy
     raises    : SealBrokenError, when a second read returns other rows than the first
     """
     table, (copy, path) = layout.table, places
-    rows = hashing.aligned(source, layout)
+    rows = hashing.aligned(source, layout, *(name for name in (marking.IN_FILE,) if name in source.columns))
+    if copy is not None and not is_copied_at_once:
+        found = _unchanged(rows, layout, path, published)
+        if found is not None:
+            return found
     if copy is not None:
         with translated(table.name):
             # Whole partitions per file: a scan of some partitions then skips the row groups of all others.
@@ -92,6 +98,28 @@ def load(
         digests.raise_if_intact(source.sparkSession, layout, published, error)
         elsewhere = again(path)  # a task of the job that failed may still be writing
         return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
+
+
+def _unchanged(rows: DataFrame, layout: Layout, path: str, published: PublishedDigests | None) -> Staged | None:
+    """Return the published digests if the rows still have them, without a copy; None if some differ or that is unknown.
+
+    cost : a scan of the rows
+    """
+    if published is None or not large_buckets.are_worth_comparing(layout, published):
+        return None
+    hashed = rows.select(*columns(layout.table.group_by), hashing.HASH)
+    try:
+        large = large_buckets.compared(hashed, layout, published)
+        if large is None:
+            return None
+        if not large.num_differing:
+            return _changed(hashed, layout, (None, path), published, large)
+        large.close()
+    except InterruptedRefreshError:
+        raise
+    except MvError as error:
+        digests.raise_if_intact(rows.sparkSession, layout, published, error)
+    return None
 
 
 def _changed(

@@ -1,8 +1,9 @@
-"""Changes that no source lists: they are found in new files, and a sum over all rows shows what is missing."""
+"""Changes that no source lists: they are found in new files, and the sums of all files show what is missing."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
+from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
 from tests.engine.feeding import feed_off, followed, with_feed
 
@@ -194,20 +196,57 @@ def test_killed_anywhere_it_goes_on(folder, crash_at, point):
     holds(folder, A, {100: "x", 101: "other"})
 
 
-@pytest.mark.in_test_all
-def test_file_that_changes_unnoticed_shows_in_the_sum(folder, caplog):
-    """Its size and time are as before, so only its rows show it, once all of them are read for another file's sake."""
+def test_file_that_did_not_change_is_not_read_again(folder):
+    """Its size and time are as before, so only a comparison that is asked for finds that its rows are others."""
     path = folder.root / "raw/in/a.csv"
     times = path.stat()
     path.write_text(path.read_text().replace("v11", "w11"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     put(folder, "b.csv", B | {101: "other"})
+    put(folder, "c.csv", {7000: "new"})
 
     report = folder.refresh()
 
-    assert report.strategy == "corrections"
-    assert "do not show all that has changed" in report.reason
-    holds(folder, A | {11: "w11"}, B | {101: "other"})
+    assert (report.strategy, report.rows_inserted, report.rows_updated) == ("incremental", 1, 1)
+    expected = Counter((n, n % 3, v) for rows in (A, B | {101: "other"}, {7000: "new"}) for n, v in rows.items())
+    assert Counter(folder.rows()) == expected
+    compared = folder.refresh(force=True)
+    assert (compared.strategy, compared.rows_updated) == ("corrections", 1)
+    holds(folder, A | {11: "w11"}, B | {101: "other"}, {7000: "new"})
+
+
+@pytest.mark.in_test_all
+def test_sums_of_files_that_are_gone_are_made_again(folder):
+    folder.refresh()
+    shutil.rmtree(next((folder.root / "_mv").glob("*/digests/*/*-files")))
+    put(folder, "b.csv", B | {101: "other"})
+
+    compared = folder.refresh()
+    put(folder, "b.csv", B | {101: "again"})
+    incremental = folder.refresh()
+
+    assert (compared.strategy, incremental.strategy) == ("corrections", "incremental")
+    assert "the sums of the source's files are not kept" in compared.reason
+    holds(folder, A, B | {101: "again"})
+
+
+@pytest.mark.in_test_all
+def test_rows_are_copied_only_if_some_have_changed(folder, at_point, monkeypatch):
+    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
+    staged: list[list[str]] = []
+
+    at_point("staging.after", lambda: staged.append(folder.workspaces()))
+    unchanged = folder.refresh(force=True)
+    path = folder.root / "raw/in/b.csv"
+    times = path.stat()
+    path.write_text(path.read_text().replace("y", "w"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    at_point("staging.after", lambda: staged.append(folder.workspaces()))
+    changed = folder.refresh(force=True)
+
+    assert (unchanged.rows_updated, changed.rows_updated) == (0, 1)
+    assert [any("/staging-" in file for file in files) for files in staged] == [False, True]
+    holds(folder, A, B | {101: "w"})
 
 
 _FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), min_size=1, max_size=5)

@@ -9,17 +9,21 @@ Both produce the same seal. The strategy is finally decided here, because only h
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
-from airflow_mv_provider.core.location import again
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.location import again, files_of
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
@@ -35,10 +39,12 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import delta, partitions, staging
-from airflow_mv_provider.spark.compare import feed, frozen, keys
+from airflow_mv_provider.spark import delta, marking, partitions, staging, storage
+from airflow_mv_provider.spark.compare import corrections, feed, file_sums, frozen, hashing, keys
 from airflow_mv_provider.spark.compare.buckets import Buckets
-from airflow_mv_provider.spark.layout import any_null
+from airflow_mv_provider.spark.compare.file_sums import Sums
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import any_null, struct_type
 
 log = logging.getLogger(__name__)
 
@@ -99,51 +105,120 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
     if work.layout.changes_main:
         return "main's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
-    path, watermark = place.feed(work.own.epoch), work.definition.source.watermark
-    is_by_files, written = work.refresh.choice.is_by_files, None
+    watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
+    known = _known_sums(work, published, since.frontier, is_by_files=is_by_files)
+    if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
+        return "the sums of the source's files are not kept"
     try:
         with durable(Write.STAGING):
-            if watermark is not None:
-                feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
-            elif is_by_files:
-                rows = work.source.with_new_files(since.frontier, work.refresh.frontier)
-                written = _write_replacing(work, rows, main, published, path)
-            else:
-                feed.write(work.source.feed(since.frontier, work.refresh.frontier), work.layout, path)
+            path, sums = _write_changes(work, main, published, since.frontier, known)
     except _UNREADABLE as error:
         return _unreadable(work, error, is_by_files=is_by_files)
     work.source.verify(work.refresh.frontier)
-    if is_by_files and written is None:
+    if path is None:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
-    path = written or path
     num_rows = None if watermark is None else work.whole_source.count
     try:
-        return feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
+        found = feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
         return _unreadable(work, error, is_by_files=is_by_files)
+    if sums:
+        file_sums.write(work.spark, sums, files_of(found.digests))
+    return found
+
+
+def _write_changes(
+    work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, known: Mapping[str, Sums] | None
+) -> tuple[str | None, dict[str, Sums]]:
+    """Write the corrections that turn main into the source.
+
+    known   : the kept sums of files, by identity
+    returns : where the corrections lie, None if they do not account for all changes; the sums of all files, if known
+    """
+    path, upper, watermark = (
+        work.workspace.feed(work.own.epoch),
+        work.refresh.frontier,
+        work.definition.source.watermark,
+    )
+    is_by_files = work.refresh.choice.is_by_files
+    if watermark is not None:
+        feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
+        return path, {}
+    if known is not None:
+        new, sums = _new_files(work, known)
+        if is_by_files:
+            return _write_replacing(work, new, main, published, path, file_sums.total(sums.values())), sums
+        feed.write(new.withColumn(corrections.SIGN, F.lit(1)), work.layout, path)
+        return path, sums
+    if is_by_files:
+        rows = work.source.with_new_files(since, upper)
+        new, total = feed.split(rows, work.layout, work.workspace.new_files(work.own.epoch))
+        return _write_replacing(work, new, main, published, path, total, rows), {}
+    feed.write(work.source.feed(since, upper), work.layout, path)
+    return path, {}
+
+
+def _known_sums(
+    work: Work, published: PublishedDigests, since: Frontier, *, is_by_files: bool
+) -> dict[str, Sums] | None:
+    """Return the kept sums of files, by identity; None if they are of no use.
+
+    since : the source at the last publish; where files were only added, the sums of all others must be known
+    """
+    before = work.source.file_ids(since)
+    if before is None or work.definition.source.watermark is not None:
+        return None
+    known = file_sums.read(work.spark, work.table.name, files_of(published.path))
+    return known if known and (is_by_files or known.keys() >= set(before.values())) else None
+
+
+def _new_files(work: Work, known: Mapping[str, Sums]) -> tuple[DataFrame, dict[str, Sums]]:
+    """Stage the rows of the files whose sums are not known.
+
+    returns : these rows, (*columns, _mv_hash bigint); the sums of all files, by identity
+    raises  : SchemaMismatchError; SourceChangedError; and any other error of reading the source
+    """
+    frontier, path = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
+    ids = work.source.file_ids(frontier) or {}
+    new = {file: identity for file, identity in ids.items() if identity not in known}
+    if not new:
+        return delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED])), {
+            each: known[each] for each in ids.values()
+        }
+    rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path)
+    with translated(work.table.name):
+        found = file_sums.measured(rows, new)
+    return rows.drop(marking.IN_FILE), {each: found[each] if each in found else known[each] for each in ids.values()}
 
 
 def _write_replacing(
-    work: Work, rows: DataFrame, main: DataFrame, published: PublishedDigests, path: str
+    work: Work,
+    new: DataFrame,
+    main: DataFrame,
+    published: PublishedDigests,
+    path: str,
+    sums: Sums,
+    rows: DataFrame | None = None,
 ) -> str | None:
     """Write the corrections that turn main into the source, as the rows of its new files show them.
 
-    rows    : all of the source's rows, marked
+    new     : the rows of new files, (*columns, _mv_hash bigint)
+    sums    : of all the source's rows
+    rows    : all the source's rows, read only if main has more than they are; by default read from the source then
     returns : where the corrections lie; None if they do not account for all changes
     raises  : DuplicateKeyError, if two rows of new files have one key: the sums would not show that
     """
     spark, layout = work.spark, work.layout
-    new, sums = feed.split(rows, layout, work.workspace.new_files(work.own.epoch))
     keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
     feed.write_replacing(new, main, layout, path)
-    expected = feed.sums_with(spark, layout, path, published)
-    if sums[0] < expected[0]:
+    found = feed.sums_with(spark, layout, path, published)
+    if sums[0] < found[0]:
         path = again(path)
-        feed.write_replacing(new, main, layout, path, rows)
-        expected = feed.sums_with(spark, layout, path, published)
-    return path if sums == expected else None
+        feed.write_replacing(new, main, layout, path, work.whole_source if rows is None else rows)
+        found = feed.sums_with(spark, layout, path, published)
+    return path if sums == found else None
 
 
 def _unreadable(work: Work, error: MvError, *, is_by_files: bool = False) -> str:
@@ -167,12 +242,21 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     copy = place.staging(epoch) if strategy.is_copied(work.definition, determinism) else None
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
+    ids = _file_ids(work, determinism) if copy is not None else None
     rows = work.source_rows(ground.base)
+    if ids:
+        rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
     with ExitStack() as undo:
         with durable(Write.STAGING):
-            is_large_first = strategy.is_large_first(work.definition, work.refresh.choice)
-            staged = staging.load(rows, layout, (copy, sums), published, is_large_first=is_large_first)
+            choice = work.refresh.choice
+            staged = staging.load(
+                *(rows, layout, (copy, sums), published),
+                is_large_first=strategy.is_large_first(work.definition, choice),
+                is_copied_at_once=not ids or not strategy.is_expected_unchanged(choice),
+            )
             undo.callback(staged.close)
+            if ids and staged.rows and not staged.is_as_published:
+                _keep_file_sums(work, staged, ids)
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
@@ -187,6 +271,24 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     is_told = way != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_told else problem
     return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
+
+
+def _file_ids(work: Work, determinism: Determinism) -> Mapping[str, str] | None:
+    """Return the identities of the source's files if each row of main comes from one of them alone, else None."""
+    is_pure = determinism.nondeterminism_reason is None and determinism.is_by_row
+    if not is_pure or not work.refresh.scope.is_everything or not work.layout.is_whole:
+        return None
+    return work.source.file_ids(work.refresh.frontier)
+
+
+def _keep_file_sums(work: Work, staged: staging.Staged, ids: Mapping[str, str]) -> None:
+    """Keep the sums of each file's rows beside the digests, so that the next refresh reads only files that are new."""
+    name, columns = work.table.name, [hashing.HASHED, file_sums.IN_FILE]
+    with translated(name):
+        sums = file_sums.measured(storage.read(work.spark, name, staged.rows or "", columns), ids)
+        num_rows, is_wanted = file_sums.total(sums.values())[0], work.refresh.choice.wanted == "incremental"
+        if is_wanted or num_rows >= strategy.MIN_ROWS_FOR_NEW_FILES:
+            file_sums.write(work.spark, sums, files_of(staged.digests))
 
 
 def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:

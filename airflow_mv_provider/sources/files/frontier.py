@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,11 @@ class SourceFile:
     num_bytes: int
     modified_ms: int
     checksum: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Return all of this as one text."""
+        return json.dumps(_stored(self))
 
 
 @dataclass(frozen=True, slots=True)

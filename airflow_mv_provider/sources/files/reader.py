@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from typing import assert_never
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -129,23 +129,24 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
 
-    def with_new_files(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
-        """Return the rows of the pinned files, with a mark on those of new and changed files; see `SourceReader`."""
-        known = set(since.files)
-        paths = {
-            is_new: [literal_path(file.path) for file in until.files if (file not in known) == is_new]
-            for is_new in (False, True)
-        }
+    def file_ids(self, frontier: FilesFrontier) -> dict[str, str]:
+        """Return the facts of each file's listing as its identity; see `SourceReader`."""
+        return {file.path: file.identity for file in frontier.files}
+
+    def of_files(self, frontier: FilesFrontier, paths: Sequence[str] | None = None) -> DataFrame:
+        """Return the rows of some pinned files; see `SourceReader`."""
+        everything = [literal_path(file.path) for file in frontier.files]
+        file = F.col(marking.FILE).alias(marking.IN_FILE)
         with _gone_if_missing(), translated("source"):
-            self._check(paths[True])
-            wanted = self._rows([*paths[False], *paths[True]]).schema
-            rows = {is_new: self._rows(some) for is_new, some in paths.items() if some}
-            if any(some.schema != wanted for some in rows.values()):
+            if paths is None:
+                rows = self._rows(self._pinned(frontier), (), file)
+            else:
+                some = [literal_path(path) for path in paths]
+                self._check(some)
+                rows = self._rows(some, (), file)
+            if paths is not None and rows.schema != self._rows(everything, (), file).schema:
                 raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
-        marked = [some.withColumn(marking.IS_NEW, F.lit(is_new)) for is_new, some in rows.items()]
-        if not marked:
-            raise SourceChangedError("source", "it has no file any more.")
-        return self.project(reduce(DataFrame.unionAll, marked), (), marking.IS_NEW)
+        return self.project(rows, (), marking.IN_FILE)
 
     def determinism(self, frontier: FilesFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`.
@@ -221,8 +222,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         names = self._named(beside)
         return positions.with_names(rows, names, self._named()) if names else rows
 
-    def _rows(self, paths: list[str], beside: Sequence[str] = ()) -> DataFrame:
-        return self._with_names(self._placed(paths, self._place(beside)), beside)
+    def _rows(self, paths: list[str], beside: Sequence[str] = (), *more: Column) -> DataFrame:
+        return self._with_names(self._placed(paths, [*self._place(beside), *more]), beside)
 
     def _placed(self, paths: list[str], place: list[Column]) -> DataFrame:
         options = self._source.options

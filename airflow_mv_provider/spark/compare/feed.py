@@ -28,7 +28,7 @@ from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import marking, storage
-from airflow_mv_provider.spark.compare import corrections, digests, hashing, keys
+from airflow_mv_provider.spark.compare import corrections, digests, file_sums, hashing, keys
 from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
@@ -89,6 +89,21 @@ def split(rows: DataFrame, layout: Layout, path: str) -> tuple[DataFrame, tuple[
         new = hashed.observe(seen, *hashing.measure()).where(marking.IS_NEW).drop(marking.IS_NEW)
         storage.write(new, path)
     return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED]), hashing.measured(seen)
+
+
+def copied(rows: DataFrame, layout: Layout, path: str) -> DataFrame:
+    """Write rows of some files at `path`, and return them hashed.
+
+    rows    : (columns of the source after its projection, _mv_file string)
+    returns : (*columns, _mv_hash bigint, _mv_file string)
+    cost    : one scan of these files
+    raises  : EngineError, and any other error of reading the source
+    """
+    name = layout.table.name
+    with translated(name):
+        hashed = hashing.aligned(layout.shaped(rows, marking.IN_FILE), layout, marking.IN_FILE)
+        storage.write(hashed, path)
+    return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED, file_sums.IN_FILE])
 
 
 def write_replacing(

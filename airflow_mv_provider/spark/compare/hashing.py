@@ -33,14 +33,16 @@ def row_hash(columns: Sequence[schema.Column], value: Callable[[schema.Column], 
     return f"xxhash64({', '.join(parts)})"
 
 
-def aligned(source: DataFrame, layout: Layout) -> DataFrame:
+def aligned(source: DataFrame, layout: Layout, *more: str) -> DataFrame:
     """Return the source's rows with main's columns in main's order, and the row hash.
 
-    returns : (*columns, _mv_hash bigint)
+    more    : internal columns that are kept as well
+    returns : (*columns, _mv_hash bigint, *more)
     """
     return source.select(
         *columns(layout.names),
         F.expr(row_hash(layout.columns)).alias(HASH),
+        *more,
     )
 
 
