@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider import DeltaSource, Files, Function, Query
+from airflow_mv_provider.core import strategy
+from airflow_mv_provider.core.cost import CostSample
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
@@ -85,6 +87,17 @@ def test_changes_in_new_files_cost_a_scan_and_are_not_looked_for_in_small_tables
     assert chosen(replace(USUAL, changes=small)).strategy == "incremental"
     assert chosen(replace(USUAL, changes=half)).strategy == "corrections"
     assert "so few rows" in why_not_incremental(replace(found, num_rows=100_000)).why
+
+
+def test_comparison_that_found_nothing_is_no_example_of_what_new_files_change():
+    """Somebody had asked for it: the source was as published. Large buckets first would be for nothing."""
+    nothing = CostSample("corrections", USUAL.num_rows, 0, 1.0)
+    found = replace(USUAL, changes=SourceChanges(None, None, in_new_files=60_000), past=(nothing,))
+
+    choice = chosen(found)
+
+    assert [each.num_changes for each in choice.estimates[:2]] == [60_000, 60_000]
+    assert not strategy.is_expected_unchanged(choice)
 
 
 def test_main_is_replaced_only_where_most_of_it_changes():
