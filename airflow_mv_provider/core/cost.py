@@ -89,12 +89,17 @@ def seconds(way: Strategy, num_rows: int, num_changes: int, in_new_files: int | 
             assert_never(way)
 
 
-def factor(way: Strategy, past: Sequence[CostSample]) -> float:
+def factor(way: Strategy, past: Sequence[CostSample], num_changes: int) -> float:
     """Return how many times longer than `seconds` this table takes; from other strategies if `way` has no samples.
 
-    past : newest first
+    Refreshes that found nothing to change are no samples for one that changes rows, and the reverse, unless there are
+    no others: they neither copy nor merge.
+
+    past        : newest first
+    num_changes : rows that the refresh is expected to change
     """
-    recent = past[:_MAX_PAST]
+    alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
+    recent = (alike or past)[:_MAX_PAST]
     ratios = [
         each.seconds / seconds(each.way, each.num_rows, each.num_changes, each.in_new_files)
         for each in [each for each in recent if each.way == way] or recent

@@ -257,7 +257,7 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    expected = cost.seconds(way, num_rows, num_changes, in_new_files) * cost.factor(way, situation.past)
+    expected = cost.seconds(way, num_rows, num_changes, in_new_files) * cost.factor(way, situation.past, num_changes)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
     return Estimate(way, round(expected, 1), why, num_changes, in_new_files)
 

@@ -40,14 +40,14 @@ def a_past(way="corrections", *, slower=1.0, num_rows=1_000_000, num_changes=10_
 def test_a_table_is_as_much_slower_as_it_was():
     past = [a_past(slower=3.0), a_past(slower=2.0), a_past(slower=50.0)]
 
-    assert cost.factor("corrections", past) == pytest.approx(3.0)
-    assert cost.factor("replace", past) == pytest.approx(3.0)  # of which nothing is known
-    assert cost.factor("replace", [*past, a_past("replace", slower=0.5)]) == pytest.approx(0.5)
-    assert cost.factor("replace", []) == 1.0
+    assert cost.factor("corrections", past, 1) == pytest.approx(3.0)
+    assert cost.factor("replace", past, 1) == pytest.approx(3.0)  # of which nothing is known
+    assert cost.factor("replace", [*past, a_past("replace", slower=0.5)], 1) == pytest.approx(0.5)
+    assert cost.factor("replace", [], 1) == 1.0
 
 
 def test_what_is_long_past_is_forgotten():
-    assert cost.factor("corrections", [a_past()] * 10 + [a_past(slower=100.0)] * 90) == pytest.approx(1.0)
+    assert cost.factor("corrections", [a_past()] * 10 + [a_past(slower=100.0)] * 90, 1) == pytest.approx(1.0)
 
 
 def test_as_many_rows_are_expected_to_change_as_usual():
@@ -103,3 +103,11 @@ def test_main_may_be_overwritten_where_most_of_it_changes(num_rows, num_changes,
 )
 def test_small_is_what_is_known_to_be_small(num_rows, num_bytes, expected):
     assert cost.is_small(num_rows, *num_bytes) is expected
+
+
+def test_refreshes_that_found_nothing_are_no_samples_for_one_that_finds_something():
+    nothing, something = a_past(slower=0.5, num_changes=0), a_past("incremental", slower=2.0)
+
+    assert cost.factor("corrections", [nothing, something], 1) == pytest.approx(2.0)
+    assert cost.factor("corrections", [nothing, something], 0) == pytest.approx(0.5)
+    assert cost.factor("corrections", [nothing], 1) == pytest.approx(0.5)  # rather than nothing
