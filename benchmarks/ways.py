@@ -106,7 +106,8 @@ class Bench:
         if self.setting.source == "delta":
             return DeltaSource("raw/source")
         schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.schema.fields)
-        return Files(f"raw/source/*.{self.setting.source}", format=self.setting.source, schema=schema)
+        options = {"header": "false"} if self.setting.source == "csv" else {}
+        return Files(f"raw/source/*.{self.setting.source}", format=self.setting.source, schema=schema, options=options)
 
     def change(self, case: str, number: int) -> None:
         """Bring a case about in the source; each run changes other rows or files, or the same ones again."""
