@@ -265,7 +265,7 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
 def _num_changes(situation: Situation) -> int:
     at_most, past = situation.changes.at_most if situation.changes else None, situation.past
     in_new_files = _num_in_new_files(situation)
-    if in_new_files is None:
+    if not in_new_files:  # None are listed, or files are only gone
         return cost.expected_changes(situation.num_rows or 0, at_most, past)
     # Files are new, so a comparison that somebody had asked for and that found nothing is no example.
     expected = cost.expected_changes(situation.num_rows or 0, at_most, [each for each in past if each.num_changes])

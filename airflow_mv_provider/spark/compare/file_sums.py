@@ -10,10 +10,13 @@ decide alone what main gets: main with the corrections must have exactly them, o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.exceptions import SealBrokenError
@@ -47,9 +50,11 @@ def total(sums: Iterable[Sums]) -> Sums:
 
 
 def write(spark: SparkSession, sums: Mapping[str, Sums], path: str) -> None:
-    """Write sums at `path`, as one file."""
-    rows = spark.createDataFrame([(name, *each) for name, each in sums.items()], struct_type(_COLUMNS))
-    storage.write(rows.coalesce(1), path)
+    """Write sums at `path`, as one file; as a text in the plan they start no Python workers, as a list they would."""
+    names = [column.name for column in _COLUMNS]
+    text = json.dumps([dict(zip(names, (file, *each), strict=True)) for file, each in sums.items()])
+    rows = spark.range(1, numPartitions=1).select(F.inline(F.from_json(F.lit(text), ArrayType(struct_type(_COLUMNS)))))
+    storage.write(rows, path)
 
 
 def read(spark: SparkSession, where: str, path: str) -> dict[str, Sums]:
