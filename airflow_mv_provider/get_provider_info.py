@@ -92,6 +92,11 @@ _OPTIONS: dict[str, Any] = {
         "Further roots of sources, separated by colons. Without it: AMV_SOURCE_ROOTS.",
         example="/data/landing:/data/archive",
     ),
+    "source_hosts": _option(
+        "Hosts that connections of sources may lead to, separated by commas; * stands for any text. Without it:"
+        " AMV_SOURCE_HOSTS, and every host without that.",
+        example="db1.example.com, *.warehouse.example.com",
+    ),
     "lease_s": _option(
         "An owner that does not renew its lease for so many seconds may be taken over; 60 unless set.",
         type="float",

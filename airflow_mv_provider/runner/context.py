@@ -21,6 +21,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Watcher
+from airflow_mv_provider.sources.credentials import confined_to
 from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 
@@ -81,9 +82,8 @@ class Context:
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
-        source = open_source(
-            self.spark, definition, table.warehouse, self.settings.source_roots, self.settings.connections
-        )
+        connections = confined_to(self.settings.source_hosts, self.settings.connections)
+        source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots, connections)
         for location in source.locations:
             check_apart(table.location, location)
         return source

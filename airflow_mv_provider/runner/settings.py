@@ -31,6 +31,7 @@ class Settings:
     handover_ms : how long a table is reserved for the next task of its run
     answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as unavailable
     history_ms  : how long an ended refresh is kept in the history, unless something still refers to it
+    source_hosts : hosts that a source's connection may lead to, or patterns of them; none allows all
     spark_remote : address of a Spark Connect server; None for Spark in this process
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
@@ -43,6 +44,7 @@ class Settings:
     handover_ms: int = 3_600_000
     answer_ms: int = 30_000
     history_ms: int = 90 * DAY_MS
+    source_hosts: tuple[str, ...] = ()
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
     connections: Lookup = field(default=of_environment, compare=False)
@@ -87,10 +89,12 @@ def from_environment(
     # Separated by colons, as in PATH; the colons of s3://bucket and of a port are not separators.
     roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)
+    hosts = tuple(host for host in re.split(r"[,\s]+", environ.get("AMV_SOURCE_HOSTS", "")) if host)
     place = warehouse or environ.get(WAREHOUSE_VARIABLE)
     return replace(
         settings,
         warehouse=_absolute(place) if place else None,
+        source_hosts=hosts,
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
         answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms, most=_HOUR_S),

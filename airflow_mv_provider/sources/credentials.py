@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_mv_provider.core.secret import every_spelling
-from airflow_mv_provider.exceptions import ConnectionUnknownError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, UnsafeLocationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,31 @@ def of_environment(conn_id: str, environ: Mapping[str, str] | None = None) -> Cr
         # From None: these errors quote what they cannot parse, which may be a piece of the password.
         problem = "the connection is neither a URI (postgresql://user:password@host:5432/database) nor JSON."
         raise ConnectionUnknownError(conn_id, problem, hint="Quote special characters of a URI as %XX.") from None
+
+
+def confined_to(hosts: Sequence[str], find: Lookup) -> Lookup:
+    """Return a lookup that refuses connections to other hosts than these.
+
+    hosts   : names, or patterns such as `*.db.example.com`; none allows every host. SQLite is a file, not a host
+    returns : a lookup that raises UnsafeLocationError as well
+    """
+    if not hosts:
+        return find
+
+    def confined(conn_id: str) -> Credentials:
+        found = find(conn_id)
+        named = (found.host or "localhost").lower().split(",")  # PostgreSQL's client takes several
+        if found.kind == "sqlite":
+            return found
+        for host in named:
+            if not any(fnmatchcase(host, pattern.lower()) for pattern in hosts):
+                problem = f"the connection {conn_id!r} leads to the host {host!r}, which is not among the source hosts."
+                raise UnsafeLocationError(
+                    "source", problem, hint="Add the host to AMV_SOURCE_HOSTS, or choose another."
+                )
+        return found
+
+    return confined
 
 
 def _of_uri(conn_id: str, text: str) -> Credentials:

@@ -89,6 +89,13 @@ def test_source_roots_are_separated_as_a_path_is(text, expected):
     assert settings.source_roots == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", ()), (" , ", ()), ("db1, *.example.com\ndb2", ("db1", "*.example.com", "db2"))]
+)
+def test_source_hosts_are_separated_by_commas(text, expected):
+    assert from_environment(environ={"AMV_SOURCE_HOSTS": text}).source_hosts == expected
+
+
 def test_relative_source_root_is_refused():
     with pytest.raises(UnsafeLocationError, match="'data' is not absolute"):
         from_environment(environ={"AMV_SOURCE_ROOTS": "/in:data"})

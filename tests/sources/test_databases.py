@@ -7,8 +7,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from airflow_mv_provider.exceptions import ConnectionUnknownError
-from airflow_mv_provider.sources.credentials import Credentials, of_environment
+from airflow_mv_provider.exceptions import ConnectionUnknownError, UnsafeLocationError
+from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgresql import parts
 
@@ -93,3 +93,29 @@ def test_each_row_is_in_exactly_one_part(least, most, num):
         ]
         assert true.count(True) == 1
     assert len(found) <= num
+
+
+@pytest.mark.parametrize("host", ["db1", "DB1", "a.example.com", "db1,a.example.com"])
+def test_connection_to_a_source_host_is_found(host):
+    found = Credentials("shop", "postgres", host)
+
+    assert confined_to(("db1", "*.example.com"), lambda conn_id: found)("shop") == found
+
+
+@pytest.mark.parametrize("host", ["db2", "example.com", "a.example.com.evil", "db1,db2", None, "/run/postgresql", ""])
+def test_connection_to_another_host_is_refused(host):
+    find = confined_to(
+        ("db1", "*.example.com"), lambda conn_id: Credentials(conn_id, "postgres", host, password=SECRET)
+    )
+
+    with pytest.raises(UnsafeLocationError, match="not among the source hosts") as refused:
+        find("shop")
+
+    assert SECRET not in str(refused.value)
+
+
+def test_every_host_is_allowed_unless_some_are_named_and_a_file_is_no_host():
+    somewhere, file = Credentials("shop", "postgres", "db9"), Credentials("shop", "sqlite", "/data/shop.db")
+
+    assert confined_to((), lambda conn_id: somewhere)("shop") == somewhere
+    assert confined_to(("db1",), lambda conn_id: file)("shop") == file
