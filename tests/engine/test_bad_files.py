@@ -165,6 +165,7 @@ def test_path_that_names_hidden_files_is_refused(lake, name):
 EVERYWHERE = {".b.csv", "_c.csv", "d.csv._COPYING_", "sub/e.csv", "day=2/_g.csv", "_old"}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.in_process
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_file_that_did_not_change_is_not_read_again(folder):
     path.write_text(path.read_text().replace("v11", "w11"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     put(folder, "b.csv", B | {101: "other"})
-    put(folder, "c.csv", {7000: "new"})
+    put(folder, "c+d%20 ü.csv", {7000: "new"})
 
     report = folder.refresh()
 
@@ -215,10 +215,18 @@ def test_file_that_did_not_change_is_not_read_again(folder):
     holds(folder, A | {11: "w11"}, B | {101: "other"}, {7000: "new"})
 
 
-@pytest.mark.in_test_all
-def test_sums_of_files_that_are_gone_are_made_again(folder):
+@pytest.mark.parametrize(
+    "content", [pytest.param(None, marks=pytest.mark.in_test_all), b"no Parquet"], ids=["gone", "bad"]
+)
+def test_sums_of_files_that_are_lost_are_made_again(folder, content):
     folder.refresh()
-    shutil.rmtree(next((folder.root / "_mv").glob("*/digests/*/*-files")))
+    sums = next((folder.root / "_mv").glob("*/digests/*/*-files"))
+    if content is None:
+        shutil.rmtree(sums)
+    else:
+        for file in sums.glob("*.parquet"):
+            file.write_bytes(content)
+            (sums / f".{file.name}.crc").unlink()
     put(folder, "b.csv", B | {101: "other"})
 
     compared = folder.refresh()

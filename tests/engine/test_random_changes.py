@@ -41,6 +41,7 @@ _FOREIGN = st.sampled_from(
 )
 
 
+@pytest.mark.in_test_all
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3),

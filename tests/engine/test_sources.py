@@ -37,6 +37,7 @@ def expected_join(names: dict[int, str], ids: range) -> list[tuple[Any, ...]]:
     return [(i, names.get(i % 3), i * 10) for i in ids]
 
 
+@pytest.mark.in_test_all
 def test_query_follows_each_of_its_inputs(shop):
     shop.apply(name="sales", source=Query(JOIN, inputs=INPUTS))
 

@@ -137,12 +137,8 @@ def _write_changes(
     known   : the kept sums of files, by identity
     returns : where the corrections lie, None if they do not account for all changes; the sums of all files, if known
     """
-    path, upper, watermark = (
-        work.workspace.feed(work.own.epoch),
-        work.refresh.frontier,
-        work.definition.source.watermark,
-    )
-    is_by_files = work.refresh.choice.is_by_files
+    path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
+    is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
     if watermark is not None:
         feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
         return path, {}
@@ -184,9 +180,8 @@ def _new_files(work: Work, known: Mapping[str, Sums]) -> tuple[DataFrame, dict[s
     ids = work.source.file_ids(frontier) or {}
     new = {file: identity for file, identity in ids.items() if identity not in known}
     if not new:
-        return delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED])), {
-            each: known[each] for each in ids.values()
-        }
+        none = delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED]))
+        return none, {each: known[each] for each in ids.values()}
     rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path)
     with translated(work.table.name):
         found = file_sums.measured(rows, new)

@@ -11,6 +11,7 @@ decide alone what main gets: main with the corrections must have exactly them, o
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
@@ -19,11 +20,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from airflow_mv_provider.core.definition import schema
-from airflow_mv_provider.exceptions import SealBrokenError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import marking, storage
 from airflow_mv_provider.spark.compare import hashing
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import struct_type
+
+log = logging.getLogger(__name__)
 
 Sums = tuple[int, int, int]
 """Count, xor and mixed sum of the hashes of some rows, as `hashing.measure` computes them."""
@@ -58,10 +61,13 @@ def write(spark: SparkSession, sums: Mapping[str, Sums], path: str) -> None:
 
 
 def read(spark: SparkSession, where: str, path: str) -> dict[str, Sums]:
-    """Return what `write` wrote at `path`; nothing if it is gone."""
+    """Return what `write` wrote at `path`; nothing if it is gone or cannot be read: then files are read again."""
     try:
         with translated(where):
             rows = storage.read(spark, where, path, _COLUMNS).collect()
-    except SealBrokenError:
+    except InterruptedRefreshError:
+        raise
+    except MvError as error:
+        log.info("%s: the sums of the source's files are not used: %s", where, error.problem)
         return {}
     return {row.file: (row.num_rows, row.digest, row.mixed) for row in rows}
