@@ -79,6 +79,11 @@ class Determinism:
     nondeterminism_reason: str | None = None
     is_by_row: bool = True
 
+    @property
+    def is_row_for_row(self) -> bool:
+        """True if equal rows of the source always give equal rows, whatever rows are beside them."""
+        return self.nondeterminism_reason is None and self.is_by_row
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -243,8 +248,21 @@ def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     holds for a projection that uses more than one row at a time.
     If main's rows win over the source's duplicates of a key, the staged rows depend on main, which will change.
     """
-    is_repeatable = determinism.nondeterminism_reason is None and determinism.is_by_row
-    return not (table.source_kind.keeps_versions and is_repeatable) or table.on_conflict in ("ignore", "keep")
+    return not (table.source_kind.keeps_versions and determinism.is_row_for_row) or table.on_conflict in (
+        "ignore",
+        "keep",
+    )
+
+
+def is_file_by_file(table: RefreshableTable, scope: Scope, determinism: Determinism) -> bool:
+    """True if each row of main comes from one file of a source of files, so that its rows can be summed up by file."""
+    is_alone = table.on_conflict == "fail" and table.errors is None
+    return is_alone and determinism.is_row_for_row and replace_obstacle(table, scope) is None
+
+
+def keeps_file_sums(choice: Choice, num_rows: int) -> bool:
+    """True if a later refresh may look for changes in new files: the sums of all others are kept for it."""
+    return choice.wanted == "incremental" or num_rows >= MIN_ROWS_FOR_NEW_FILES
 
 
 def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted: RequestedStrategy) -> Estimate:

@@ -111,7 +111,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def with_new_files(self, since: FrontierT, until: FrontierT) -> DataFrame:
         """Return all rows at `until`, with a mark on those in files that the source did not have at `since`; lazy.
 
-        Called if `changes` gave `in_new_files`.
+        Called if `changes` gave `in_new_files` and `file_ids` identifies no files.
 
         returns : (columns after the projection, _mv_is_new boolean), with True for every row that came or changed
         raises  : SchemaMismatchError; SourceChangedError; EngineError, if one of the two states is not known any more

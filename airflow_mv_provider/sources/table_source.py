@@ -92,9 +92,8 @@ class TableSource:
         return self.reader.with_new_files(since, until)
 
     def file_ids(self, frontier: Frontier) -> Mapping[str, str] | None:
-        """See `SourceReader`; None also where a row of main may depend on rows of several files."""
-        is_row_for_row = self.table.on_conflict == "fail" and self.table.errors is None
-        return self.reader.file_ids(frontier) if is_row_for_row else None
+        """See `SourceReader`."""
+        return self.reader.file_ids(frontier)
 
     def of_files(self, frontier: Frontier, paths: Sequence[str] | None = None) -> DataFrame:
         """See `SourceReader`."""

@@ -23,7 +23,6 @@ from airflow_mv_provider.core.location import again, files_of
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
-from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
@@ -237,7 +236,8 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     copy = place.staging(epoch) if strategy.is_copied(work.definition, determinism) else None
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
-    ids = _file_ids(work, determinism) if copy is not None else None
+    is_file_by_file = copy is not None and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
+    ids = work.source.file_ids(work.refresh.frontier) if is_file_by_file else None
     rows = work.source_rows(ground.base)
     if ids:
         rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
@@ -268,21 +268,12 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
 
 
-def _file_ids(work: Work, determinism: Determinism) -> Mapping[str, str] | None:
-    """Return the identities of the source's files if each row of main comes from one of them alone, else None."""
-    is_pure = determinism.nondeterminism_reason is None and determinism.is_by_row
-    if not is_pure or not work.refresh.scope.is_everything or not work.layout.is_whole:
-        return None
-    return work.source.file_ids(work.refresh.frontier)
-
-
 def _keep_file_sums(work: Work, staged: staging.Staged, ids: Mapping[str, str]) -> None:
     """Keep the sums of each file's rows beside the digests, so that the next refresh reads only files that are new."""
     name, columns = work.table.name, [hashing.HASHED, file_sums.IN_FILE]
     with translated(name):
         sums = file_sums.measured(storage.read(work.spark, name, staged.rows or "", columns), ids)
-        num_rows, is_wanted = file_sums.total(sums.values())[0], work.refresh.choice.wanted == "incremental"
-        if is_wanted or num_rows >= strategy.MIN_ROWS_FOR_NEW_FILES:
+        if strategy.keeps_file_sums(work.refresh.choice, file_sums.total(sums.values())[0]):
             file_sums.write(work.spark, sums, files_of(staged.digests))
 
 

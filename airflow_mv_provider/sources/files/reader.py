@@ -121,13 +121,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     def feed(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
         """Return the rows of the files that were added; see `SourceReader`."""
-        added = [literal_path(file.path) for file in added_files(since, until) or ()]
-        with _gone_if_missing(), translated("source"):
-            self._check(added)
-            rows, all_rows = (self._rows(paths) for paths in (added, [literal_path(f.path) for f in until.files]))
-            if rows.schema != all_rows.schema:
-                raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
-        return self.project(rows.withColumn(corrections.SIGN, F.lit(1)), (), corrections.SIGN)
+        added = [file.path for file in added_files(since, until) or ()]
+        return self.of_files(until, added).drop(marking.IN_FILE).withColumn(corrections.SIGN, F.lit(1))
 
     def file_ids(self, frontier: FilesFrontier) -> dict[str, str]:
         """Return the facts of each file's listing as its identity; see `SourceReader`."""
@@ -135,17 +130,16 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     def of_files(self, frontier: FilesFrontier, paths: Sequence[str] | None = None) -> DataFrame:
         """Return the rows of some pinned files; see `SourceReader`."""
-        everything = [literal_path(file.path) for file in frontier.files]
         file = F.col(marking.FILE).alias(marking.IN_FILE)
         with _gone_if_missing(), translated("source"):
             if paths is None:
                 rows = self._rows(self._pinned(frontier), (), file)
             else:
-                some = [literal_path(path) for path in paths]
+                some, everything = ([literal_path(path) for path in each] for each in (paths, self.file_ids(frontier)))
                 self._check(some)
                 rows = self._rows(some, (), file)
-            if paths is not None and rows.schema != self._rows(everything, (), file).schema:
-                raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
+                if rows.schema != self._rows(everything, (), file).schema:
+                    raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows, (), marking.IN_FILE)
 
     def determinism(self, frontier: FilesFrontier) -> Determinism:

@@ -10,9 +10,10 @@ the source at its pin as usual, and the next refresh compares with these digests
 A feed is the source's change data feed, or the rows of files that were added. For a source with a watermark column it
 is the late rows, together with main's rows for their keys.
 
-Where nothing lists the changes, every row that came or changed is at least in a file that is new. All rows are read and
-summed up, those of new files replace main's rows with their keys, and the sums show whether that accounts for all
-changes. Too few rows are rows that were deleted from files, which the keys of both sides show.
+Where nothing lists the changes, every row that came or changed is at least in a file that is new. The rows of new files
+replace main's rows with their keys, and the sums of all rows show whether that accounts for all changes. All rows are
+read for these sums, unless those of unchanged files are kept (`file_sums`). Too few rows are rows that were deleted
+from files, which the keys of both sides show.
 """
 
 from __future__ import annotations
