@@ -3,6 +3,7 @@
     MvError
     ├── TransientError                 a retry may succeed (exit code 75)
     │   ├── RefreshInProgressError     another owner's lease on the table is live, or another caller's turn comes first
+    │   │   └── RefreshHeldError       the refresh waits for a person's decision
     │   ├── LeaseLostError             this process no longer owns the refresh
     │   │   └── FencedError            a newer epoch has written its fence into main's log
     │   ├── MainMovedError             other writers kept changing main, round after round
@@ -48,6 +49,8 @@
         ├── GuardRefusedError          a guard refused the exact counts of the changes
         ├── StrategyError              the strategy that a strict definition requires is not possible
         ├── RefreshCancelledError      the refresh was cancelled on request
+        ├── HoldExpiredError           nobody decided in time about a refresh that was held
+        ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
         └── DatabaseVersionError       the metadata database is older or newer than this package
@@ -113,6 +116,11 @@ class TerminalError(MvError):
 class RefreshInProgressError(TransientError):
     code = "MV-REFRESH-IN-PROGRESS"
     hint = "Wait for it, or stop it with `amv cancel`."
+
+
+class RefreshHeldError(RefreshInProgressError):
+    code = "MV-HELD"
+    hint = "See it with `amv diff`, then decide with `amv approve` or `amv reject`."
 
 
 class LeaseLostError(TransientError):
@@ -334,6 +342,16 @@ class StrategyError(TerminalError):
 class RefreshCancelledError(TerminalError):
     code = "MV-CANCELLED"
     hint = "Refresh again at any time. Main is unchanged, except for parts that a progressive refresh has published."
+
+
+class HoldExpiredError(TerminalError):
+    code = "MV-HOLD-EXPIRED"
+    hint = "Refresh again; `hold_for` in the definition says how long a refresh is held."
+
+
+class NotHeldError(TerminalError):
+    code = "MV-NOT-HELD"
+    hint = "See what is held with `amv status` and `amv diff`."
 
 
 class RefreshFinishedError(TerminalError):

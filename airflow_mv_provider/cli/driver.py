@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="TABLE")
 @click.option("--read-only", is_flag=True, help="Compute and report the differences; write nothing to the table.")
 @click.option("--override", "overrides", metavar="GUARD", multiple=True, type=click.Choice(GUARD_NAMES))
+@click.option("--hold", is_flag=True, help="Wait for `amv approve` before the table is changed.")
 @request_options
 @wait_option
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")

@@ -5,16 +5,14 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even
-import it.
+Only `refresh`, `plan`, `diff`, `approve`, `reject`, `recover`, `relocate`, `drop`, `warm-up` and `server start` start
+Spark; the others do not even import it.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +21,10 @@ import click
 from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
+from airflow_mv_provider.cli.decision_commands import approve, diff, reject
 from airflow_mv_provider.cli.interruptible import interruptibly
+from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import request_options, wait_option
-from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
 from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -45,7 +44,6 @@ from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.runner.refresh import Refresher
     from airflow_mv_provider.runner.relocation import Relocated
 
 
@@ -98,6 +96,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Override a guard for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source is unchanged.")
+@click.option("--hold", is_flag=True, help="Wait for `amv approve` before the table is changed.")
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
 @request_options
 @wait_option
@@ -106,7 +105,7 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
     """Bring a table up to date with its source, or only some of its partitions."""
     request = parse_request(asked)
     check_note(request)
-    with _refresher(settings) as refresher:
+    with opened_refresher(settings) as refresher:
         report = refresh_answer(refresher, name, command_line_caller(), request, wait_s=wait_s)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
 
@@ -119,7 +118,7 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 def plan(settings: Settings, name: str, **asked: Any) -> Answer:
     """Show what a refresh would do now: the possible strategies and the cost of each. Reads no row."""
     request = parse_request(asked)
-    with _refresher(settings) as refresher:
+    with opened_refresher(settings) as refresher:
         found = interruptibly(refresher, lambda: refresher.plan(name, request))
     return Answer(asdict(found), plan_text(found))
 
@@ -222,7 +221,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
         notes.append(note)
         aside(f"amv: {note}")  # at once, because the next table may fail
 
-    with _refresher(settings) as refresher:
+    with opened_refresher(settings) as refresher:
         if name is not None and word is not None:
             refresher.bury(name, caller, word)
         if abandon is not None:
@@ -259,7 +258,7 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
     main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
     if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
         return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
-    with _refresher(settings) as refresher:
+    with opened_refresher(settings) as refresher:
         done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
     rest = "deleted" if done.is_main_deleted else "unchanged"
     document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
@@ -285,7 +284,7 @@ def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bo
             return runner.relocate_all(caller, is_old_gone=old_is_gone)
         return (runner.relocate(name, caller, is_old_gone=old_is_gone),), {}
 
-    with _refresher(settings) as runner:
+    with opened_refresher(settings) as runner:
         moved, problems = interruptibly(runner, work)
     for failed, error in problems.items():
         aside(f"amv: {failed}: not relocated. {error}")
@@ -342,6 +341,8 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
+for each in (diff, approve, reject):
+    main.add_command(each)
 
 
 @main.command()
@@ -353,16 +354,6 @@ def schema(settings: Settings) -> Answer:
 
 
 # -- shared by several commands ---------------------------------------------------------------------------------
-
-
-@contextmanager
-def _refresher(settings: Settings) -> Iterator[Refresher]:
-    """Yield a Refresher that shows its progress; PySpark is imported only here."""
-    store = open_store(settings)
-    from airflow_mv_provider.runner.refresh import Refresher
-
-    with warnings_on_stderr(), watcher() as watch:
-        yield Refresher(store, settings, watch=watch)
 
 
 def _is_confirmed(question: str) -> bool:

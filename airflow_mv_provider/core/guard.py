@@ -49,7 +49,14 @@ class Refusal:
 def judge(
     guards: Guards, counts: Counts, overrides: Collection[str] = (), *, is_everything: bool = True
 ) -> Refusal | None:
-    """Return the first guard that refuses, or None when the difference may be published.
+    """Return the first guard that refuses, or None when the difference may be published; see `refusals`."""
+    return next(iter(refusals(guards, counts, overrides, is_everything=is_everything)), None)
+
+
+def refusals(
+    guards: Guards, counts: Counts, overrides: Collection[str] = (), *, is_everything: bool = True
+) -> tuple[Refusal, ...]:
+    """Return the refusals of all guards; none when the difference may be published.
 
     overrides     : names of guards that a person has set aside for this one refresh
     is_everything : the whole table was compared; a part of it may be empty on both sides
@@ -62,7 +69,7 @@ def judge(
         _too_many("max_updated_fraction", guards.max_updated_fraction, updated, main, "changed"),
         _too_many("max_inserted_fraction", guards.max_inserted_fraction, inserted, main, "inserted"),
     )
-    return next((refusal for refusal in found if refusal is not None and refusal.guard not in overrides), None)
+    return tuple(refusal for refusal in found if refusal is not None and refusal.guard not in overrides)
 
 
 def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:

@@ -53,6 +53,24 @@ class AttemptReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldReport:
+    """A refresh's newest hold for a person's decision: why, until when, and what was decided; times as in its report.
+
+    id       : names what was shown; a decision may name it, so that it is about nothing else
+    decision : "approved" or "rejected"; None while nobody has decided
+    """
+
+    id: str
+    reason: str
+    since: str
+    until: str
+    decision: str | None = None
+    decided_at: str | None = None
+    decided_by: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorReport:
     """An error as shown to people and programs: no stack trace, no secret."""
 
@@ -71,6 +89,7 @@ class RefreshReport:
     scope  : the partitions that it covered; None is all of them
     frozen : the first partitions that differ and were left unchanged, because they are frozen
     schema_changes : how columns that differ from main's were handled, in words
+    hold           : the decision that it waits for, or waited for; None if it needed none
     rows_rejected  : records of the source that are in the error table, not in main
     """
 
@@ -106,6 +125,7 @@ class RefreshReport:
     attempts: tuple[AttemptReport, ...] = ()
     partitions: tuple[PartitionReport, ...] = ()
     recovered: tuple[str, ...] = ()
+    hold: HoldReport | None = None
     error: ErrorReport | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -142,9 +162,11 @@ def outcome_of(error: MvError) -> Outcome:
     match error.code:
         case "MV-GUARD":
             return Outcome.REFUSED
+        case "MV-HELD":
+            return Outcome.RUNNING
         case "MV-CANCELLED":
             return Outcome.CANCELLED
-        case "MV-OVERTAKEN":
+        case "MV-OVERTAKEN" | "MV-HOLD-EXPIRED":
             return Outcome.ABANDONED
         case _:
             return Outcome.FAILED

@@ -72,6 +72,7 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
         and running.definition == wanted
         and set(running.overrides) == set(request.overrides)
         and running.scope == request.scope
+        and running.is_hold_requested == request.hold
         and not (request.force or request.is_stale_only)
     )
 

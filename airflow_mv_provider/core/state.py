@@ -45,6 +45,7 @@ class RefreshState:
     published_commit : the mark of this package's newest commit up to `published_version`
     owner_process : None while nobody works on the refresh: it is kept for the caller's next process
     partition_type : type of the first partition column at the last seal; it determines the order of the values
+    is_held : its refresh waits for a person's decision, without a process
     covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
 
@@ -68,16 +69,19 @@ class RefreshState:
     paused_by: str | None = None
     is_dropping: bool = False
     partition_type: str | None = None
+    is_held: bool = False
 
     @property
     def holder(self) -> str:
-        """Who has the table, in words: a process, or the next one of the caller for whom it is kept between two."""
+        """Who has the table, in words: a process, the next one of the caller for whom it is kept, or a decision."""
+        if self.is_held:
+            return "a person's decision"
         return self.owner_process or f"the next process of {self.owner_key}"
 
     @property
     def is_owner_dead(self) -> bool:
         """True if a refresh is unfinished and its owner's lease has expired."""
-        return self.phase is not Phase.NORMAL and not self.is_lease_live
+        return self.phase is not Phase.NORMAL and not self.is_lease_live and not self.is_held
 
 
 def is_lease_live(now_ms: int, expires_ms: int, length_ms: int) -> bool:
@@ -130,6 +134,8 @@ def admit(state: RefreshState, caller_key: str) -> Admission:
     """Decide whether a caller may refresh the table now."""
     if state.phase is Phase.NORMAL:
         return Admission.START
+    if state.is_held:
+        return Admission.WAIT  # its own caller too: a new epoch could only hold it again
     if state.owner_key == caller_key:
         return Admission.ADOPT  # a retry, a cleared task or a twin: the new epoch decides which of them may write
     return Admission.WAIT if state.is_lease_live else Admission.TAKE_OVER
@@ -171,6 +177,7 @@ class RefreshRecord:
     """One refresh as recorded: its plan is written before anything is read, and a later definition never changes it.
 
     batch    : None in the history of a refresh that minted nothing
+    is_hold_requested : its caller wants it held for a decision before it publishes
     frontier : `NoFrontier` for a refresh that has ended and whose frontier is no longer stored
     """
 
@@ -183,6 +190,7 @@ class RefreshRecord:
     choice: Choice
     scope: Scope = EVERYTHING
     note: str | None = None  # why it was requested, in the requester's words
+    is_hold_requested: bool = False
     seal: Seal | None = None
     merge_round: int = 0
     has_committed: bool = False

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState, TableRecord
-from airflow_mv_provider.exceptions import RefreshInProgressError, RefreshPausedError
+from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError, RefreshPausedError
 
 
 def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> RefreshInProgressError:
-    """Return the error that names the owner at work, its start time and its epoch."""
-    return RefreshInProgressError(
+    """Return the error that names the owner at work, its start time and its epoch, or the decision that is awaited."""
+    kind = RefreshHeldError if state.is_held else RefreshInProgressError
+    return kind(
         table.name,
         problem or f"{_who_works(state)}.",
         owner=state.owner_process,
@@ -55,6 +56,8 @@ def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
 def _who_works(state: RefreshState) -> str:
     since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
     where = f"{since} (epoch {state.epoch}, {state.phase})"
+    if state.is_held:
+        return f"its refresh, begun{since}, is held for a person's decision" if since else "its refresh is held"
     return (
         f"{state.owner_process} is refreshing it{where}"
         if state.owner_process

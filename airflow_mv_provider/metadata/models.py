@@ -138,6 +138,7 @@ class RefreshRow(Base):
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]
+    is_hold_requested: Mapped[bool]  # its caller wants a decision before it publishes
     lease_expires_ms: Mapped[int]  # only for a read-only refresh, which owns no table
     lease_ms: Mapped[int]
     lower: Mapped[int | None]
@@ -182,6 +183,23 @@ class RefreshAttemptRow(Base):
     chunks: Mapped[int]  # number of chunks that it recorded
     phase_seconds: Mapped[dict[str, Any]]
     note: Mapped[str | None]  # the person who declared this process dead, and why
+
+
+class RefreshHoldRow(Base):
+    """One hold of a refresh for a person's decision, and the decision. Kept with the refresh's history."""
+
+    __tablename__ = "refresh_hold"
+
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
+    merge_round: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    reason: Mapped[str]
+    guards: Mapped[list[Any]]  # those that refused; an approval overrides them
+    since_ms: Mapped[int]
+    until_ms: Mapped[int]
+    decision: Mapped[str | None] = mapped_column(String(16))
+    decided_ms: Mapped[int | None]
+    decided_by: Mapped[str | None]
+    note: Mapped[str | None]  # why, in the decider's words
 
 
 class RefreshProgressRow(Base):

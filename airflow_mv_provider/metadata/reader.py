@@ -10,6 +10,7 @@ from collections.abc import Collection
 from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
+from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -22,13 +23,14 @@ from airflow_mv_provider.core.scope.scope import covered_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.chunks import chunks, done
-from airflow_mv_provider.metadata.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
+from airflow_mv_provider.metadata.history.reports import costs, reports
+from airflow_mv_provider.metadata.holds import is_held, last_hold
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
 from airflow_mv_provider.metadata.registry import table, tables
-from airflow_mv_provider.metadata.reports import costs, reports
 from airflow_mv_provider.metadata.rows import is_owner_live
 from airflow_mv_provider.metadata.status import TableStatus, status
 
@@ -67,7 +69,8 @@ class Reader:
     def state(self, table_id: int) -> RefreshState:
         """Return the table's state row; the same query judges by the same clock whether its lease is live."""
         is_live = is_owner_live(self._now()).label("is_lease_live")
-        query = select(RefreshStateRow.__table__, is_live).where(RefreshStateRow.table_id == table_id)
+        waits = is_held(self._now()).label("is_held")
+        query = select(RefreshStateRow.__table__, is_live, waits).where(RefreshStateRow.table_id == table_id)
         with transaction(self.engine) as db:
             row = db.execute(query).one()
         return RefreshState(
@@ -91,6 +94,7 @@ class Reader:
             paused_by=row.paused_by,
             is_dropping=row.dropping_ms is not None,
             partition_type=row.partition_type,
+            is_held=bool(row.is_held),
         )
 
     def waiters(self, table_id: int) -> tuple[Waiter, ...]:
@@ -117,6 +121,11 @@ class Reader:
         """Return a refresh with the current values of the fields that change as it runs; cheap, read at every step."""
         with transaction(self.engine) as db:
             return as_now(db, refresh)
+
+    def last_hold(self, refresh_id: str) -> Hold | None:
+        """Return the newest hold of a refresh for a decision; None if it was never held."""
+        with transaction(self.engine) as db:
+            return last_hold(db, refresh_id, self._now())
 
     def chunks(
         self, refresh_id: str, numbers: Collection[int] | None = None

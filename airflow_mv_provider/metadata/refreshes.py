@@ -74,6 +74,8 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         choice=Choice(row.strategy, row.reason, tuple(Estimate(**each) for each in row.estimates), row.wanted_strategy),
         merge_round=row.merge_round,
         has_committed=row.has_committed,
+        is_hold_requested=row.is_hold_requested,
+        note=row.note,
         is_ended=row.outcome != Outcome.RUNNING,
         outdated_digests_of=row.outdated_digests_of,
     )

@@ -151,6 +151,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "frozen": [],
         "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
+        "is_hold_requested": refresh.is_hold_requested,
         "lease_expires_ms": 0,
         "lease_ms": 0,
         "lower": refresh.batch.lower if refresh.batch else None,

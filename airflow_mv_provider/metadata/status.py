@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.metadata.history.reports import reports
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
 from airflow_mv_provider.metadata.queue import WaiterStatus, statuses
-from airflow_mv_provider.metadata.reports import reports
 from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.metadata.stored_once import began_with
 
@@ -37,6 +37,8 @@ class PartitionStatus:
 class TableStatus:
     """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
+    is_held            : the refresh waits for a person's decision, which `hold` describes
+    hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
     pending_definition : the fields in which the registered definition differs from the running refresh's
     """
@@ -61,6 +63,8 @@ class TableStatus:
     pending_definition: tuple[str, ...] = ()
     queue: tuple[WaiterStatus, ...] = ()
     owner_key: str | None = None
+    is_held: bool = False
+    hold: HoldReport | None = None
 
     @property
     def kept_for(self) -> str | None:
@@ -72,6 +76,7 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
     """Return a table's status, with per-partition progress while a refresh is running."""
     parts = _progress(db, state.refresh_id) if state.refresh_id else ()
     running = _began_with(db, state.refresh_id) if state.refresh_id else None
+    running_report = reports(db, RefreshRow.id == state.refresh_id, 1) if state.refresh_id else ()
     ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
     return TableStatus(
         table=table.name,
@@ -93,6 +98,8 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         is_dropping=state.is_dropping,
         pending_definition=changed_fields(running, table.definition) if running else (),
         owner_key=state.owner_key,
+        is_held=state.is_held,
+        hold=running_report[0].hold if running_report else None,
         queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from airflow_mv_provider.core import claim
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report
 from airflow_mv_provider.core.phase import Phase
@@ -34,6 +35,8 @@ from airflow_mv_provider.exceptions import RefreshCancelledError
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.history.retention import forget
+from airflow_mv_provider.metadata.holds import Holds
 from airflow_mv_provider.metadata.merging import Merging
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
@@ -43,7 +46,6 @@ from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
 from airflow_mv_provider.metadata.registry import Registry
-from airflow_mv_provider.metadata.retention import forget
 from airflow_mv_provider.metadata.rows import (
     MAX_PARTITIONS_IN_HISTORY,
     becomes,
@@ -66,6 +68,7 @@ class Store(Control):
     registry : the tables that are registered
     queue    : the callers that wait for a table
     merging  : the owner's writes from the seal to the publish
+    holds    : refreshes that wait for a person's decision
     now      : the clock that judges leases; the database's own unless a test passes another
     """
 
@@ -74,6 +77,7 @@ class Store(Control):
         self.registry = Registry(engine, self._now)
         self.queue = Queue(engine, self._now)
         self.merging = Merging(engine, self._now)
+        self.holds = Holds(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int
@@ -127,12 +131,14 @@ class Store(Control):
         if not self.request_cancel(table.id, caller.user):
             return Cancelled.NOTHING
         seen = self.state(table.id)
+        if seen.is_held:
+            self.holds.decide(table.id, Decision.REJECTED, caller.user, None)
         if seen.refresh_id is None or (seen.is_lease_live and seen.owner_process):
             return Cancelled.REQUESTED
         # In the name of the owner, whose next process would do the same.
         if self.end_cancelled(table, seen, replace(caller, key=seen.owner_key or caller.key)):
             return Cancelled.ENDED
-        return Cancelled.KEPT if seen.is_lease_live else Cancelled.LEFT
+        return Cancelled.KEPT if seen.is_lease_live and not seen.is_held else Cancelled.LEFT
 
     def end_cancelled(self, table: TableRecord, seen: RefreshState, caller: Caller) -> bool:
         """End a refresh that is to be cancelled and is not sealed; False for another, or if somebody was faster.

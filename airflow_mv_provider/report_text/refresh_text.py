@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.outcome import ErrorReport, HoldReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
@@ -30,6 +30,7 @@ def refresh_text(report: RefreshReport) -> str:
     lines = [f"{report.table}: {outcome_text(report)}{_duration(report)}", f"  refresh   {_identity(report)}"]
     for name, text in (("reason", report.reason), ("note", report.note)):
         lines += [f"  {name:<9} {shown(text)}"] if text else []
+    lines += [f"  {name:<9} {text}" for name, text in hold_lines(report.hold)]
     if report.strategy and report.estimates:
         lines.append(f"  strategy  {_strategy(report)}")
     lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
@@ -58,6 +59,18 @@ def refresh_text(report: RefreshReport) -> str:
         if unchanged := len(report.partitions) - len(changed):
             lines.append(f"  {unchanged} more {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
     return "\n".join(lines)
+
+
+def hold_lines(hold: HoldReport | None) -> list[tuple[str, str]]:
+    """Return what there is to say about a refresh's hold, each line with its name; nothing if it was not held."""
+    if hold is None:
+        return []
+    lines = [("held", shown(f"{hold.reason} Since {time_text(hold.since)}, until {time_text(hold.until)}."))]
+    if hold.decision is not None:
+        note = f": {hold.note}" if hold.note else ""
+        who = hold.decided_by or "an unnamed user"
+        lines.append(("decision", shown(f"{hold.decision} by {who} at {time_text(hold.decided_at)}{note}")))
+    return lines
 
 
 def recovered_text(report: RefreshReport) -> str:

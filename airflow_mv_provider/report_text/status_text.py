@@ -16,7 +16,7 @@ from airflow_mv_provider.report_text.figures import (
     table,
     time_text,
 )
-from airflow_mv_provider.report_text.refresh_text import outcome_text
+from airflow_mv_provider.report_text.refresh_text import hold_lines, outcome_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.queue import WaiterStatus
@@ -46,11 +46,12 @@ def status_text(status: TableStatus) -> str:
     trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
     if status.refresh_id:
-        alive = "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
+        alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [
             f"  refresh    {status.refresh_id}, epoch {status.epoch}",
             f"  owner      {_owner(status)} since {time_text(status.owned_since)}; {alive}",
         ]
+        lines += [f"  {name:<10} {text}" for name, text in hold_lines(status.hold)]
         if status.is_cancel_requested:
             lines.append("  cancel     requested")
         if status.partitions_total:
@@ -75,7 +76,13 @@ def status_text(status: TableStatus) -> str:
     return "\n".join(lines)
 
 
+def _lease(status: TableStatus) -> str:
+    return "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
+
+
 def _owner(status: TableStatus) -> str:
+    if status.is_held:
+        return "no process"
     return status.owner or shown(f"no process: it waits for the next one of {status.kept_for}")
 
 
@@ -94,7 +101,7 @@ def _progress(status: TableStatus) -> str:
     waiting = f"{len(status.queue)} waiting" if status.queue else ""
     if status.refresh_id is None:
         return waiting or "-"
-    owner = "" if status.is_lease_live else "lease expired"
+    owner = "held for a decision" if status.is_held else "" if status.is_lease_live else "lease expired"
     done = f"{status.partitions_completed} of {status.partitions_total} partitions"
     return ", ".join(filter(None, (done, owner, waiting)))
 

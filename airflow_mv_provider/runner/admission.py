@@ -26,8 +26,8 @@ from airflow_mv_provider.core.state import (
     TableRecord,
     next_epoch,
 )
-from airflow_mv_provider.core.turned_away import paused, turned_away
-from airflow_mv_provider.exceptions import MvError, RefreshInProgressError
+from airflow_mv_provider.core.turned_away import in_progress, paused, turned_away
+from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError
 from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -57,6 +57,9 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Acqu
              RefreshPausedError; DefinitionError, FrozenPartitionError
     """
     table = context.store.table(name)
+    if request.hold and table.definition.publish == "progressive":
+        hint = "Refresh with --read-only first, or set publish: atomic."
+        raise DefinitionError(name, "a progressive table cannot be held: it changes before all is compared.", hint=hint)
     check_scope(request.scope, table.definition, context.store.state(table.id).partition_type)
     try:
         with translated(name):
@@ -82,6 +85,8 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
             return joined
         if joined is not None and joined.refresh_id == state.refresh_id and state.is_lease_live:
             raise _turned_away(context, table, state, caller, request)  # a pause does not affect a joined refresh
+        if state.is_held and state.owner_key == caller.key:
+            raise in_progress(table, state)  # no ticket: it would begin another refresh when this one is decided
         match turn(state, caller.key, store.waiters(table.id)):
             case Admission.PAUSED:
                 raise paused(table, state)
@@ -121,6 +126,7 @@ def _start_new(
         choice=seen.choice,
         scope=seen.scope,
         note=request.note,
+        is_hold_requested=request.hold,
     )
     log.debug(
         "%s refresh %s: minted %s for %s (published %d): %s",

@@ -24,6 +24,7 @@ from airflow_mv_provider.exceptions import (
     MetadataUnavailableError,
     MvError,
     OvertakenError,
+    RefreshHeldError,
     one_line,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -80,6 +81,8 @@ class Attempt:
             try:
                 with translated(self.work.table.name):  # a dead server may be noticed between two calls of Spark
                     self._run_step(steps[0], phase, done, len(chunks))
+            except RefreshHeldError:
+                raise  # the lease has been given up: it must not be renewed
             except MvError:
                 # After a cancel's interrupt, or a takeover that removed files: raise that cause, not Spark's error.
                 with suppress(MetadataUnavailableError):

@@ -29,6 +29,8 @@ class Write(StrEnum):
     CHANGES = "changes"
     PROGRESS = "progress"
     DISCARD = "discard"
+    HOLD = "hold"  # the refresh waits for a person's decision, if it needs one
+    DECIDE = "decide"  # by that person
     FEATURES = "features"  # table features that main's commit needs and some readers lack; only if it needs any
     PUBLISH = "publish"
     COMMITTED = "committed"  # progressive only: records that main has one part

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
+from airflow_mv_provider.core.approval.hold import Decision, Hold
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
@@ -35,6 +36,7 @@ from airflow_mv_provider.exceptions import (
     MvError,
     OvertakenError,
     RefreshCancelledError,
+    RefreshHeldError,
     SealBrokenError,
 )
 from airflow_mv_provider.report_text.refresh_text import recovered_text
@@ -177,7 +179,8 @@ class Recoverer:
             case Recovery.ABANDON if is_given_up:
                 self._give_up(table, own, Outcome.ABANDONED, _given_up(table, caller), caller=caller)
             case Recovery.ABANDON:
-                self._give_up(table, own, Outcome.CANCELLED, _cancelled(table), caller=caller)
+                last = self.context.store.last_hold(own.refresh_id)
+                self._give_up(table, own, Outcome.CANCELLED, _cancelled(table, last), caller=caller)
             case Recovery.RESUME | Recovery.FINISH:
                 with self._attempt(table, own) as attempt:
                     try:
@@ -197,8 +200,9 @@ class Recoverer:
     def _resolve_failure(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Abandon or keep the refresh whose attempt raised `error`; log an MvError of its own instead of raising it."""
         attempt.work.lease.stop()
-        if isinstance(error, LeaseLostError | MetadataUnavailableError):
-            return  # the table has another owner, or the row cannot be written: the next process reads it as it is
+        if isinstance(error, LeaseLostError | MetadataUnavailableError | RefreshHeldError):
+            # The table has another owner, or waits for a person, or the row cannot be written: it stays as it is.
+            return
         own, table = attempt.work.own, attempt.work.table
         try:
             state = self.context.store.state(table.id)
@@ -257,6 +261,9 @@ class Recoverer:
         if state.phase is Phase.NORMAL:
             return None
         if not _may_end(state, caller):
+            if state.is_held:
+                notify(f"{table.name}: its refresh is held for a person's decision; see `amv diff {table.name}`.")
+                return None
             notify(f"{table.name}: {state.holder} may be at work in {state.phase}: its lease has not expired.")
             return None
         try:
@@ -326,6 +333,8 @@ def _given_up(table: TableRecord, caller: Caller) -> ErrorReport:
     return ErrorReport("MV-ABANDONED", problem, "Refresh again.", True)
 
 
-def _cancelled(table: TableRecord) -> ErrorReport:
-    error = RefreshCancelledError(table.name, "it was cancelled on request.")
+def _cancelled(table: TableRecord, last: Hold | None) -> ErrorReport:
+    is_rejected = last is not None and last.decision is Decision.REJECTED
+    problem = f"it was rejected{last.by}." if last and is_rejected else "it was cancelled on request."
+    error = RefreshCancelledError(table.name, problem)
     return error_report(error)

@@ -10,6 +10,9 @@ Main is the Delta table that users read. The right column names the durable writ
                 seal       check keys, count and digest the rows; row moves to MERGING   seal
     MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
                 judge      check the guards against the exact counts; main is unchanged
+                hold       if a person has to decide: leave the refresh without a process  hold, decide
+                           until then; an approved one goes on with the recorded
+                           corrections, a rejected one is cancelled
                 publish    one MERGE; main's log decides whether it was committed        publish, published
                 errors     if the table has an error table: create it with the fence,    create_errors, collected,
                            collect records while staging, overwrite it after main's      errors
@@ -48,6 +51,8 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.approval.difference import Difference
+from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -56,13 +61,15 @@ from airflow_mv_provider.core.scope.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, TableRecord, admit
 from airflow_mv_provider.core.turned_away import in_progress
-from airflow_mv_provider.exceptions import LeaseLostError, MvError, RefreshFinishedError
+from airflow_mv_provider.exceptions import LeaseLostError, MvError, NotHeldError, RefreshFinishedError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import AcquiredRefresh
 from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
+from airflow_mv_provider.runner.inspection import difference
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
@@ -169,6 +176,31 @@ class Refresher:
         if until is not Phase.NORMAL:
             self.store.park(own, until_ms=self.settings.handover_ms)
         return self.store.report(refresh_id)
+
+    def decide(
+        self, name: str, decision: Decision, caller: Caller, note: str | None = None, hold_id: str | None = None
+    ) -> RefreshReport:
+        """Record a person's decision about the refresh of a table that is held, then publish or end that refresh.
+
+        If this process dies after the decision, the next refresh or `recover` does the rest.
+
+        hold_id : the hold that was shown; None for whichever is there
+        raises  : NotHeldError; RefreshHeldError, if main has changed and other corrections need a decision; every
+                  other error of its remaining steps
+        """
+        table = self.store.table(name)
+        with durable(Write.DECIDE):
+            decided = self.store.holds.decide(table.id, decision, caller.user, note, hold_id)
+        if isinstance(decided, Objection):
+            raise NotHeldError(name, f"{decided}.")
+        state = self.store.state(table.id)
+        if state.refresh_id == decided.refresh_id and admit(state, caller.key) is Admission.TAKE_OVER:
+            self._recoverer.take_over(table, state, caller)
+        return self.store.report(decided.refresh_id)
+
+    def difference(self, name: str, limit: int = 20) -> Difference:
+        """Return what the refresh of a table that is held would change. Raises as `inspection.difference` does."""
+        return difference(self._context, self.store.table(name), limit)
 
     def interrupt(self) -> None:
         """Stop this process's work for good, from another thread, by interrupting its Spark jobs.

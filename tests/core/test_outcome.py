@@ -51,6 +51,8 @@ def test_refusal_and_cancel_are_told_from_failure(kind):
         exceptions.GuardRefusedError: Outcome.REFUSED,
         exceptions.RefreshCancelledError: Outcome.CANCELLED,
         exceptions.OvertakenError: Outcome.ABANDONED,
+        exceptions.HoldExpiredError: Outcome.ABANDONED,
+        exceptions.RefreshHeldError: Outcome.RUNNING,
     }
 
     outcome = outcome_of(kind("orders", "it failed."))

@@ -18,6 +18,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.kinds import SourceKind, kind_of_source, kinds
 
 RequestedStrategy = Literal["auto", "corrections", "replace", "incremental"]
+Approval = Literal["never", "guards", "schema", "always"]
 if TYPE_CHECKING:
     AnySource = Source
 else:
@@ -79,6 +80,8 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     drops = {"required": ["on_lost_column"], "properties": {"on_lost_column": {"const": "drop"}}}
     rewritable = {"properties": {"publish": {"const": "atomic"}, "frozen_before": {"type": "null"}}}
     schema["allOf"] += [{"if": loses, "then": adds}, {"if": drops, "then": rewritable}]
+    decided = {"required": ["approval"], "properties": {"approval": {"enum": ["guards", "schema", "always"]}}}
+    schema["allOf"].append({"if": decided, "then": {"properties": {"publish": {"const": "atomic"}}}})
     collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
     for kind in kinds():
         if not kind.is_repeatable:
@@ -148,6 +151,18 @@ class RefreshableTable(Part):
         description="Fail if the strategy is not possible, instead of reading and comparing everything.",
     )
     guards: Guards = Guards()
+    approval: Approval = Field(
+        default="never",
+        description="Which refreshes wait for a person's decision before they change main: none, those that a guard"
+        " refuses, these and those that change columns, or all.",
+    )
+    hold_for: int = Field(
+        default=24 * 3600,
+        ge=60,
+        le=30 * 24 * 3600,
+        strict=True,
+        description="For how many seconds a refresh waits for a decision; then it is abandoned.",
+    )
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
@@ -186,6 +201,8 @@ class RefreshableTable(Part):
             raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
+        if self.publish == "progressive" and self.approval != "never":
+            raise ValueError("approval needs publish: atomic: a progressive table changes before all is compared")
         if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
             raise ValueError("on_lost_column needs schema_policy: add or evolve")
         if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):

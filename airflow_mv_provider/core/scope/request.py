@@ -18,7 +18,19 @@ from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope
 from airflow_mv_provider.exceptions import DefinitionError
 
 STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
-PARAMS = ("read_only", "overrides", "force", "scope", "partitions", "from", "until", "stale", "strategy", "note")
+PARAMS = (
+    "read_only",
+    "overrides",
+    "force",
+    "scope",
+    "partitions",
+    "from",
+    "until",
+    "stale",
+    "strategy",
+    "hold",
+    "note",
+)
 SCOPES = ("as usual", "everything", "range", "partitions", "stale")
 """The values of a form's `scope`; the params that belong to it complete it."""
 
@@ -34,6 +46,7 @@ class Request:
     force         : compare even if the source's frontier is unchanged
     scope         : the partitions to refresh; nothing outside is changed
     strategy      : how main is brought up to date this time; None uses the definition's strategy
+    hold          : wait for a person's decision before main is changed, whatever the definition says
     is_stale_only : leave out what refreshes of some partitions have already brought to the source's present state
     note          : the reason in the requester's words; kept in the history
 
@@ -47,12 +60,13 @@ class Request:
     is_stale_only: bool = False
     strategy: RequestedStrategy | None = None
     note: str | None = None
+    hold: bool = False
 
     def __post_init__(self) -> None:
         note: object = self.note
         if note is not None and not (isinstance(note, str) and len(note) <= _MAX_NOTE):
             raise refused("note", self.note, f"Use a string of at most {_MAX_NOTE} characters.")
-        for name in ("read_only", "force", "is_stale_only"):
+        for name in ("read_only", "force", "is_stale_only", "hold"):
             if not isinstance(getattr(self, name), bool):
                 raise refused(name, getattr(self, name), "Use true or false.")
         if self.strategy is not None and self.strategy not in STRATEGIES:
@@ -60,6 +74,10 @@ class Request:
         for guard in self.overrides:
             if guard not in GUARD_NAMES:
                 raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
+        if self.hold and self.read_only:
+            raise DefinitionError(
+                "request", "`hold` takes no `read_only`: nothing would be published.", hint="Give one."
+            )
         if self.is_stale_only and (self.force or not self.scope.is_everything):
             raise DefinitionError("request", "`stale` takes no partitions and no `force`.", hint="Give one of them.")
 
@@ -94,6 +112,7 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
         is_stale_only=_flag(params, "stale") or params.get("scope") == "stale",
         strategy=params.get("strategy"),
         note=params.get("note") or None,
+        hold=_flag(params, "hold"),
     )
 
 
@@ -112,6 +131,7 @@ def to_params(request: Request) -> dict[str, Any]:
         "stale": request.is_stale_only,
         "strategy": request.strategy,
         "note": request.note,
+        "hold": request.hold,
     }
 
 
@@ -151,6 +171,7 @@ def combined(written: Request, run: Request) -> Request:
         is_stale_only=written.is_stale_only or run.is_stale_only,
         strategy=run.strategy or written.strategy,
         note=run.note or written.note,
+        hold=(written.hold or run.hold) and not (written.read_only or run.read_only),
     )
 
 

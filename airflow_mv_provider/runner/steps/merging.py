@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_mv_provider.core.fence import Commit, LogCheck, Move, mark_at, next_move, next_part_move, next_txn_version
-from airflow_mv_provider.core.guard import Counts, Refusal, judge
+from airflow_mv_provider.core.guard import Counts, Refusal, refusals
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.approval import approved_guards, may_be_held
 from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -114,7 +115,7 @@ class Merging:
                 is_replaced = self._is_replaced()
                 if not self.has_committed:
                     if is_replaced and not self._ground.is_empty:
-                        self._judge_by_keys()
+                        self._judge_by_keys(is_counted=may_be_held(self._work))
                     else:
                         self._judge(counts)
                     self._errors.check()
@@ -161,19 +162,28 @@ class Merging:
         return self._work.is_progressive or not self.is_published
 
     def _judge(self, counts: Counts) -> None:
-        if refusal := self._refusal(counts):
+        """Check the guards and, if the refresh needs a person's decision, that it was approved."""
+        refused = self._refusals(counts)
+        changes_columns = self._work.layout_now().changes_main
+        # Of a table that is overwritten only main's lost and changed rows are counted one by one.
+        has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
+        approved = approved_guards(self._work, refused, has_changes=has_changes, changes_columns=changes_columns)
+        if refusal := next((each for each in refused if each.guard not in approved), None):
             raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
 
-    def _judge_by_keys(self) -> None:
-        """Check the guards before the first commit if not every chunk is compared, by keys and hashes of rows."""
-        compared = self._compared()
-        if self._refusal(compared.at_most()):
-            limit = self._work.definition.guards.max_updated_fraction
-            self._judge(compared.counted(with_updates=limit is not None))
+    def _judge_by_keys(self, *, is_counted: bool = False) -> None:
+        """Check the guards before the first commit if not every chunk is compared, by keys and hashes of rows.
 
-    def _refusal(self, counts: Counts) -> Refusal | None:
+        is_counted : count exactly even if no guard can refuse
+        """
+        compared = self._compared()
+        if is_counted or self._refusals(compared.at_most()):
+            limit = self._work.definition.guards.max_updated_fraction
+            self._judge(compared.counted(with_updates=is_counted or limit is not None))
+
+    def _refusals(self, counts: Counts) -> tuple[Refusal, ...]:
         work = self._work
-        return judge(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
+        return refusals(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""

@@ -10,11 +10,12 @@ from sqlalchemy import Connection, delete, func, select
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.ledger import DONE
+from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
+from airflow_mv_provider.metadata.models import RefreshHoldRow as Hold
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
-from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.stored_once import forget_definitions, lock_state
 
 _AT_ONCE = 1_000  # per transaction, so that others do not wait long for the state row
@@ -42,7 +43,8 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     if not outdated:
         return 0
     began_with = set(db.scalars(select(Refresh.definition_fingerprint).where(Refresh.id.in_(outdated)).distinct()))
-    db.execute(delete(Attempt).where(Attempt.refresh_id.in_(outdated)))
+    for part in (Attempt, Hold):
+        db.execute(delete(part).where(part.refresh_id.in_(outdated)))
     db.execute(delete(Refresh).where(Refresh.id.in_(outdated)))
     forget_definitions(db, table_id, began_with)
     return len(outdated)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.outcome import AttemptReport, ErrorReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.outcome import (
+    AttemptReport,
+    ErrorReport,
+    HoldReport,
+    Outcome,
+    PartitionReport,
+    RefreshReport,
+)
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
+from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
-from airflow_mv_provider.metadata.newest import newest
+from airflow_mv_provider.metadata.models import RefreshHoldRow as Hold
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
 # Not part of a report; some of them are large.
@@ -24,8 +33,10 @@ _NOT_SHOWN = (
     "source_fingerprint",
     "merge_round",
     "has_committed",
+    "is_hold_requested",
 )
 _SHOWN: tuple[Any, ...] = tuple(column for column in RefreshRow.__table__.c if column.name not in _NOT_SHOWN)
+_HOLD = tuple(column.label(f"hold_{column.name}") for column in Hold.__table__.c)
 _COST = tuple(
     RefreshRow.__table__.c[name]
     for name in (
@@ -38,8 +49,9 @@ _COST = tuple(
 def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
     """Return the reports of the newest refreshes for which `condition` holds, newest first; two queries."""
     query = (
-        select(*_SHOWN, RefreshableTableRow.name)
+        select(*_SHOWN, RefreshableTableRow.name, *_HOLD)
         .join(RefreshableTableRow, RefreshableTableRow.id == RefreshRow.table_id)
+        .outerjoin(Hold, (Hold.refresh_id == RefreshRow.id) & (Hold.merge_round == _last_held_round()))
         .where(condition)
         .order_by(RefreshRow.number.desc())
         .limit(limit)
@@ -50,6 +62,11 @@ def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple
     for attempt in db.execute(worked.order_by(RefreshAttemptRow.epoch)):
         attempts[attempt.refresh_id].append(attempt)
     return tuple(_report(row, attempts[row.id]) for row in rows)
+
+
+def _last_held_round() -> ColumnElement[int]:
+    other = aliased(Hold)
+    return select(func.max(other.merge_round)).where(other.refresh_id == RefreshRow.id).scalar_subquery()
 
 
 def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...]:
@@ -113,5 +130,19 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
             for a in attempts
         ),
         partitions=tuple(PartitionReport(**p) for p in row.partitions),
+        hold=None if row.hold_refresh_id is None else _hold_report(row),
         error=None if row.error is None else ErrorReport(**row.error),
+    )
+
+
+def _hold_report(row: Any) -> HoldReport:
+    return HoldReport(
+        id=f"{row.hold_refresh_id}.{row.hold_merge_round}",
+        reason=row.hold_reason,
+        since=iso(row.hold_since_ms),
+        until=iso(row.hold_until_ms),
+        decision=row.hold_decision,
+        decided_at=maybe_iso(row.hold_decided_ms),
+        decided_by=row.hold_decided_by,
+        note=row.hold_note,
     )

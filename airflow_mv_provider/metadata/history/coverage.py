@@ -8,8 +8,8 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import DONE, Covering
 from airflow_mv_provider.core.scope.scope import from_json
+from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
-from airflow_mv_provider.metadata.newest import newest
 from airflow_mv_provider.metadata.rows import iso
 
 _MAX_COVERINGS = 10_000  # more than a year of hourly intervals

@@ -1,0 +1,65 @@
+"""`amv diff`, `amv approve`, `amv reject`: see what a refresh that is held would change, and decide about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from airflow_mv_provider.cli.answering import Answer, answering
+from airflow_mv_provider.cli.interruptible import interruptibly
+from airflow_mv_provider.cli.opened import opened_refresher
+from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.outcome import EXIT_DONE, RefreshReport, exit_code
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.report_text.difference_text import difference_text
+from airflow_mv_provider.report_text.refresh_text import refresh_text
+from airflow_mv_provider.runner.local import command_line_caller
+from airflow_mv_provider.runner.settings import Settings
+
+
+def _decision_options(function: Any) -> Any:
+    for option in (
+        click.option("--note", metavar="TEXT", help="Why, for the history; required."),
+        click.option("--hold", "hold_id", metavar="ID", help="What `amv diff` has shown; another one is not decided."),
+    ):
+        function = option(function)
+    return click.argument("name")(function)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0, 1000), help="How many rows of a kind.")
+@answering
+def diff(settings: Settings, name: str, limit: int) -> Answer:
+    """Show what the refresh of a table that is held would change: counts, partitions and rows."""
+    with opened_refresher(settings) as refresher:
+        found = interruptibly(refresher, lambda: refresher.difference(name, limit))
+    return Answer(asdict(found), difference_text(found))
+
+
+@click.command()
+@_decision_options
+@answering
+def approve(settings: Settings, name: str, note: str | None, hold_id: str | None) -> Answer:
+    """Approve the refresh of a table that is held: exactly what `amv diff` shows is published, now."""
+    report = _decided(settings, name, Decision.APPROVED, note, hold_id)
+    return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
+
+
+@click.command()
+@_decision_options
+@answering
+def reject(settings: Settings, name: str, note: str | None, hold_id: str | None) -> Answer:
+    """Reject the refresh of a table that is held: the table stays as it is."""
+    report = _decided(settings, name, Decision.REJECTED, note, hold_id)
+    return Answer(report.to_json(), refresh_text(report), code=EXIT_DONE)
+
+
+def _decided(settings: Settings, name: str, decision: Decision, note: str | None, hold_id: str | None) -> RefreshReport:
+    if not (note or "").strip():
+        raise DefinitionError(decision, "a decision needs a reason.", hint='Add --note "...".')
+    with opened_refresher(settings) as refresher:
+        caller = command_line_caller()
+        return interruptibly(refresher, lambda: refresher.decide(name, decision, caller, note, hold_id))

@@ -1,0 +1,1 @@
+"""Holding a refresh until a person has decided about its corrections."""

@@ -1,0 +1,74 @@
+"""Hold a refresh for a person's decision before its first commit to main, or let it publish what was approved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from airflow_mv_provider.core.approval.hold import Hold, Step, next_step, why_held
+from airflow_mv_provider.core.guard import Refusal
+from airflow_mv_provider.exceptions import HoldExpiredError, RefreshCancelledError, RefreshHeldError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.work import Work
+
+log = logging.getLogger(__name__)
+
+
+def may_be_held(work: Work) -> bool:
+    """True if the refresh may need a decision, so that its changes must be counted exactly."""
+    return work.definition.approval != "never" or work.refresh.is_hold_requested
+
+
+def approved_guards(
+    work: Work, refusals: Sequence[Refusal], *, has_changes: bool, changes_columns: bool
+) -> tuple[str, ...]:
+    """Return the guards that the approval of the recorded corrections overrides; hold the refresh if it needs one.
+
+    refusals        : of all guards that refuse the corrections
+    has_changes     : they change a row or a column of main
+    changes_columns : they change main's columns
+    raises          : RefreshHeldError, the lease being given up then; RefreshCancelledError, if it was rejected;
+                      HoldExpiredError, if nobody decided in time
+    """
+    last = work.store.last_hold(work.own.refresh_id)
+    if last is None and not may_be_held(work):
+        return ()
+    merge_round, name = work.current().merge_round, work.table.name
+    why = why_held(
+        work.definition.approval,
+        is_requested=work.refresh.is_hold_requested,
+        has_changes=has_changes,
+        changes_columns=changes_columns,
+        refusals=refusals,
+        last=last,
+    )
+    match next_step(last, merge_round, why):
+        case Step.PUBLISH:
+            return last.guards if last is not None else ()
+        case Step.STOP:
+            raise RefreshCancelledError(name, f"it was rejected{last.by if last else ''}.")
+        case Step.EXPIRE:
+            raise HoldExpiredError(name, f"nobody decided about it in time: {last.reason if last else why}")
+        case Step.HOLD:
+            hold = _begun(work, merge_round, why or (last.reason if last else ""), refusals)
+            return hold.guards
+
+
+def _begun(work: Work, merge_round: int, reason: str, refusals: Sequence[Refusal]) -> Hold:
+    """Hold the refresh; return the hold only if somebody has just approved it.
+
+    raises : RefreshHeldError
+    """
+    guards, hold_ms = [refusal.guard for refusal in refusals], work.definition.hold_for * 1000
+    with durable(Write.HOLD):
+        hold = work.store.holds.begin(work.own, merge_round, reason, guards, hold_ms=hold_ms)
+    if hold.decision is None:
+        work.lease.stop()  # a heartbeat in between only shortens the lease: who takes over holds the refresh again
+        until = datetime.fromtimestamp(hold.until_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        log.info("%s refresh %s: held for a decision until %s: %s", work.table.name, hold.refresh_id, until, reason)
+        problem = f"its changes are held for a person's decision until {until}: {reason}"
+        raise RefreshHeldError(work.table.name, problem, hold=hold.id, phase="MERGING")
+    if hold.decision == "rejected":
+        raise RefreshCancelledError(work.table.name, f"it was rejected{hold.by}.")
+    return hold
