@@ -94,6 +94,13 @@ def refresh_params() -> dict[str, Any]:
             description="Compare even if the source is unchanged.",
             section=_HOW,
         ),
+        "hold": Param(
+            False,
+            type=["null", "boolean"],
+            title="Hold",
+            description="Compare, then wait for a decision before the table is changed.",
+            section=_HOW,
+        ),
         "overrides": Param(
             [],
             type=["null", "array"],

@@ -2,7 +2,7 @@
 
     BeginRefreshOperator    mint, acquire              NORMAL     → REFRESHING   pushes the refresh id
     StageRefreshOperator    fence, stage, seal         REFRESHING → MERGING
-    MergeRefreshOperator    compare, judge, publish    MERGING    → CLEANUP
+    MergeRefreshOperator    compare, judge, publish    MERGING    → CLEANUP      may wait for a person's decision
     CleanupRefreshOperator  remove the workspace       CLEANUP    → NORMAL
     RefreshTableOperator    all phases                 NORMAL     → NORMAL       pushes the refresh id
 
@@ -60,8 +60,8 @@ class FirstTask(MvOperator):
     strategy        : how main is brought up to date; default as in the definition
 
     The run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`,
-    `stale` and `strategy` are added to these arguments. A run cannot change partitions or a range given as arguments;
-    it can replace the interval. Other params are refused unless the DAG or the task declares them.
+    `stale`, `strategy` and `hold` are added to these arguments. A run cannot change partitions or a range given as
+    arguments; it can replace the interval. Other params are refused unless the DAG or the task declares them.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")

@@ -1,5 +1,6 @@
 """The base of all operators: metadata database, waiting, and the mapping of outcomes to Airflow's task states.
 
+a person has to decide first (`approval`) the task waits as a required action: neither slot nor triggerer is used
 another owner refreshes the table         the task is rescheduled: no slot and no retry is used, up to queue_timeout
                                           (it keeps its ticket if the table's policy is to queue or to join)
 a retry may succeed (TransientError)      the error is raised unchanged: the task's retries decide
@@ -11,21 +12,23 @@ it had nothing to publish                 no asset event: DAGs scheduled on the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Asset, BaseOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.sdk.execution_time.hitl import HITLUser
 
 from airflow_mv_provider.asset import asset_uri, table_of_asset
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import MvError, RefreshInProgressError, TerminalError
+from airflow_mv_provider.exceptions import MvError, RefreshHeldError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
+from airflow_mv_provider.operators import decision
 from airflow_mv_provider.operators.dag_run import caller, group_of
 from airflow_mv_provider.operators.metrics import count_ended, count_error
 from airflow_mv_provider.report_text.figures import seconds_text, size
@@ -47,6 +50,8 @@ class MvOperator(BaseOperator):
     queue_timeout  : seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour; no
                      limit in a backfill run, which waits for the backfill's other runs
     queue_interval : seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`
+    approvers      : who may decide about a refresh that is held, as {"id": ..., "name": ...}; None for everybody who
+                     may answer the DAG's required actions
 
     The table's asset (see `asset`) is added to the outlets of tasks that publish, so that Airflow knows these DAGs.
     """
@@ -67,6 +72,7 @@ class MvOperator(BaseOperator):
         warehouse: str | None = None,
         queue_timeout: timedelta | float | None = None,
         queue_interval: timedelta | float = 30.0,
+        approvers: Sequence[HITLUser] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -75,18 +81,39 @@ class MvOperator(BaseOperator):
         self.warehouse = warehouse
         self.queue_timeout = queue_timeout
         self.queue_interval = queue_interval
+        self.approvers = approvers
 
     def execute(self, context: Context) -> str | None:
         """Run this task's work; return the refresh id if it is the first task."""
         try:
             return self.open_and_work(self.hook(), context)
         except RefreshInProgressError as error:
+            if isinstance(error, RefreshHeldError):
+                self._ask_if_own(error, context)
             self.wait(error, context)
         except MvError as error:
             count_error(error)
             if isinstance(error, TerminalError):
                 raise AirflowFailException(str(error)) from error
             raise
+
+    def decided(self, context: Context, event: dict[str, Any], hold_id: str) -> str | None:
+        """Record the answer to a required action, and go on; Airflow calls this when there is one, or none in time."""
+        store = self.hook().store()
+        refresh_id = hold_id.partition(".")[0]
+        decision.record(store, store.report(refresh_id).table, hold_id, event)
+        return self.execute(context)
+
+    def _ask_if_own(self, error: RefreshHeldError, context: Context) -> None:
+        """Ask for a decision, if it is this task's own refresh that waits for it."""
+        if self._refresher is None:
+            return
+        store = self._refresher.store
+        state = store.state(store.table(error.where).id)
+        hold = store.last_hold(state.refresh_id) if state.refresh_id else None
+        if hold is not None and state.is_held and state.owner_key == self.caller(context).key:
+            self.linked_table, self.linked_refresh = error.where, hold.refresh_id
+            decision.ask(self._refresher, error.where, hold, context, self.approvers)
 
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
         """Open a runner in this process, and run this task's work with it."""

@@ -13,7 +13,13 @@ _MAX_VALUE = 80
 
 
 def difference_text(found: Difference) -> str:
-    """Return what a refresh that is held would change, and how to decide about it."""
+    """Return what a refresh that is held would change, and how to decide about it on the command line."""
+    decide = f'{found.table} --hold {found.hold.id} --note "..."'
+    return "\n".join([*difference_lines(found), "", f"  amv approve {decide}", f"  amv reject {decide}"])
+
+
+def difference_lines(found: Difference) -> list[str]:
+    """Return what a refresh that is held would change, as lines."""
     lines = [f"{found.table}: held for a decision", f"  refresh   {found.refresh_id}"]
     lines += [f"  {name:<9} {text}" for name, text in hold_lines(found.hold)]
     lines += [f"  schema    {shown(change)}" for change in found.schema_changes]
@@ -30,8 +36,7 @@ def difference_text(found: Difference) -> str:
             "",
             "  The table would be overwritten, so single rows are not listed; `strategy: corrections` lists them.",
         ]
-    decide = f'{found.table} --hold {found.hold.id} --note "..."'
-    return "\n".join([*lines, "", f"  amv approve {decide}", f"  amv reject {decide}"])
+    return lines
 
 
 def _row(row: RowChange) -> list[str]:

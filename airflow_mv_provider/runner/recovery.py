@@ -75,7 +75,7 @@ class Recoverer:
             try:
                 attempt.run(until)
             except MvError as failure:
-                error = self._explained(table, failure)
+                error = self._explained(table, own, failure)
                 self._resolve_failure(attempt, error, caller)
                 raise error from failure.__cause__
 
@@ -186,7 +186,7 @@ class Recoverer:
                     try:
                         attempt.run()
                     except MvError as failure:
-                        error = self._explained(table, failure)
+                        error = self._explained(table, own, failure)
                         self._resolve_failure(attempt, error, caller)
                         outcome = self.context.store.report(own.refresh_id).outcome
                         is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
@@ -230,9 +230,13 @@ class Recoverer:
                 "%s: the failure of refresh %s could not be resolved now: %s", table.name, own.refresh_id, another
             )
 
-    def _explained(self, table: TableRecord, error: MvError) -> MvError:
-        """Return `error`, with another hint if the table's last refresh also failed with a broken seal."""
+    def _explained(self, table: TableRecord, own: Ownership, error: MvError) -> MvError:
+        """Return `error`, or one that says more: who rejected the refresh, or that it failed so the last time too."""
         with suppress(MetadataUnavailableError):
+            if isinstance(error, RefreshCancelledError):
+                last = self.context.store.last_hold(own.refresh_id)
+                if last is not None and last.decision is Decision.REJECTED:
+                    return RefreshCancelledError(table.name, f"it was rejected{last.by}.")
             if isinstance(error, SealBrokenError) and self.context.store.last_error_code(table.id) == error.code:
                 return error.advising(_BROKEN_AGAIN)
         return error

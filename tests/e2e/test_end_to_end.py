@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -229,3 +230,32 @@ def test_the_tutorial_does_what_it_says(stack, tmp_path):
 def _num_successes(stack) -> int:
     runs = stack.runs("refresh_shop")
     return sum(run["state"] == "success" and run["run_type"] == "backfill" for run in runs)
+
+
+def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
+    before, rows = stack.main("sales"), stack.write("sales", sales("6"))
+    run_id = stack.trigger("sales", hold=True)
+
+    def merge() -> dict[str, Any]:
+        return next((task for task in stack.tasks("sales", run_id) if task["task_id"].endswith("merge")), {})
+
+    wait_until(lambda: merge().get("state") == "awaiting_input", "the merge task waits for a decision")
+    question = f"dags/sales/dagRuns/{run_id}/taskInstances/{merge()['task_id']}/-1/hitlDetails"
+    asked = stack.ask("GET", question)
+    assert stack.main("sales") == before
+    assert asked["options"] == ["Approve", "Reject"]
+    assert "as ever" in asked["body"]
+    assert "its caller asked for a decision" in asked["body"]
+    assert stack.status("sales").is_held
+
+    def is_done_after_an_answer() -> bool:
+        # Airflow takes a task that is resumed before its former process is reaped for a killed one: it asks once more.
+        if merge()["state"] == "awaiting_input" and not stack.ask("GET", question)["response_received"]:
+            stack.ask("PATCH", question, chosen_options=["Approve"], params_input={"note": "I have looked"})
+        return stack.has_ended("sales", run_id)
+
+    wait_until(is_done_after_an_answer, "the approved refresh is published")
+    stack.succeeds("sales", run_id)
+    assert stack.main("sales") == rows
+    hold = stack.history("sales")[0].hold
+    assert (hold.decision, hold.decided_by, hold.note) == ("approved", "admin", "I have looked")

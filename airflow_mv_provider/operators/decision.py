@@ -1,0 +1,81 @@
+"""A held refresh as a required action of Airflow: what is asked, and what is done with the answer.
+
+The task waits in the state `awaiting_input`, which takes no worker's slot and no triggerer. It is answered in Airflow's
+page or by its REST API, by the assigned users if some are named. Airflow resumes the task, which records the decision
+and goes on with its refresh. A retry asks again: Airflow keeps an answer with the try that asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import Context, Param
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
+
+from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection
+from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.report_text.difference_text import difference_lines
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
+    from airflow_mv_provider.runner.refresh import Refresher
+
+log = logging.getLogger(__name__)
+
+OPTIONS = {"Approve": Decision.APPROVED, "Reject": Decision.REJECTED}
+_MAX_BODY = 20_000
+_MAX_ROWS = 10  # of a kind
+
+
+def ask(refresher: Refresher, table: str, hold: Hold, context: Context, users: Sequence[HITLUser] | None) -> NoReturn:
+    """Ask for a decision about a held refresh, and leave the worker until there is one.
+
+    users  : who may answer; None for everybody who may answer required actions of the DAG
+    raises : TaskAwaitingInput
+    """
+    why = Param(None, type=["null", "string"], maxLength=1000, title="Why", description="Kept in the table's history.")
+    params = ParamsDict({"note": why})
+    upsert_hitl_detail(
+        ti_id=context["task_instance"].id,
+        options=list(OPTIONS),
+        subject=f"{table}: publish what has changed?",
+        body=_body(refresher, table, hold),
+        params={name: params.get_param(name).serialize() for name in params},
+        assigned_users=list(users) if users else None,
+    )
+    left_ms = hold.until_ms - datetime.now(UTC).timestamp() * 1000
+    log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table, hold.reason)
+    raise TaskAwaitingInput(
+        method_name="decided", kwargs={"hold_id": hold.id}, timeout=timedelta(milliseconds=max(left_ms, 1000))
+    )
+
+
+def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> None:
+    """Record the answer to `ask`; nothing if there was none in time, or if somebody has decided elsewhere."""
+    chosen = next((OPTIONS[option] for option in event.get("chosen_options") or () if option in OPTIONS), None)
+    if "error" in event or chosen is None:
+        log.info("%s: nobody answered in time.", table)
+        return
+    user = (event.get("responded_by_user") or {}).get("name")
+    note = (event.get("params_input") or {}).get("note") or None
+    decided = store.holds.decide(store.table(table).id, chosen, user, note, hold_id)
+    if isinstance(decided, Objection):
+        log.info("%s: the answer is not used: %s.", table, decided)
+    else:
+        log.info("%s: %s%s.", table, chosen, decided.by)
+
+
+def _body(refresher: Refresher, table: str, hold: Hold) -> str:
+    """Return the difference as Markdown. Rows may hold any text: as an indented block, none of it is markup."""
+    try:
+        lines = difference_lines(refresher.difference(table, _MAX_ROWS))
+    except MvError as error:
+        log.warning("%s: its difference cannot be shown: %s", table, error)
+        lines = [f"{table}: held for a decision", f"  held      {hold.reason}"]
+    text = "\n".join(f"    {line}" for block in lines for line in block.splitlines() or [""])
+    return text if len(text) <= _MAX_BODY else f"{text[:_MAX_BODY]}\n    ..."
