@@ -109,7 +109,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
     is_waiting = status.kept_for is not None or line.is_left
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     revision = (
-        *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left),
+        *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),
         *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
         *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )

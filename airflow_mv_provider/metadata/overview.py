@@ -13,6 +13,7 @@ from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata.holds import is_held
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
@@ -51,6 +52,7 @@ class LastRefresh:
 class TableLine:
     """The state of one table.
 
+    is_held  : its refresh waits for a person's decision
     fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time
     compared : progress of the running refresh, once it is sealed
     """
@@ -59,6 +61,7 @@ class TableLine:
     phase: Phase
     refresh_id: str | None
     is_lease_live: bool
+    is_held: bool
     is_cancel_requested: bool
     is_paused: bool
     is_dropping: bool
@@ -74,7 +77,7 @@ class TableLine:
     @property
     def is_left(self) -> bool:
         """True if a refresh has not ended and its owner's lease has expired: another process has to take it over."""
-        return self.is_under_way and not self.is_lease_live
+        return self.is_under_way and not self.is_lease_live and not self.is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             State.phase,
             State.refresh_id,
             is_owner_live(now).label("is_lease_live"),
+            is_held(now).label("is_held"),
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,
@@ -130,6 +134,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             phase=Phase(row.phase),
             refresh_id=row.refresh_id,
             is_lease_live=bool(row.is_lease_live),
+            is_held=bool(row.is_held),
             is_cancel_requested=row.cancel_requested_ms is not None,
             is_paused=row.paused_ms is not None,
             is_dropping=row.dropping_ms is not None,
