@@ -59,7 +59,8 @@ def reject(settings: Settings, name: str, note: str | None, hold_id: str | None)
 
 def _decided(settings: Settings, name: str, decision: Decision, note: str | None, hold_id: str | None) -> RefreshReport:
     if not (note or "").strip():
-        raise DefinitionError(decision, "a decision needs a reason.", hint='Add --note "...".')
+        command = "amv approve" if decision is Decision.APPROVED else "amv reject"
+        raise DefinitionError(command, "a decision needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:
         caller = command_line_caller()
         return interruptibly(refresher, lambda: refresher.decide(name, decision, caller, note, hold_id))

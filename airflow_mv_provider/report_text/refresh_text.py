@@ -116,6 +116,8 @@ def outcome_text(report: RefreshReport) -> str:
             return "nothing to do"
         case Outcome.DIFFERENCES:
             return "differences found, nothing written"
+        case Outcome.RUNNING if report.hold is not None and report.hold.decision is None:
+            return "held for a decision"
         case Outcome.RUNNING:
             return f"running ({report.phase})"
         case other:
