@@ -1,4 +1,4 @@
-"""`amv diff`, `amv approve`, `amv reject`: see what a refresh that is held would change, and decide about it."""
+"""`amv diff`, `amv approve`, `amv reject`, `amv rollback`: see what a refresh would change, decide, take it back."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def reject(settings: Settings, name: str, note: str | None, hold_id: str | None)
     """Reject the refresh of a table that is held: the table stays as it is."""
     report = _decided(settings, name, Decision.REJECTED, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), code=EXIT_DONE)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--to", metavar="WHEN", required=True, help="A version of main, a refresh's id, or a time (UTC).")
+@click.option("--note", metavar="TEXT", help="Why, for the history; required.")
+@answering
+def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer:
+    """Bring a table back to what it was, and pause it: `amv resume` lets the next refresh bring the source's rows."""
+    if not (note or "").strip():
+        raise DefinitionError("amv rollback", "it needs a reason.", hint='Add --note "...".')
+    with opened_refresher(settings) as refresher:
+        caller = command_line_caller()
+        report = interruptibly(refresher, lambda: refresher.roll_back(name, to, caller, note or ""))
+    text = f"{refresh_text(report)}\n  paused    until `amv resume {name}`"
+    return Answer(report.to_json(), text, report.error, exit_code(report))
 
 
 def _decided(settings: Settings, name: str, decision: Decision, note: str | None, hold_id: str | None) -> RefreshReport:

@@ -5,8 +5,8 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `diff`, `approve`, `reject`, `recover`, `relocate`, `drop`, `warm-up` and `server start` start
-Spark; the others do not even import it.
+Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `recover`, `relocate`, `drop`, `warm-up` and `server
+start` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 from airflow_mv_provider import __version__, definition_file
 from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
-from airflow_mv_provider.cli.decision_commands import approve, diff, reject
+from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import request_options, wait_option
@@ -341,7 +341,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (diff, approve, reject):
+for each in (diff, approve, reject, rollback):
     main.add_command(each)
 
 

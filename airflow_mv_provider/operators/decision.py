@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Context, Param
@@ -48,7 +48,7 @@ def ask(refresher: Refresher, table: str, hold: Hold, context: Context, users: S
         params={name: params.get_param(name).serialize() for name in params},
         assigned_users=list(users) if users else None,
     )
-    left_ms = hold.until_ms - datetime.now(UTC).timestamp() * 1000
+    left_ms = hold.until_ms - refresher.store.now_ms()
     log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table, hold.reason)
     raise TaskAwaitingInput(
         method_name="decided", kwargs={"hold_id": hold.id}, timeout=timedelta(milliseconds=max(left_ms, 1000))

@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import last_epoch
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.scope.request import Request
@@ -50,7 +52,17 @@ class AcquiredRefresh:
     recovered: tuple[str, ...] = ()
 
 
-def begin(context: Context, name: str, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
+@dataclass(frozen=True, slots=True)
+class Substitute:
+    """What one refresh uses instead of the table's definition and its source's present state."""
+
+    definition: RefreshableTable
+    frontier: Frontier
+
+
+def begin(
+    context: Context, name: str, caller: Caller, request: Request, substitute: Substitute | None = None
+) -> AcquiredRefresh | RefreshReport:
     """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.
 
     raises : RefreshInProgressError, with a `position` if the caller has a ticket and is expected to call again;
@@ -63,7 +75,7 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Acqu
     check_scope(request.scope, table.definition, context.store.state(table.id).partition_type)
     try:
         with translated(name):
-            found = _begin(context, table, caller, request)
+            found = _begin(context, table, caller, request, substitute)
     except RefreshInProgressError:
         raise  # the caller keeps its ticket, if it has one, for its next call
     except MvError:
@@ -75,7 +87,9 @@ def begin(context: Context, name: str, caller: Caller, request: Request) -> Acqu
     return found
 
 
-def _begin(context: Context, table: TableRecord, caller: Caller, request: Request) -> AcquiredRefresh | RefreshReport:
+def _begin(
+    context: Context, table: TableRecord, caller: Caller, request: Request, substitute: Substitute | None
+) -> AcquiredRefresh | RefreshReport:
     store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # the race may have been lost to a relocation of the table
@@ -101,21 +115,29 @@ def _begin(context: Context, table: TableRecord, caller: Caller, request: Reques
                 if (ended := recoverer.take_over(table, state, caller)) is not None:
                     recovered.append(ended.refresh_id or "")
             case Admission.START:
-                begun = _start_new(context, table, state, caller, request)
+                begun = _start_new(context, table, state, caller, request, substitute)
                 if begun is not None:
                     return replace(begun, recovered=tuple(recovered))
     raise _turned_away(context, table, store.state(table.id), caller, request)
 
 
 def _start_new(
-    context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+    context: Context,
+    table: TableRecord,
+    state: RefreshState,
+    caller: Caller,
+    request: Request,
+    substitute: Substitute | None,
 ) -> AcquiredRefresh | RefreshReport | None:
     """Mint a batch and acquire the table; return a report if nothing is new, None if another caller was faster."""
     spark = context.spark
     log.info("%s: looking for what has changed in its source and in main.", table.name)
     with small_plan_confs(spark, is_small=_has_short_logs(table, state)):
         table, exists = identified(context, table)
-        seen = assess(context, table, state, request, exists=exists)
+        frontier = None
+        if substitute is not None:
+            table, frontier = replace(table, definition=substitute.definition), substitute.frontier
+        seen = assess(context, table, state, request, exists=exists, frontier=frontier)
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,

@@ -47,14 +47,23 @@ class Assessment:
     choice: Choice
 
 
-def assess(context: Context, table: TableRecord, state: RefreshState, request: Request, *, exists: bool) -> Assessment:
+def assess(
+    context: Context,
+    table: TableRecord,
+    state: RefreshState,
+    request: Request,
+    *,
+    exists: bool,
+    frontier: Frontier | None = None,
+) -> Assessment:
     """Assess the source and main as they are now.
 
-    exists : main exists, so this is not the table's first refresh
+    exists   : main exists, so this is not the table's first refresh
+    frontier : the source's state to read; None for its present one
     raises : SourceNotFoundError, SourceFileError, StrategyError, DefinitionError
     """
     source = context.source_of(table, table.definition)
-    seen = _assess(context, table, state, request, source, exists=exists)
+    seen = _assess(context, table, state, request, source, exists=exists, frontier=frontier)
     if not source.probe_note:
         return seen
     return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.probe_note}"))
@@ -68,8 +77,9 @@ def _assess(
     source: TableSource,
     *,
     exists: bool,
+    frontier: Frontier | None,
 ) -> Assessment:
-    frontier = source.probe(request.overrides)
+    frontier = frontier or source.probe(request.overrides)
     nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
     main = Main(context.spark, table.main, table.uuid)
     commits = main.log(state.published_version) if exists else []

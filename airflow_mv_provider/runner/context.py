@@ -28,6 +28,14 @@ from airflow_mv_provider.spark.session import interrupt, isolated, open_session,
 log = logging.getLogger(__name__)
 
 
+def source_of_rollback(table: TableRecord) -> dict[str, str]:
+    """Return, as in a definition, the source of a refresh that rolls main back: main itself.
+
+    No table can be registered with it; only the definition that a rollback's own refresh began with has it.
+    """
+    return {"type": "delta", "path": table.location}
+
+
 class Context:
     """One process's database, Spark session and settings.
 
@@ -84,8 +92,10 @@ class Context:
         """Return a table's source; check that its location and main's do not overlap."""
         connections = confined_to(self.settings.source_hosts, self.settings.connections)
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots, connections)
-        for location in source.locations:
-            check_apart(table.location, location)
+        is_rollback = definition.source.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+        if is_rollback | {"type": "delta"} != source_of_rollback(table):
+            for location in source.locations:
+                check_apart(table.location, location)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:

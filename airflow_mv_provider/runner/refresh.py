@@ -69,11 +69,12 @@ from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
-from airflow_mv_provider.runner.inspection import difference
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_all
+from airflow_mv_provider.runner.review.inspection import difference
+from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Progress, Watcher
 from airflow_mv_provider.spark.delta import Main
@@ -197,6 +198,10 @@ class Refresher:
         if state.refresh_id == decided.refresh_id and admit(state, caller.key) is Admission.TAKE_OVER:
             self._recoverer.take_over(table, state, caller)
         return self.store.report(decided.refresh_id)
+
+    def roll_back(self, name: str, to: str, caller: Caller, note: str) -> RefreshReport:
+        """Bring main back to one of its versions, and pause the table. See `rollback.roll_back`."""
+        return roll_back(self._context, name, to, caller, note)
 
     def difference(self, name: str, limit: int = 20) -> Difference:
         """Return what the refresh of a table that is held would change. Raises as `inspection.difference` does."""

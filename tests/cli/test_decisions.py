@@ -78,3 +78,17 @@ def test_one_refresh_is_held_on_request(amv, held, spark):
     assert (said.code, "its caller asked for a decision" in said.err) == (75, True)
     assert "orders: held for a decision" in said.out
     assert "held" in amv("history", "orders").out
+
+
+def test_what_was_published_is_taken_back(amv, held):
+    amv("approve", "orders", "--note", "looked right")
+    nameless = amv("rollback", "orders", "--to", "1")
+    assert (nameless.code, "needs a reason" in nameless.err) == (1, True)
+    first = amv("history", "orders", "--json").document["refreshes"][-1]
+
+    said = amv("rollback", "orders", "--to", first["refresh_id"], "--note", "it was not")
+
+    assert (said.code, rows(amv)) == (0, 4)
+    assert "rolled back to version" in said.out
+    assert "until `amv resume orders`" in said.out
+    assert amv("refresh", "orders").code == 1

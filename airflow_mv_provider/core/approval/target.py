@@ -1,0 +1,43 @@
+"""Which of main's versions a person means by a version, a refresh or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.exceptions import DefinitionError
+
+_MIN_ID = 6  # digits of a refresh's id
+
+
+def version_of(table: str, to: str, history: Sequence[RefreshReport]) -> int:
+    """Return main's version to go back to.
+
+    to      : a version of main; at least six digits of a refresh's id, whose version is meant; or a time, ISO 8601, UTC
+              unless it has an offset: main as it was last published until then
+    history : the table's refreshes, newest first
+    raises  : DefinitionError, if no published refresh fits
+    """
+    published = [r for r in history if r.outcome is Outcome.PUBLISHED and r.main_version is not None]
+    text = to.strip()
+    if text.isascii() and text.isdecimal() and len(text) <= 9:
+        return int(text)
+    if len(text) >= _MIN_ID and all(c in "0123456789abcdef" for c in text):
+        found = [r for r in published if (r.refresh_id or "").startswith(text)]
+    else:
+        at = _time(table, text)
+        found = [r for r in published if r.finished_at and datetime.fromisoformat(r.finished_at) <= at][:1]
+    if len(found) != 1 or found[0].main_version is None:
+        problem = f"{text[:60]!r} names {len(found) or 'no'} published refreshes."
+        raise DefinitionError(table, problem, hint="See `amv history`; a version of main is a number.")
+    return found[0].main_version
+
+
+def _time(table: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        hint = "Give a version of main, a refresh's id, or a time such as 2026-01-31T12:00."
+        raise DefinitionError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,115 @@
+"""Main brought back to what it was: exactly, whatever dies meanwhile, until the table is resumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import DefinitionError, RefreshPausedError, SchemaMismatchError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(lake):
+    """Main had ten rows, then five of which one was changed."""
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
+    lake.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.9, "max_inserted_fraction": 0.1})
+    lake.refresh(overrides=["max_inserted_fraction"])
+    lake.good = lake.rows()
+    lake.good_version = lake.versions()
+    lake.sql("DELETE FROM {t} WHERE id < 5", path="raw/orders")
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 7", path="raw/orders")
+    lake.refresh()
+    lake.bad = lake.rows()
+    return lake
+
+
+def roll_back(lake, to=None):
+    return lake.refresher().roll_back("orders", str(to or lake.good_version), lake.caller(user="ann"), "a bad export")
+
+
+def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
+    report = roll_back(table)
+
+    assert (report.outcome, report.rows_inserted, report.rows_updated) == (Outcome.PUBLISHED, 5, 1)
+    assert "a bad export" in report.note
+    assert table.rows() == table.good
+    assert table.workspaces() == []
+    with pytest.raises(RefreshPausedError):
+        table.refresh()
+
+    table.store.resume(table.store.table("orders").id)
+    again = table.refresh()
+
+    assert (again.outcome, again.rows_deleted, again.rows_updated) == (Outcome.PUBLISHED, 5, 1)
+    assert table.rows() == table.bad
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_the_digests_are_those_of_main(table):
+    roll_back(table)
+    kept = table.digests()
+    table.store.resume(table.store.table("orders").id)
+    table.sql("INSERT INTO {t} SELECT id, id % 2, 'a' FROM range(5)", path="raw/orders")
+    table.sql("UPDATE {t} SET v = 'a' WHERE id = 7", path="raw/orders")
+
+    report = table.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
+    assert table.digests() == kept
+
+
+@pytest.mark.parametrize("by", ["refresh", "time"])
+def test_a_refresh_or_a_time_names_the_version(table, by):
+    first = table.store.history(table.store.table("orders").id)[-1]
+
+    roll_back(table, first.refresh_id if by == "refresh" else first.finished_at)
+
+    assert table.rows() == table.good
+
+
+@pytest.mark.parametrize("point", ["acquire.after", "seal.before", "seal.after", "publish.before", "publish.after"])
+def test_killed_anywhere_it_is_undone_or_done(table, at_point, point):
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    at_point(point, die)
+    with pytest.raises(KeyboardInterrupt):
+        roll_back(table)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    table.refresher().recover(table.caller())
+
+    is_done = point not in ("acquire.after", "seal.before")
+    assert table.rows() == (table.good if is_done else table.bad)
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    if is_done:
+        with pytest.raises(RefreshPausedError):
+            table.refresh()
+
+
+def test_a_version_that_never_was_changes_nothing(table):
+    with pytest.raises(DefinitionError, match="no version 999"):
+        roll_back(table, 999)
+
+    assert table.rows() == table.bad
+    assert table.store.state(table.store.table("orders").id).paused_since_ms is None
+
+
+def test_a_version_with_other_columns_is_refused_and_the_table_is_not_paused(table):
+    table.apply(partition_by=["p"], schema_policy="add")
+    table.write("SELECT id, id % 2 AS p, 'b' AS v, 1 AS w FROM range(10)")
+    table.refresh(overrides=["max_inserted_fraction"])
+    before = table.rows()
+
+    with pytest.raises(SchemaMismatchError):
+        roll_back(table)
+
+    assert table.rows() == before
+    assert table.phase() == "NORMAL"
+    assert table.store.state(table.store.table("orders").id).paused_since_ms is None
+
+
+def test_no_definition_may_name_main_as_its_own_source(table):
+    with pytest.raises(DefinitionError, match="share a directory"):
+        table.apply(source={"type": "delta", "path": "orders"})
