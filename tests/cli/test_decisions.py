@@ -67,6 +67,7 @@ def test_a_rejected_difference_is_not_published(amv, held):
     assert rows(amv) == 4
 
 
+@pytest.mark.in_test_all
 def test_one_refresh_is_held_on_request(amv, held, spark):
     amv("reject", "orders", "--note", "no")
     spark.sql("SELECT id, 'a' AS v FROM range(5)").write.format("delta").mode("overwrite").save(
@@ -80,6 +81,7 @@ def test_one_refresh_is_held_on_request(amv, held, spark):
     assert "held" in amv("history", "orders").out
 
 
+@pytest.mark.in_test_all
 def test_what_was_published_is_taken_back(amv, held):
     amv("approve", "orders", "--note", "looked right")
     nameless = amv("rollback", "orders", "--to", "1")

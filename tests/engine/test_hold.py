@@ -116,6 +116,7 @@ def test_another_writer_s_change_is_shown_before_it_is_overwritten(table):
     assert table.rows() == table.wanted
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["corrections", "replace"])
 def test_a_request_holds_whatever_the_guards_say(lake, strategy):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
@@ -131,6 +132,7 @@ def test_a_request_holds_whatever_the_guards_say(lake, strategy):
     assert lake.rows() == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_every_change_of_a_table_is_held_its_first_load_too_and_nothing_else(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply(approval="always")
@@ -141,6 +143,7 @@ def test_every_change_of_a_table_is_held_its_first_load_too_and_nothing_else(lak
     assert lake.refresh(force=True).outcome is Outcome.PUBLISHED, "nothing differs, so there is nothing to decide"
 
 
+@pytest.mark.in_test_all
 def test_new_columns_are_held(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply(approval="schema", schema_policy="add")
@@ -155,6 +158,7 @@ def test_new_columns_are_held(lake):
     assert lake.rows() == lake.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_without_approval_a_guard_refuses_as_ever(table):
     table.apply(guards=GUARDED["guards"])
 
@@ -162,6 +166,7 @@ def test_without_approval_a_guard_refuses_as_ever(table):
         table.refresh()
 
 
+@pytest.mark.in_test_all
 def test_an_override_needs_no_decision(table):
     assert table.refresh(overrides=["max_deleted_fraction"]).outcome is Outcome.PUBLISHED
 
@@ -176,6 +181,7 @@ def test_a_progressive_table_cannot_be_held(lake):
         lake.apply(publish="progressive", partition_by=["p"], approval="always")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["hold.before", "hold.after", "decide.before", "decide.after"])
 def test_killed_around_a_hold_it_is_decided_all_the_same(table, at_point, point):
     def die() -> None:
@@ -200,6 +206,7 @@ def test_killed_around_a_hold_it_is_decided_all_the_same(table, at_point, point)
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "point", ["hand_over.after", "fence.after", "publish.before", "publish.after", "published.after"]
 )
@@ -220,6 +227,7 @@ def test_an_approved_refresh_killed_anywhere_is_published_as_approved(table, at_
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_what_cannot_be_read_any_more_is_not_needed_for_a_decision(table):
     held(table)
     (table.root / "raw").rename(table.root / "away")
@@ -247,6 +255,7 @@ def test_the_difference_shows_exactly_what_an_approval_publishes(table):
     assert [row.operation for row in few.rows] == ["delete", "delete", "update"]
 
 
+@pytest.mark.in_test_all
 def test_rows_of_every_type_are_shown_and_a_hostile_one_is_harmless(lake):
     columns = "id, CAST(1.10 AS DECIMAL(38, 20)) AS d, X'00ff' AS b, array(1, NULL) AS a, DATE'2026-01-02' AS day"
     lake.write(f"SELECT {columns}, 'x' AS v FROM range(3)")
@@ -265,6 +274,7 @@ def test_rows_of_every_type_are_shown_and_a_hostile_one_is_harmless(lake):
     assert all("</script>" not in line or "\\n" in line for line in text.splitlines())
 
 
+@pytest.mark.in_test_all
 def test_there_is_no_difference_where_nothing_is_held(table):
     with pytest.raises(NotHeldError):
         table.refresher().difference("orders")
@@ -272,6 +282,7 @@ def test_there_is_no_difference_where_nothing_is_held(table):
         decide(table, Decision.REJECTED)
 
 
+@pytest.mark.in_test_all
 def test_an_overwrite_is_counted_and_not_listed(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply(strategy="replace")
@@ -285,6 +296,7 @@ def test_an_overwrite_is_counted_and_not_listed(lake):
     assert "amv approve" in difference_text(found)
 
 
+@pytest.mark.in_test_all
 def test_status_and_history_say_what_is_decided_and_by_whom(table):
     held(table)
     registered = table.store.table("orders")

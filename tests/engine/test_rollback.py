@@ -47,6 +47,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_the_digests_are_those_of_main(table):
     roll_back(table)
     kept = table.digests()
@@ -60,6 +61,7 @@ def test_the_digests_are_those_of_main(table):
     assert table.digests() == kept
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", ["refresh", "time"])
 def test_a_refresh_or_a_time_names_the_version(table, by):
     first = table.store.history(table.store.table("orders").id)[-1]
@@ -69,6 +71,7 @@ def test_a_refresh_or_a_time_names_the_version(table, by):
     assert table.rows() == table.good
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.after", "seal.before", "seal.after", "publish.before", "publish.after"])
 def test_killed_anywhere_it_is_undone_or_done(table, at_point, point):
     def die() -> None:
@@ -88,6 +91,7 @@ def test_killed_anywhere_it_is_undone_or_done(table, at_point, point):
             table.refresh()
 
 
+@pytest.mark.in_test_all
 def test_a_version_that_never_was_changes_nothing(table):
     with pytest.raises(DefinitionError, match="no version 999"):
         roll_back(table, 999)
@@ -96,6 +100,7 @@ def test_a_version_that_never_was_changes_nothing(table):
     assert table.store.state(table.store.table("orders").id).paused_since_ms is None
 
 
+@pytest.mark.in_test_all
 def test_a_version_with_other_columns_is_refused_and_the_table_is_not_paused(table):
     table.apply(partition_by=["p"], schema_policy="add")
     table.write("SELECT id, id % 2 AS p, 'b' AS v, 1 AS w FROM range(10)")

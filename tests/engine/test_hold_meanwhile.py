@@ -1,0 +1,156 @@
+"""What else happens to a table while its refresh is held: other commands, other writers, another database."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.state import Cancelled
+from airflow_mv_provider.exceptions import RefreshHeldError
+from tests.engine.test_hold import GUARDED, decide, held
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(lake):
+    """As in `test_hold`, and held."""
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
+    lake.apply(**GUARDED)
+    lake.refresh()
+    lake.sql("DELETE FROM {t} WHERE id < 4", path="raw/orders")
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 5", path="raw/orders")
+    lake.before, lake.wanted = lake.rows(), lake.rows("raw/orders")
+    held(lake)
+    return lake
+
+
+def approve_until_published(lake):
+    """Approve what is held, and what is held then: another writer may have made it necessary."""
+    for _ in range(3):
+        try:
+            return decide(lake, Decision.APPROVED)
+        except RefreshHeldError:
+            continue
+    raise AssertionError("it is held for ever")
+
+
+def assert_at_rest(lake, rows):
+    assert lake.rows() == rows
+    assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
+
+
+@pytest.mark.in_test_all
+def test_files_are_compacted(table):
+    table.sql("OPTIMIZE {t}")
+
+    assert approve_until_published(table).outcome is Outcome.PUBLISHED
+    assert_at_rest(table, table.wanted)
+
+
+@pytest.mark.in_test_all
+def test_the_table_is_paused(table):
+    table.store.pause(1, "somebody")
+
+    assert decide(table, Decision.APPROVED).outcome is Outcome.PUBLISHED
+    assert_at_rest(table, table.wanted)
+
+
+def test_it_is_cancelled(table):
+    assert table.store.cancel(table.store.table("orders"), table.caller(user="ann")) is Cancelled.LEFT
+
+    [report] = table.refresher().recover(table.caller())
+
+    assert report.outcome is Outcome.CANCELLED
+    assert_at_rest(table, table.before)
+
+
+def test_it_is_not_abandoned_or_dropped_without_a_decision(table):
+    for act in (lambda: table.refresher().abandon("orders", table.caller()), lambda: drop(table)):
+        with pytest.raises(RefreshHeldError):
+            act()
+    assert table.rows() == table.before
+    assert decide(table, Decision.REJECTED).outcome is Outcome.CANCELLED
+    drop(table)
+    assert table.rows() == table.before, "main stays"
+
+
+def drop(lake):
+    return lake.refresher().drop("orders", lake.caller())
+
+
+@pytest.mark.in_test_all
+def test_its_owner_is_declared_dead(table):
+    table.refresher().bury("orders", table.caller("a person"), "it hangs")
+    table.refresher().recover(table.caller("a person"))
+    assert table.store.state(1).is_held, "that decides nothing"
+
+    assert decide(table, Decision.APPROVED).outcome is Outcome.PUBLISHED
+    assert_at_rest(table, table.wanted)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("decision", list(Decision))
+def test_the_database_is_restored_from_before_the_decision(table, tmp_path, decision):
+    copied = tmp_path / "copy.db"
+    address = table.store.engine.url.database
+    with sqlite3.connect(address) as source, sqlite3.connect(copied) as copy:
+        source.backup(copy)
+    decide(table, Decision.APPROVED)
+    table.store.engine.dispose()
+    with sqlite3.connect(copied) as copy, sqlite3.connect(address) as target:
+        copy.backup(target)
+    assert table.store.state(1).is_held
+
+    report = decide(table, decision)
+
+    assert report.outcome is Outcome.PUBLISHED, "main has it, whatever is decided now"
+    assert_at_rest(table, table.wanted)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"errors": {}},
+        {"on_conflict": "ignore"},
+        {"partition_by": ["p"], "chunk_rows": 2},
+        {"hash_partitions": 4},
+    ],
+    ids=["errors", "ignore", "chunks", "hash"],
+)
+def test_every_kind_of_table_is_held_and_approved(lake, changes):
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
+    lake.apply(**GUARDED, **changes)
+    lake.refresh()
+    lake.sql("DELETE FROM {t} WHERE id < 4", path="raw/orders")
+    before, wanted = lake.rows(), lake.rows("raw/orders")
+    held(lake)
+    assert lake.rows() == before
+    assert lake.refresher().difference("orders").rows_deleted == 4
+
+    decide(lake, Decision.APPROVED)
+
+    assert_at_rest(lake, wanted)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("request_", [{"partitions": [["1"]]}, {"strategy": "incremental"}], ids=["part", "feed"])
+def test_every_kind_of_refresh_is_held_and_approved(lake, request_):
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
+    lake.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", path="raw/orders")
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'b'", path="raw/orders")
+    expected = [row for row in lake.rows() if row[1] == 0] if "partitions" in request_ else []
+    wanted = sorted(expected + [row for row in lake.rows("raw/orders") if row[1] == 1 or not expected])
+    held(lake, hold=True, **request_)
+
+    found = lake.refresher().difference("orders")
+    assert {(row.before["v"], row.after["v"]) for row in found.rows} == {("a", "b")}
+    decide(lake, Decision.APPROVED)
+
+    assert sorted(lake.rows()) == wanted
