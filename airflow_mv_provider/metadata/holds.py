@@ -7,6 +7,7 @@ hold, which then goes on, or after the row was left without an owner, which free
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, exists, insert, select, update
 
@@ -33,12 +34,6 @@ def last_hold(db: Connection, refresh_id: str, now: ColumnElement[int]) -> Hold 
     query = select(Row.__table__, (Row.until_ms <= now).label("is_over")).where(Row.refresh_id == refresh_id)
     row = db.execute(query.order_by(Row.merge_round.desc()).limit(1)).one_or_none()
     return None if row is None else _hold(row)
-
-
-def holds(db: Connection, refresh_ids: Sequence[str], now: ColumnElement[int]) -> dict[str, Hold]:
-    """Return the newest hold of each of these refreshes that was held."""
-    query = select(Row.__table__, (Row.until_ms <= now).label("is_over")).where(Row.refresh_id.in_(refresh_ids))
-    return {row.refresh_id: _hold(row) for row in db.execute(query.order_by(Row.merge_round))}
 
 
 class Holds:
@@ -98,12 +93,17 @@ class Holds:
         return decided_hold
 
 
-def _hold(row: object) -> Hold:
-    names = ("refresh_id", "merge_round", "reason", "since_ms", "until_ms", "decided_ms", "decided_by", "note")
-    decision = getattr(row, "decision", None)
+def _hold(row: Any) -> Hold:
     return Hold(
-        **{name: getattr(row, name) for name in names},
-        guards=tuple(getattr(row, "guards")),  # noqa: B009
-        is_over=bool(getattr(row, "is_over")),  # noqa: B009
-        decision=None if decision is None else Decision(decision),
+        refresh_id=row.refresh_id,
+        merge_round=row.merge_round,
+        reason=row.reason,
+        guards=tuple(row.guards),
+        since_ms=row.since_ms,
+        until_ms=row.until_ms,
+        is_over=bool(row.is_over),
+        decision=None if row.decision is None else Decision(row.decision),
+        decided_ms=row.decided_ms,
+        decided_by=row.decided_by,
+        note=row.note,
     )

@@ -90,6 +90,12 @@ def next_step(last: Hold | None, merge_round: int, why: str | None) -> Step:
             return Step.PUBLISH if why is None else Step.HOLD
 
 
+def overridden(last: Hold | None, merge_round: int) -> tuple[str, ...]:
+    """Return the guards that an approval of this round's corrections overrides: those that were shown as refusing."""
+    is_approved = last is not None and last.decision is Decision.APPROVED and last.merge_round == merge_round
+    return last.guards if last is not None and is_approved else ()
+
+
 def why_held(
     approval: Approval,
     *,

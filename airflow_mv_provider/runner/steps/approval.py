@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from airflow_mv_provider.core.approval.hold import Hold, Step, next_step, why_held
+from airflow_mv_provider.core.approval.hold import Hold, Step, next_step, overridden, why_held
 from airflow_mv_provider.core.guard import Refusal
 from airflow_mv_provider.exceptions import HoldExpiredError, RefreshCancelledError, RefreshHeldError
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -45,7 +45,7 @@ def approved_guards(
     )
     match next_step(last, merge_round, why):
         case Step.PUBLISH:
-            return last.guards if last is not None else ()
+            return overridden(last, merge_round)
         case Step.STOP:
             raise RefreshCancelledError(name, f"it was rejected{last.by if last else ''}.")
         case Step.EXPIRE:

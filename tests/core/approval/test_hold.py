@@ -7,7 +7,16 @@ from itertools import product
 
 import pytest
 
-from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, Step, next_step, objection, why_held
+from airflow_mv_provider.core.approval.hold import (
+    Decision,
+    Hold,
+    Objection,
+    Step,
+    next_step,
+    objection,
+    overridden,
+    why_held,
+)
 from airflow_mv_provider.core.guard import Refusal
 
 HELD = Hold("r", 0, "too many", ("max_deleted_fraction",), since_ms=10, until_ms=20)
@@ -66,6 +75,12 @@ def test_only_the_approval_of_a_round_publishes_it(merge_round):
     assert next_step(HELD, merge_round, "why") is Step.HOLD
     assert next_step(None, merge_round, "why") is Step.HOLD
     assert next_step(None, merge_round, None) is Step.PUBLISH
+
+
+def test_guards_are_overridden_by_the_approval_of_just_this_round():
+    assert overridden(APPROVED, 0) == HELD.guards
+    assert [overridden(last, 0) for last in (None, HELD, REJECTED, OVER)] == [()] * 4
+    assert overridden(APPROVED, 1) == ()
 
 
 def test_a_rejected_or_late_one_is_never_published():
