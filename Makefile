@@ -10,8 +10,8 @@ stamp := .venv/.up-to-date
 server := .venv/.up-to-date-server
 all := .venv/.up-to-date-all
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
-# Two processes have a Spark session each, the third one runs what needs none (tests/engines.py).
-in_three := --numprocesses 3 --dist loadscope
+# One process has the Spark session, the other one runs what needs none (tests/engines.py).
+in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
@@ -47,10 +47,10 @@ down: ## end it; VOLUMES=1 removes tables and databases, too
 	@$(bin)/python scripts/topology.py down $(if $(VOLUMES),--volumes)
 
 test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow included), of long matrices a fixed sample
-	@$(bin)/pytest $(in_three)
+	@$(bin)/pytest $(in_two)
 
 test-all: $(all) ## run all tests and every case of the long matrices: hours
-	@$(bin)/pytest $(in_three) --every-case
+	@$(bin)/pytest $(in_two) --every-case
 
 crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE records it
 	@$(bin)/pytest --every-case -m victim --timeout 3600 --record "$(RECORD)"

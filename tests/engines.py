@@ -1,4 +1,4 @@
-"""The Spark session of a test process: in this process, or with `--connect` on a real Spark Connect server.
+"""The one Spark session of a test run: in this process, or with `--connect` on a real Spark Connect server.
 
     .venv/bin/pytest --connect tests/engine tests/scenarios
 
@@ -21,12 +21,8 @@ from tests.connect import ConnectServer
 # SQL that takes a good part of a second for each row
 A_SLOW_NUMBER = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
 
-# The tests of these need a session of their process; each half takes half as long as all others, of which many wait for
-# processes that they start.
-_WITH_SESSION = {
-    "the engine": ("tests/engine", "tests/test_readme.py"),
-    "the scenarios": ("tests/model/test_differential.py", "tests/scenarios"),
-}
+# The tests of these need the session, and take as long as all others, of which some start one more.
+_WITH_SESSION = ("tests/engine", "tests/model/test_differential.py", "tests/scenarios", "tests/test_readme.py")
 _WITHOUT = ("tests/engine/test_connect.py",)
 
 
@@ -49,21 +45,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of the three processes that `make test` runs, give two the files that need a session; a file is never split."""
+    """Of the two processes that `make test` runs, give one the engine's files; a file is never split."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            found = (half for half, files in _WITH_SESSION.items() if path.startswith(files) and path not in _WITHOUT)
-            return next(found, path)
+            return "the session" if path.startswith(_WITH_SESSION) and path not in _WITHOUT else path
 
     return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one session of the process: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
+    """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
     if request.config.getoption("--connect"):
         yield from _on_a_server(tmp_path_factory)
     else:
