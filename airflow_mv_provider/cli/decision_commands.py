@@ -41,10 +41,12 @@ def diff(settings: Settings, name: str, limit: int) -> Answer:
 
 @click.command()
 @_decision_options
+@click.option("--without-deletes", is_flag=True, help="Keep the rows that would be deleted; publish all else.")
 @answering
-def approve(settings: Settings, name: str, note: str | None, hold_id: str | None) -> Answer:
+def approve(settings: Settings, name: str, note: str | None, hold_id: str | None, without_deletes: bool) -> Answer:
     """Approve the refresh of a table that is held: exactly what `amv diff` shows is published, now."""
-    report = _decided(settings, name, Decision.APPROVED, note, hold_id)
+    decision = Decision.WITHOUT_DELETES if without_deletes else Decision.APPROVED
+    report = _decided(settings, name, decision, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
 
 
@@ -75,7 +77,7 @@ def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer
 
 def _decided(settings: Settings, name: str, decision: Decision, note: str | None, hold_id: str | None) -> RefreshReport:
     if not (note or "").strip():
-        command = "amv approve" if decision is Decision.APPROVED else "amv reject"
+        command = "amv approve" if decision.is_approval else "amv reject"
         raise DefinitionError(command, "a decision needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:
         caller = command_line_caller()

@@ -59,10 +59,14 @@ class CommitNote:
     is_final: bool = False
     part: int = 0  # part of a progressive refresh, from 1; 0 is a commit of everything
     num_errors: int = 0  # rows in the error table after a commit of step "errors"
+    keeps_rows: bool = False  # its deletes were left out, as a person has decided
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""
-        return json.dumps({"mv": asdict(self)}, sort_keys=True)
+        facts = asdict(self)
+        if not self.keeps_rows:
+            del facts["keeps_rows"]  # versions before it would take the commit for another writer's
+        return json.dumps({"mv": facts}, sort_keys=True)
 
 
 def parse_note(text: str | None, table_uuid: str) -> CommitNote | None:
@@ -87,6 +91,7 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
         all(type(text) is str for text in texts)
         and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and type(fields["is_final"]) is bool
+        and type(fields["keeps_rows"]) is bool
         and fields["step"] in ("fence", "publish", "errors")
     )
 
@@ -136,6 +141,11 @@ class LogCheck:
         """True if the last of this refresh's commits overwrote all of main's rows instead of merging corrections."""
         return bool(self.published) and self.published[-1].operation == "WRITE"
 
+    @property
+    def keeps_rows(self) -> bool:
+        """True if a commit of this refresh, of any round, has left out its deletes."""
+        return any(c.note is not None and c.note.keeps_rows for c in (*self.published, *self.stragglers))
+
     def lacks(self, recorded: Counts) -> bool:
         """True if the last of this refresh's commits is a MERGE that changed fewer rows than were recorded.
 
@@ -162,6 +172,16 @@ class LogCheck:
         """Bytes of data files that this refresh's commits added."""
         names = ("numTargetBytesAdded", "numOutputBytes")  # of a MERGE, of an overwrite
         return sum(int(c.metrics.get(name, 0)) for c in self.published for name in names)
+
+
+def left_out(commit: Commit | None, recorded: Counts) -> int:
+    """Return how many of the recorded deletes a publish commit has left out.
+
+    More than none only if the database was restored to before that decision: else they are recorded no more.
+    """
+    if commit is None or commit.note is None or not commit.note.keeps_rows:
+        return 0
+    return max(0, recorded.deleted - int(commit.metrics.get("numTargetRowsDeleted", 0)))
 
 
 class Move(StrEnum):

@@ -111,6 +111,10 @@ class Workspace:
         """Return where the attempt `epoch` writes the corrections of `chunk` in its n-th round."""
         return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
 
+    def kept(self, epoch: int, merge_round: int, chunk: int) -> str:
+        """Return where the attempt `epoch` writes the corrections of `chunk` again, without their deletes."""
+        return f"{self.root}/kept-{epoch}-{merge_round}-{chunk}"
+
 
 @dataclass(frozen=True, slots=True)
 class MainPlace:

@@ -91,6 +91,7 @@ class RefreshReport:
     schema_changes : how columns that differ from main's were handled, in words
     hold           : the decision that it waits for, or waited for; None if it needed none
     rows_rejected  : records of the source that are in the error table, not in main
+    rows_kept      : rows that the source has no longer and main has kept, because it was decided so
     """
 
     table: str
@@ -116,6 +117,7 @@ class RefreshReport:
     rows_deleted: int = 0
     rows_unchanged: int = 0
     rows_rejected: int = 0
+    rows_kept: int = 0
     bytes_main: int = 0
     bytes_staging: int = 0
     main_version: int | None = None

@@ -46,6 +46,7 @@ class RefreshState:
     owner_process : None while nobody works on the refresh: it is kept for the caller's next process
     partition_type : type of the first partition column at the last seal; it determines the order of the values
     is_held : its refresh waits for a person's decision, without a process
+    num_kept : rows of main that the source had no longer at the last publish, whose deletes were left out
     covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
 
@@ -70,6 +71,7 @@ class RefreshState:
     is_dropping: bool = False
     partition_type: str | None = None
     is_held: bool = False
+    num_kept: int = 0
 
     @property
     def holder(self) -> str:
@@ -196,6 +198,7 @@ class RefreshRecord:
     has_committed: bool = False
     is_ended: bool = False
     outdated_digests_of: str | None = None  # the refresh whose digests this one has replaced
+    num_kept: int | None = None  # deletes that were left out, as a person has decided; None if that was not decided
 
 
 @dataclass(frozen=True, slots=True)

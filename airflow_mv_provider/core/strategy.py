@@ -144,10 +144,12 @@ def compare_reason(
     is_trusted: bool,
     nondeterminism_reason: str | None,
     is_partial: bool = False,
+    num_kept: int = 0,
 ) -> str | None:
     """Return why main must be compared although the source may be unchanged, or None if its frontier is sufficient.
 
     nondeterminism_reason : why the source may have other rows at an equal frontier; None if it never has
+    num_kept : rows that main has and the source had no longer at the last publish, whose deletes were left out
     """
     if is_first:
         return "first refresh"
@@ -157,6 +159,8 @@ def compare_reason(
         return "the definition changed"
     if not is_trusted:
         return "another writer may have changed main"
+    if num_kept:
+        return f"main has kept {num_kept:,} rows that the source had no longer"
     if is_partial:
         return "earlier refreshes covered only some partitions"
     return nondeterminism_reason

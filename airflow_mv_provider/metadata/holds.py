@@ -17,7 +17,9 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.claimed import claimed
 from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshChunkRow as Chunk
 from airflow_mv_provider.metadata.models import RefreshHoldRow as Row
+from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import is_owned, lease
 from airflow_mv_provider.metadata.stored_once import lock_state
@@ -69,7 +71,7 @@ class Holds:
     ) -> Hold | Objection:
         """Record a person's decision about the refresh of a table that is held, and free it for whoever continues it.
 
-        A rejected refresh is also to be cancelled, so that whoever takes it over ends it without comparing anything.
+        A refused refresh is also to be cancelled, so that whoever takes it over ends it without comparing anything.
 
         hold_id : the hold that was shown; None for whichever is there
         returns : the hold as decided; an objection if nothing was written
@@ -78,19 +80,27 @@ class Holds:
             lock_state(db, table_id)
             refresh_id = db.scalar(select(State.refresh_id).where(State.table_id == table_id))
             found = None if refresh_id is None else last_hold(db, refresh_id, self._now())
-            if (problem := objection(found, hold_id)) is not None or found is None:
+            overwrites = found is not None and _deletes_by_overwriting(db, found.refresh_id)
+            problem = objection(found, hold_id, decision, deletes_by_overwriting=overwrites)
+            if problem is not None or found is None:
                 return problem or Objection.NOTHING_HELD
             is_this = (Row.refresh_id == found.refresh_id, Row.merge_round == found.merge_round)
             decided = {"decision": decision, "decided_ms": self._now(), "decided_by": user, "note": note}
             db.execute(update(Row).where(*is_this).values(**decided))
             is_left = (State.table_id == table_id, State.owner_process.is_(None))
             db.execute(update(State).where(*is_left).values(**lease(self._now(), 0)))
-            if decision is Decision.REJECTED:
+            if not decision.is_approval:
                 cancelled = {"cancel_requested_ms": self._now(), "cancel_requested_by": user}
                 db.execute(update(State).where(State.table_id == table_id).values(**cancelled))
             decided_hold = last_hold(db, found.refresh_id, self._now())
         assert decided_hold is not None
         return decided_hold
+
+
+def _deletes_by_overwriting(db: Connection, refresh_id: str) -> bool:
+    is_mine = (Chunk.refresh_id == refresh_id, Chunk.path.is_(None), Chunk.num_rows > 0)
+    deletes = (Progress.refresh_id == refresh_id, Progress.rows_deleted > 0)
+    return bool(db.scalar(select(exists().where(*is_mine) & exists().where(*deletes))))
 
 
 def _hold(row: Any) -> Hold:

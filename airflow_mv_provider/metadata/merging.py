@@ -15,7 +15,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
-from airflow_mv_provider.core.progress.recorded import RecordedChunk
+from airflow_mv_provider.core.progress.recorded import KeptRows, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.scope.scope import Covered
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
@@ -162,11 +162,30 @@ class Merging:
                 figures = added(counts, bytes_main)
                 db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**figures))
 
-    def discard_chunks(self, own: Ownership, published: Counts | None, bytes_main: int) -> None:
+    def record_kept(self, own: Ownership, chunks: Sequence[KeptRows]) -> None:
+        """Record that these chunks' corrections are written again without their deletes, all of them at once."""
+        with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
+            for chunk in chunks:
+                is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
+                written = {name: getattr(chunk, name) for name in ("path", "num_rows", "digest", "num_bytes")}
+                db.execute(update(ChunkRow).where(*is_this).values(**written))
+                for partition, num_kept in chunk.deletes.items():
+                    is_part = (Progress.refresh_id == own.refresh_id, Progress.partition == partition)
+                    left = {"rows_deleted": Progress.rows_deleted - num_kept}
+                    db.execute(update(Progress).where(*is_part).values(**left))
+            num_kept = sum(sum(chunk.deletes.values()) for chunk in chunks)
+            staged = Refresh.bytes_staging + sum(chunk.num_bytes for chunk in chunks)
+            is_mine = Refresh.id == own.refresh_id
+            db.execute(update(Refresh).where(is_mine).values(num_kept=num_kept, bytes_staging=staged))
+
+    def discard_chunks(
+        self, own: Ownership, published: Counts | None, bytes_main: int, *, keeps_rows: bool = False
+    ) -> None:
         """Delete all recorded corrections, because another writer changed main; the next round compares again.
 
         published : the changes of this round that main already contains, None if there are none; they are added to the
                     refresh's counts, and from then on the refresh can only be completed
+        keeps_rows : main holds a commit of this refresh that left out its deletes, so the next rounds do too
         """
         blank = dict.fromkeys(
             (
@@ -181,7 +200,7 @@ class Merging:
             db.execute(update(ChunkRow).where(of_mine).values(**blank))
             db.execute(delete(Progress).where(mine, Progress.sealed_rows == 0, Progress.partition != WHOLE_TABLE))
             db.execute(update(Progress).where(mine).values(**NOT_COMPARED))
-            values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1}
+            values: dict[str, Any] = {"merge_round": Refresh.merge_round + 1, "num_kept": 0 if keeps_rows else None}
             if published is not None:
                 values |= added(published, bytes_main)
             if published is not None or parts:
@@ -201,6 +220,7 @@ class Merging:
         seconds: Mapping[str, float],
         is_main_known: bool = True,
         is_continued: bool = True,
+        num_kept: int | None = None,
         reason: str | None = None,
     ) -> None:
         """Record that main contains the refresh, and go from MERGING to CLEANUP; a later cancel has no effect.
@@ -209,6 +229,7 @@ class Merging:
         is_counted : the refresh's counts already include its changes, commit by commit
         is_main_known : main is as this refresh left it; else the next one compares everything
         is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
+        num_kept   : rows that main has and the source has no longer, because their deletes were left out
         reason     : replaces the reason for the strategy in the history; None keeps it
         """
         with claimed(self.engine, own, claim.advance(own, Phase.MERGING, Phase.CLEANUP), self._now()) as db:
@@ -233,6 +254,7 @@ class Merging:
                     covered=[] if is_whole or not is_main_known else [*before, done.to_json()][-_MAX_COVERED:],
                     published_digests=stored,
                     is_main_trusted=is_main_known,
+                    num_kept=(num_kept or 0) + (0 if scope.is_everything else State.num_kept),
                 )
             )
             forget_bindings(db, own.table_id)
@@ -241,6 +263,7 @@ class Merging:
                 | {
                     "rows_unchanged": counts.unchanged,
                     "main_version": main_version,
+                    "num_kept": num_kept,
                     "outdated_digests_of": outdated["refresh_id"] if outdated and outdated != stored else None,
                 }
                 | ({} if reason is None else {"reason": reason})

@@ -59,6 +59,7 @@ class RefreshStateRow(Base):
     paused_by: Mapped[str | None]
     dropping_ms: Mapped[int | None]
     tickets_given: Mapped[int]
+    num_kept: Mapped[int]  # rows of main that the source had no longer at the last publish: their deletes were left out
 
 
 class RefreshTicketRow(Base):
@@ -158,6 +159,7 @@ class RefreshRow(Base):
     rows_deleted: Mapped[int]
     rows_unchanged: Mapped[int]
     rows_rejected: Mapped[int]
+    num_kept: Mapped[int | None]  # deletes that were left out; None if nobody has decided so
     bytes_main: Mapped[int]
     bytes_staging: Mapped[int]
     main_version: Mapped[int | None]

@@ -95,6 +95,7 @@ class Reader:
             is_dropping=row.dropping_ms is not None,
             partition_type=row.partition_type,
             is_held=bool(row.is_held),
+            num_kept=row.num_kept,
         )
 
     def waiters(self, table_id: int) -> tuple[Waiter, ...]:

@@ -78,6 +78,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         note=row.note,
         is_ended=row.outcome != Outcome.RUNNING,
         outdated_digests_of=row.outdated_digests_of,
+        num_kept=row.num_kept,
     )
     if row.seal is None:
         return record
@@ -91,13 +92,14 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
 
 def as_now(db: Connection, refresh: RefreshRecord) -> RefreshRecord:
     """Return a refresh with the current values of the fields that change as it runs."""
-    columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of)
+    columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of, RefreshRow.num_kept)
     row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
     return replace(
         refresh,
         merge_round=row.merge_round,
         has_committed=row.has_committed,
         outdated_digests_of=row.outdated_digests_of,
+        num_kept=row.num_kept,
     )
 
 

@@ -34,6 +34,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     "is_main_trusted": False,
     **dict.fromkeys(("paused_ms", "paused_by", "dropping_ms")),
     "tickets_given": 0,
+    "num_kept": 0,
 }
 NOT_COMPARED: dict[str, Any] = {
     "is_completed": False,

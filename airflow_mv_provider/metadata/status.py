@@ -38,6 +38,7 @@ class TableStatus:
     """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
     is_held            : the refresh waits for a person's decision, which `hold` describes
+    rows_kept          : rows that main has and the source had no longer at the last publish, as a person has decided
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
     pending_definition : the fields in which the registered definition differs from the running refresh's
@@ -65,6 +66,7 @@ class TableStatus:
     owner_key: str | None = None
     is_held: bool = False
     hold: HoldReport | None = None
+    rows_kept: int = 0
 
     @property
     def kept_for(self) -> str | None:
@@ -100,6 +102,7 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         owner_key=state.owner_key,
         is_held=state.is_held,
         hold=running_report[0].hold if running_report else None,
+        rows_kept=state.num_kept,
         queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 

@@ -45,6 +45,7 @@ def refresh_text(report: RefreshReport) -> str:
         where = f"kept in {report.table}{ERRORS_SUFFIX}" if report.outcome is Outcome.PUBLISHED else "not published"
         lines.append(f"  rejected  {number(report.rows_rejected)} of the source's records, {where}")
     if report.outcome is Outcome.PUBLISHED:
+        lines += [f"  kept      {kept_text(report.rows_kept)}"] if report.rows_kept else []
         lines.append(f"  bytes     {size(report.bytes_main)} to main, {size(report.bytes_staging)} to staging")
     if report.main_version is not None:
         lines.append(f"  main      version {report.main_version}")
@@ -69,8 +70,15 @@ def hold_lines(hold: HoldReport | None) -> list[tuple[str, str]]:
     if hold.decision is not None:
         note = f": {hold.note}" if hold.note else ""
         who = hold.decided_by or "an unnamed user"
-        lines.append(("decision", shown(f"{hold.decision} by {who} at {time_text(hold.decided_at)}{note}")))
+        decision = hold.decision if hold.decision != "without deletes" else "approved without deletes"
+        lines.append(("decision", shown(f"{decision} by {who} at {time_text(hold.decided_at)}{note}")))
     return lines
+
+
+def kept_text(num_rows: int) -> str:
+    """Return that main has rows whose deletes were left out."""
+    rows = "1 row" if num_rows == 1 else f"{number(num_rows)} rows"
+    return f"{rows} that the source no longer has: an approval left out the deletes"
 
 
 def recovered_text(report: RefreshReport) -> str:

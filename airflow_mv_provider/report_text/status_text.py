@@ -16,7 +16,7 @@ from airflow_mv_provider.report_text.figures import (
     table,
     time_text,
 )
-from airflow_mv_provider.report_text.refresh_text import hold_lines, outcome_text
+from airflow_mv_provider.report_text.refresh_text import hold_lines, kept_text, outcome_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.queue import WaiterStatus
@@ -45,6 +45,8 @@ def status_text(status: TableStatus) -> str:
     main = "not published yet" if status.main_version is None else f"version {status.main_version}"
     trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
+    if status.rows_kept:
+        lines.append(f"  kept       {kept_text(status.rows_kept)}; the next refresh compares")
     if status.refresh_id:
         alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [

@@ -88,7 +88,7 @@ def _assess(
         raise DefinitionError(table.name, f"errors needs a deterministic source: {nondeterminism_reason}.")
     is_trusted = is_main_as_published(state, commits)
     scope = request.scope
-    if request.is_stale_only and is_trusted and nondeterminism_reason is None:
+    if request.is_stale_only and is_trusted and nondeterminism_reason is None and not state.num_kept:
         scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
     must_compare = compare_reason(
         is_first=state.published_version is None,
@@ -97,6 +97,7 @@ def _assess(
         is_trusted=is_trusted,
         nondeterminism_reason=nondeterminism_reason,
         is_partial=bool(state.covered),
+        num_kept=state.num_kept,
     )
     reason = must_compare if scope.is_everything else f"requested: {scope.describe()}"
     changes: SourceChanges | None = None

@@ -230,6 +230,8 @@ class Attempt:
                 storage.remove_digests(work.spark, replace(work.workspace, refresh_id=outdated))
             if kept is None:
                 storage.remove_digests(work.spark, work.workspace)
+            elif kept.path != work.seal.digests:  # main is not what was sealed: deletes were left out
+                storage.remove_digests_at(work.spark, work.workspace, work.seal.digests)
         with durable(Write.NORMAL):
             work.store.finish(work.own, self._clock.spent())
 

@@ -31,6 +31,7 @@ class Write(StrEnum):
     DISCARD = "discard"
     HOLD = "hold"  # the refresh waits for a person's decision, if it needs one
     DECIDE = "decide"  # by that person
+    KEEP = "keep"  # records the corrections without their deletes, if that person wants them left out
     FEATURES = "features"  # table features that main's commit needs and some readers lack; only if it needs any
     PUBLISH = "publish"
     COMMITTED = "committed"  # progressive only: records that main has one part

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from airflow_mv_provider.core.approval.hold import Decision, Hold
+from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
@@ -235,8 +235,8 @@ class Recoverer:
         with suppress(MetadataUnavailableError):
             if isinstance(error, RefreshCancelledError):
                 last = self.context.store.last_hold(own.refresh_id)
-                if last is not None and last.decision is Decision.REJECTED:
-                    return RefreshCancelledError(table.name, f"it was rejected{last.by}.")
+                if last is not None and last.is_refused:
+                    return RefreshCancelledError(table.name, last.refusal)
             if isinstance(error, SealBrokenError) and self.context.store.last_error_code(table.id) == error.code:
                 return error.advising(_BROKEN_AGAIN)
         return error
@@ -338,7 +338,6 @@ def _given_up(table: TableRecord, caller: Caller) -> ErrorReport:
 
 
 def _cancelled(table: TableRecord, last: Hold | None) -> ErrorReport:
-    is_rejected = last is not None and last.decision is Decision.REJECTED
-    problem = f"it was rejected{last.by}." if last and is_rejected else "it was cancelled on request."
+    problem = last.refusal if last is not None and last.is_refused else "it was cancelled on request."
     error = RefreshCancelledError(table.name, problem)
     return error_report(error)

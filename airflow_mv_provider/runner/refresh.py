@@ -10,9 +10,10 @@ Main is the Delta table that users read. The right column names the durable writ
                 seal       check keys, count and digest the rows; row moves to MERGING   seal
     MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
                 judge      check the guards against the exact counts; main is unchanged
-                hold       if a person has to decide: leave the refresh without a process  hold, decide
+                hold       if a person has to decide: leave the refresh without a process  hold, decide, keep
                            until then; an approved one goes on with the recorded
-                           corrections, a rejected one is cancelled
+                           corrections, or with all of them but the deletes (keep); a
+                           rejected one is cancelled
                 publish    one MERGE; main's log decides whether it was committed        publish, published
                 errors     if the table has an error table: create it with the fence,    create_errors, collected,
                            collect records while staging, overwrite it after main's      errors

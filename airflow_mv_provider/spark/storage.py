@@ -19,7 +19,14 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.leftover import Leftover
-from airflow_mv_provider.core.location import MainPlace, Workspace, is_digest, refresh_id_of, table_workspaces
+from airflow_mv_provider.core.location import (
+    MainPlace,
+    Workspace,
+    files_of,
+    is_digest,
+    refresh_id_of,
+    table_workspaces,
+)
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translated
@@ -78,6 +85,13 @@ def remove(spark: SparkSession, workspace: Workspace) -> None:
 def remove_digests(spark: SparkSession, workspace: Workspace) -> None:
     """Remove the digests that a refresh wrote; does nothing if they are missing."""
     _remove(spark, workspace.digests_root)
+
+
+def remove_digests_at(spark: SparkSession, workspace: Workspace, path: str) -> None:
+    """Remove digests that a refresh wrote at one path, with its files' sums; does nothing if another one wrote them."""
+    if path.startswith(f"{workspace.digests_root}/"):
+        for each in (path, files_of(path)):
+            _remove(spark, each)
 
 
 def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str) -> None:

@@ -94,3 +94,13 @@ def test_what_was_published_is_taken_back(amv, held):
     assert "rolled back to version" in said.out
     assert "until `amv resume orders`" in said.out
     assert amv("refresh", "orders").code == 1
+
+
+@pytest.mark.in_test_all
+def test_rows_stay_that_would_be_deleted(amv, held):
+    said = amv("approve", "orders", "--without-deletes", "--note", "half is missing")
+
+    assert (said.code, rows(amv)) == (0, 4)
+    assert "2 rows that the source no longer has" in said.out
+    assert "2 rows that the source no longer has" in amv("status", "orders").out
+    assert amv("refresh", "orders").code == 75, "it is asked about again"

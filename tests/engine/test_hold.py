@@ -283,7 +283,7 @@ def test_there_is_no_difference_where_nothing_is_held(table):
 
 
 @pytest.mark.in_test_all
-def test_an_overwrite_is_counted_and_not_listed(lake):
+def test_an_overwrite_is_compared_so_that_its_rows_can_be_seen(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply(strategy="replace")
     lake.refresh()
@@ -292,8 +292,30 @@ def test_an_overwrite_is_counted_and_not_listed(lake):
     held(lake, hold=True, overrides=["max_deleted_fraction"])
     found = lake.refresher().difference("orders")
 
+    assert [row.operation for row in found.rows] == ["delete"] * 5 + ["update"] * 5
+    assert decide(lake, Decision.APPROVED).outcome is Outcome.PUBLISHED
+    assert lake.rows() == lake.rows("raw/orders")
+    kept = lake.digests()
+    lake.refresh(force=True, strategy="corrections")
+    assert lake.digests() == kept
+
+
+@pytest.mark.in_test_all
+def test_an_overwrite_that_drops_a_column_is_counted_and_not_listed(lake):
+    lake.write("SELECT id, 'a' AS v, 1 AS w FROM range(10)")
+    lake.apply(schema_policy="add", on_lost_column="drop")
+    lake.refresh()
+    lake.write("SELECT id, 'a' AS v FROM range(5)")
+
+    held(lake, hold=True, overrides=["max_deleted_fraction"])
+    found = lake.refresher().difference("orders")
+
     assert (found.is_overwritten, found.rows) == (True, ())
     assert "amv approve" in difference_text(found)
+    with pytest.raises(NotHeldError, match="cannot leave out the deletes"):
+        decide(lake, Decision.WITHOUT_DELETES)
+    assert decide(lake, Decision.APPROVED).outcome is Outcome.PUBLISHED
+    assert lake.rows() == lake.rows("raw/orders")
 
 
 @pytest.mark.in_test_all

@@ -94,12 +94,14 @@ def test_its_owner_is_declared_dead(table):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("decision", list(Decision))
-def test_the_database_is_restored_from_before_the_decision(table, tmp_path, decision):
+@pytest.mark.parametrize("first", [Decision.APPROVED, Decision.WITHOUT_DELETES])
+def test_the_database_is_restored_from_before_the_decision(table, tmp_path, first, decision):
     copied = tmp_path / "copy.db"
     address = table.store.engine.url.database
     with sqlite3.connect(address) as source, sqlite3.connect(copied) as copy:
         source.backup(copy)
-    decide(table, Decision.APPROVED)
+    decide(table, first)
+    decided = table.rows()
     table.store.engine.dispose()
     with sqlite3.connect(copied) as copy, sqlite3.connect(address) as target:
         copy.backup(target)
@@ -108,7 +110,9 @@ def test_the_database_is_restored_from_before_the_decision(table, tmp_path, deci
     report = decide(table, decision)
 
     assert report.outcome is Outcome.PUBLISHED, "main has it, whatever is decided now"
-    assert_at_rest(table, table.wanted)
+    assert_at_rest(table, decided)
+    assert report.rows_kept == (4 if first is Decision.WITHOUT_DELETES else 0)
+    assert (report.rows_deleted, report.rows_updated) == (4 - report.rows_kept, 1)
 
 
 @pytest.mark.sample(1)

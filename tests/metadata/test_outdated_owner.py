@@ -7,6 +7,7 @@ import pytest
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress.recorded import KeptRows
 from airflow_mv_provider.core.state import Renewal
 from airflow_mv_provider.exceptions import LeaseLostError
 from tests.metadata.rows import (
@@ -14,6 +15,7 @@ from tests.metadata.rows import (
     ERROR,
     FIRST,
     LEASE_MS,
+    P1,
     SEAL,
     acquired,
     dump,
@@ -31,6 +33,10 @@ METHODS = {
     "record_committed": (
         Phase.MERGING,
         lambda store, own: store.merging.record_committed(own, [0], 7, Counts(1, 1, 1), 5),
+    ),
+    "record_kept": (
+        Phase.MERGING,
+        lambda store, own: store.merging.record_kept(own, [KeptRows(0, None, 0, 0, 0, {P1: 1})]),
     ),
     "discard_chunks": (Phase.MERGING, lambda store, own: store.merging.discard_chunks(own, Counts(1, 1, 1, 1, 1), 5)),
     "published": (Phase.MERGING, publish),

@@ -1,7 +1,8 @@
 """When a refresh is held for a person's decision, whether a decision fits, and what follows from it.
 
     MERGING, compared and judged ──why_held──▶ held ──decided──▶ approved: published as shown
-                                                │               rejected: cancelled
+                                                │               without deletes: published, but nothing is deleted
+                                                │               rejected, or superseded by a newer refresh: cancelled
                                                 └──too late───▶ abandoned
 
 A decision names the refresh and the merge round that was shown. The corrections of a round are fixed: they are computed
@@ -20,10 +21,17 @@ from airflow_mv_provider.core.guard import Refusal
 
 
 class Decision(StrEnum):
-    """What a person has decided about a held refresh."""
+    """What was decided about a held refresh: by a person, or by a newer refresh of a table that lets it."""
 
     APPROVED = "approved"
+    WITHOUT_DELETES = "without deletes"  # approved, but rows that the source no longer has stay in main
     REJECTED = "rejected"
+    SUPERSEDED = "superseded"
+
+    @property
+    def is_approval(self) -> bool:
+        """True if the refresh publishes; False if it is cancelled."""
+        return self in (Decision.APPROVED, Decision.WITHOUT_DELETES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,23 @@ class Hold:
         return f"{self.refresh_id}.{self.merge_round}"
 
     @property
+    def is_approved(self) -> bool:
+        """True if somebody has approved it, with or without its deletes."""
+        return self.decision is not None and self.decision.is_approval
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the refresh is to be cancelled."""
+        return self.decision is not None and not self.decision.is_approval
+
+    @property
+    def refusal(self) -> str:
+        """Why it is cancelled, as a sentence."""
+        if self.decision is Decision.SUPERSEDED:
+            return f"it was superseded by a newer refresh of {self.decided_by or 'an unnamed user'}."
+        return f"it was rejected{self.by}."
+
+    @property
     def by(self) -> str:
         """Who decided and why, for the end of a sentence."""
         return f" by {self.decided_by or 'an unnamed user'}{f': {self.note}' if self.note else ''}"
@@ -79,21 +104,32 @@ def next_step(last: Hold | None, merge_round: int, why: str | None) -> Step:
     """
     if last is None:
         return Step.PUBLISH if why is None else Step.HOLD
-    match last.decision:
-        case Decision.REJECTED:
-            return Step.STOP
-        case Decision.APPROVED if last.merge_round == merge_round:
-            return Step.PUBLISH
-        case None if last.is_over:
-            return Step.EXPIRE
-        case _:
-            return Step.PUBLISH if why is None else Step.HOLD
+    if last.is_refused:
+        return Step.STOP
+    if last.is_approved and last.merge_round == merge_round:
+        return Step.PUBLISH
+    if last.decision is None and last.is_over:
+        return Step.EXPIRE
+    return Step.PUBLISH if why is None else Step.HOLD
 
 
 def overridden(last: Hold | None, merge_round: int) -> tuple[str, ...]:
     """Return the guards that an approval of this round's corrections overrides: those that were shown as refusing."""
-    is_approved = last is not None and last.decision is Decision.APPROVED and last.merge_round == merge_round
-    return last.guards if last is not None and is_approved else ()
+    return last.guards if last is not None and last.is_approved and last.merge_round == merge_round else ()
+
+
+def keeps_rows(last: Hold | None, merge_round: int, *, has_kept: bool) -> bool:
+    """True if this round's corrections are published without their deletes.
+
+    has_kept : main holds a commit of an earlier round that was published so; what completes it deletes nothing either
+    """
+    is_decided = last is not None and last.decision is Decision.WITHOUT_DELETES and last.merge_round == merge_round
+    return is_decided or has_kept
+
+
+def is_outdated(hold: Hold, *, is_same_definition: bool, is_same_source: bool) -> bool:
+    """True if a newer refresh may end this hold, in a table that lets it: it would read or do something else."""
+    return hold.decision is None and not (is_same_definition and is_same_source)
 
 
 def why_held(
@@ -123,7 +159,7 @@ def why_held(
         (approval == "schema" and changes_columns, "it changes the table's columns."),
     )
     why = next((reason for holds, reason in reasons if holds), None)
-    if last is not None and last.decision is Decision.APPROVED:
+    if last is not None and last.is_approved:
         why = " ".join(filter(None, ("another writer has changed main since it was approved.", why)))
     return why
 
@@ -135,13 +171,17 @@ class Objection(StrEnum):
     ANOTHER = "another difference is held now than the one that was shown"
     DECIDED = "it has been decided already"
     OVER = "it is held no more: its time is up"
+    OVERWRITES = "main is overwritten without a column, which cannot leave out the deletes"
 
 
-def objection(hold: Hold | None, hold_id: str | None = None) -> Objection | None:
+def objection(
+    hold: Hold | None, hold_id: str | None, decision: Decision, *, deletes_by_overwriting: bool = False
+) -> Objection | None:
     """Return why a decision about the table's unfinished refresh cannot be recorded; None if it can.
 
     hold    : the newest hold of that refresh; None if it was not held, or no refresh is unfinished
     hold_id : the hold that was shown; None for whichever is there
+    deletes_by_overwriting : rows are deleted because main is overwritten as a whole
     """
     if hold is None:
         return Objection.NOTHING_HELD
@@ -149,4 +189,7 @@ def objection(hold: Hold | None, hold_id: str | None = None) -> Objection | None
         return Objection.ANOTHER
     if hold.decision is not None:
         return Objection.DECIDED
-    return Objection.OVER if hold.is_over else None
+    if hold.is_over:
+        return Objection.OVER
+    is_impossible = decision is Decision.WITHOUT_DELETES and deletes_by_overwriting
+    return Objection.OVERWRITES if is_impossible else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_mv_provider.core.guard import Counts
@@ -37,9 +37,30 @@ class RecordedChunk:
     committed_version: int | None = None
 
     @property
+    def is_overwrite(self) -> bool:
+        """True if main is overwritten as a whole, so that no corrections are written."""
+        return self.path is None and self.num_rows > 0
+
+    @property
     def is_committed(self) -> bool:
         """True if main is known to contain it: it needed no correction, or its own commit is recorded."""
         return self.path is None or self.committed_version is not None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """A recorded chunk's corrections written again without their deletes.
+
+    path    : None when no other correction is left
+    deletes : the deletes that were left out, by partition
+    """
+
+    number: int
+    path: str | None
+    num_rows: int
+    digest: int
+    num_bytes: int
+    deletes: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

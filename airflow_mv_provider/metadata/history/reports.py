@@ -118,6 +118,7 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         rows_unchanged=row.rows_unchanged,
         bytes_main=row.bytes_main,
         rows_rejected=row.rows_rejected,
+        rows_kept=row.num_kept or 0,
         bytes_staging=row.bytes_staging,
         main_version=row.main_version,
         started_at=iso(row.started_ms),

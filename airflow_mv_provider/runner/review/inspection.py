@@ -29,7 +29,7 @@ def difference(context: Context, table: TableRecord, limit: int) -> Difference:
     _, recorded = context.store.chunks(refresh.id)
     counts = total(recorded)
     layout = Layout(refresh.definition, refresh.seal.columns, refresh.scope)
-    is_overwritten = refresh.seal.strategy == "replace" and refresh.merge_round == 0
+    is_overwritten = any(chunk.is_overwrite for chunk in recorded)
     rows = []
     if not is_overwritten and limit:
         main = Main(context.spark, table.main, table.uuid)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from airflow_mv_provider.core.approval.hold import Hold, Step, next_step, overridden, why_held
+from airflow_mv_provider.core.approval.hold import Hold, Step, keeps_rows, next_step, overridden, why_held
 from airflow_mv_provider.core.guard import Refusal
 from airflow_mv_provider.exceptions import HoldExpiredError, RefreshCancelledError, RefreshHeldError
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -20,14 +20,23 @@ def may_be_held(work: Work) -> bool:
     return work.definition.approval != "never" or work.refresh.is_hold_requested
 
 
+def leaves_out_deletes(work: Work) -> bool:
+    """True if a person has approved the recorded corrections without their deletes."""
+    refresh = work.current()
+    has_kept = refresh.has_committed and refresh.num_kept is not None
+    return keeps_rows(work.store.last_hold(refresh.id), refresh.merge_round, has_kept=has_kept)
+
+
 def approved_guards(
-    work: Work, refusals: Sequence[Refusal], *, has_changes: bool, changes_columns: bool
-) -> tuple[str, ...]:
+    work: Work, refusals: Sequence[Refusal], *, has_changes: bool, changes_columns: bool, is_listed: bool = True
+) -> tuple[str, ...] | None:
     """Return the guards that the approval of the recorded corrections overrides; hold the refresh if it needs one.
 
     refusals        : of all guards that refuse the corrections
     has_changes     : they change a row or a column of main
     changes_columns : they change main's columns
+    is_listed       : they are recorded row by row; those of an overwrite are not
+    returns         : None if the refresh needs a decision, and its rows have to be listed first
     raises          : RefreshHeldError, the lease being given up then; RefreshCancelledError, if it was rejected;
                       HoldExpiredError, if nobody decided in time
     """
@@ -47,9 +56,11 @@ def approved_guards(
         case Step.PUBLISH:
             return overridden(last, merge_round)
         case Step.STOP:
-            raise RefreshCancelledError(name, f"it was rejected{last.by if last else ''}.")
+            raise RefreshCancelledError(name, last.refusal if last else "it was rejected.")
         case Step.EXPIRE:
             raise HoldExpiredError(name, f"nobody decided about it in time: {last.reason if last else why}")
+        case Step.HOLD if not is_listed:
+            return None
         case Step.HOLD:
             hold = _begun(work, merge_round, why or (last.reason if last else ""), refusals)
             return hold.guards
@@ -69,6 +80,6 @@ def _begun(work: Work, merge_round: int, reason: str, refusals: Sequence[Refusal
         log.info("%s refresh %s: held for a decision until %s: %s", work.table.name, hold.refresh_id, until, reason)
         problem = f"its changes are held for a person's decision until {until}: {reason}"
         raise RefreshHeldError(work.table.name, problem, hold=hold.id, phase="MERGING")
-    if hold.decision == "rejected":
-        raise RefreshCancelledError(work.table.name, f"it was rejected{hold.by}.")
+    if hold.is_refused:
+        raise RefreshCancelledError(work.table.name, hold.refusal)
     return hold

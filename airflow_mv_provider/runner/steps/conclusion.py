@@ -8,7 +8,9 @@ files are gone. In both cases main's present rows are unknown, so the next refre
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
+from airflow_mv_provider.core.fence import left_out
 from airflow_mv_provider.core.progress.recorded import total
 from airflow_mv_provider.exceptions import OvertakenError
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -35,12 +37,15 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
     log.warning("%s: refresh %s was published: %s", work.table.name, work.own.refresh_id, why)
     work.lease.ignore_cancel()
     _, recorded = work.store.chunks(work.own.refresh_id)
+    counts = total(chunk for chunk in recorded if chunk.merge_round == whole.note.merge_round)
+    num_kept = left_out(whole, counts)
     with durable(Write.PUBLISHED):
         work.store.merging.published(
             work.own,
             main_version=whole.version,
             commit=whole.mark,
-            counts=total(chunk for chunk in recorded if chunk.merge_round == whole.note.merge_round),
+            counts=replace(counts, deleted=counts.deleted - num_kept),
+            num_kept=(work.current().num_kept or 0) + num_kept if whole.note.keeps_rows else None,
             digests=None,
             bytes_main=0,
             seconds=clock.spent(),

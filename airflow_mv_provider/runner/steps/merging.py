@@ -13,15 +13,25 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_mv_provider.core.fence import Commit, LogCheck, Move, mark_at, next_move, next_part_move, next_txn_version
+from airflow_mv_provider.core.fence import (
+    Commit,
+    LogCheck,
+    Move,
+    left_out,
+    mark_at,
+    next_move,
+    next_part_move,
+    next_txn_version,
+)
 from airflow_mv_provider.core.guard import Counts, Refusal, refusals
+from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.approval import approved_guards, may_be_held
+from airflow_mv_provider.runner.steps.approval import approved_guards, leaves_out_deletes, may_be_held
 from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -103,22 +113,29 @@ class Merging:
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
             case Move.DONE:
+                num_kept = left_out(check.published[-1] if check.published else None, counts)
+                counts = replace(counts, deleted=counts.deleted - num_kept)
                 if self._is_short(check, counts):
                     self._start_over(check, counts)
                     return
                 self._work.lease.ignore_cancel()
                 self._errors.publish()
-                self._published(commits, check, counts)
+                self._published(recorded, commits, check, counts, num_kept)
             case Move.START_OVER:
                 self._start_over(check, counts)
             case Move.MERGE:
                 is_replaced = self._is_replaced()
                 if not self.has_committed:
                     if is_replaced and not self._ground.is_empty:
-                        self._judge_by_keys(is_counted=may_be_held(self._work))
+                        may_publish = self._judge_by_keys(is_counted=may_be_held(self._work))
                     else:
-                        self._judge(counts)
+                        may_publish = self._judge(counts)
+                    if not may_publish:
+                        self._list_rows()
+                        return
                     self._errors.check()
+                if leaves_out_deletes(self._work) and self._leave_out_deletes(recorded):
+                    return
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 if is_replaced:
                     self._has_replaced_as_sealed = self._publisher.replace(
@@ -161,25 +178,62 @@ class Merging:
     def _may_stop(self) -> bool:
         return self._work.is_progressive or not self.is_published
 
-    def _judge(self, counts: Counts) -> None:
-        """Check the guards and, if the refresh needs a person's decision, that it was approved."""
+    def _leave_out_deletes(self, recorded: Sequence[RecordedChunk]) -> bool:
+        """Record the corrections again without their deletes; False if they have none."""
+        work = self._work
+        place, epoch, merge_round = work.workspace, work.own.epoch, work.current().merge_round
+        with durable(Write.KEEP):
+            written = (
+                changes.without_deletes(
+                    *(work.spark, work.layout, work.seal.num_buckets, chunk),
+                    place.kept(epoch, merge_round, chunk.number),
+                )
+                for chunk in recorded
+                if chunk.path is not None
+            )
+            kept = [each for each in written if each is not None]
+            if kept:
+                work.store.merging.record_kept(work.own, kept)
+        return bool(kept)
+
+    def _list_rows(self) -> None:
+        """Begin a round that compares row by row instead of overwriting main: a person decides about rows."""
+        work = self._work
+        log.info("%s: its changes need a decision, so they are compared row by row", work.table.name)
+        with durable(Write.DISCARD):
+            work.store.merging.discard_chunks(work.own, None, 0)
+        self._publisher = Publisher(work, self._may_stop)
+
+    def _judge(self, counts: Counts) -> bool:
+        """Check the guards and, if the refresh needs a person's decision, that it was approved.
+
+        returns : False if it needs a decision, and its rows have to be listed first
+        """
         refused = self._refusals(counts)
         changes_columns = self._work.layout_now().changes_main
         # Of a table that is overwritten only main's lost and changed rows are counted one by one.
         has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
-        approved = approved_guards(self._work, refused, has_changes=has_changes, changes_columns=changes_columns)
+        is_listed = not self._is_replaced() or self._ground.is_empty or bool(self._work.layout_now().dropped)
+        approved = approved_guards(
+            *(self._work, refused), has_changes=has_changes, changes_columns=changes_columns, is_listed=is_listed
+        )
+        if approved is None:
+            return False
         if refusal := next((each for each in refused if each.guard not in approved), None):
             raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
+        return True
 
-    def _judge_by_keys(self, *, is_counted: bool = False) -> None:
+    def _judge_by_keys(self, *, is_counted: bool = False) -> bool:
         """Check the guards before the first commit if not every chunk is compared, by keys and hashes of rows.
 
         is_counted : count exactly even if no guard can refuse
+        returns    : as `_judge`
         """
         compared = self._compared()
         if is_counted or self._refusals(compared.at_most()):
             limit = self._work.definition.guards.max_updated_fraction
-            self._judge(compared.counted(with_updates=is_counted or limit is not None))
+            return self._judge(compared.counted(with_updates=is_counted or limit is not None))
+        return True
 
     def _refusals(self, counts: Counts) -> tuple[Refusal, ...]:
         work = self._work
@@ -238,11 +292,26 @@ class Merging:
             buckets=buckets,
         )
 
-    def _published(self, commits: Sequence[Commit], check: LogCheck, counts: Counts) -> None:
-        work = self._work
+    def _published(
+        self,
+        recorded: Sequence[RecordedChunk],
+        commits: Sequence[Commit],
+        check: LogCheck,
+        counts: Counts,
+        num_unrecorded: int,
+    ) -> None:
+        """Record that main contains the refresh.
+
+        num_unrecorded : deletes that main's commit has left out and that are still recorded
+        """
+        work, before = self._work, self._work.current().num_kept
+        num_kept = None if before is None and not num_unrecorded else (before or 0) + num_unrecorded
         version = check.published[-1].version if check.published else check.latest
         is_continued = self._ground.is_as_published and not work.current().merge_round
-        kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
+        if num_kept is None:
+            kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
+        else:
+            kept = None if num_unrecorded else self._digests_with_kept_rows(recorded)
         with durable(Write.PUBLISHED):
             work.store.merging.published(
                 work.own,
@@ -255,6 +324,7 @@ class Merging:
                 bytes_main=check.bytes_added,
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
+                num_kept=num_kept,
             )
         self.close()  # before CLEANUP deletes the files behind Spark's cache
 
@@ -277,6 +347,18 @@ class Merging:
         found = digests.merged(work.spark, work.layout, before, seal, work.workspace.digests(work.own.epoch))
         return replace(found, refresh_id=work.own.refresh_id) if found else None
 
+    def _digests_with_kept_rows(self, recorded: Sequence[RecordedChunk]) -> PublishedDigests | None:
+        """Return the digests of main with the recorded corrections, deletes left out; None if they are unknown."""
+        work, before = self._work, self._ground.published_digests()
+        if before is None or not work.refresh.scope.is_everything:
+            return None
+        if not any(chunk.path for chunk in recorded):
+            return before
+        found, _ = changes.recorded(work.spark, work.layout, recorded)
+        path = again(work.workspace.digests(work.own.epoch))
+        after = digests.corrected(work.spark, work.layout, before, found, path)
+        return None if after is None else replace(after, refresh_id=work.own.refresh_id)
+
     def _start_over(self, check: LogCheck, counts: Counts) -> None:
         """Discard the corrections, which were computed against an outdated version of main, and begin a new round.
 
@@ -291,7 +373,11 @@ class Merging:
         committed = check.changed(counts) if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive
-            work.store.merging.discard_chunks(work.own, committed if is_told else None, check.bytes_added)
+            has_kept = self.has_committed and work.current().num_kept is not None
+            work.store.merging.discard_chunks(
+                *(work.own, committed if is_told else None, check.bytes_added),
+                keeps_rows=has_kept or check.keeps_rows,
+            )
         self._has_tried_before = True
         self._publisher = Publisher(work, self._may_stop)
         self._ground.base = check.latest

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, classify_commits
@@ -117,10 +118,9 @@ class Publisher:
                 self._work.main.enable(features)
 
     def _note(self, recorded: Sequence[RecordedChunk], txn_version: int, part: int) -> CommitNote:
-        work = self._work
-        return note_of(
-            work.table, work.current(), work.own, "publish", txn_version, num_chunks=len(recorded), part=part
-        )
+        work, refresh = self._work, self._work.current()
+        note = note_of(work.table, refresh, work.own, "publish", txn_version, num_chunks=len(recorded), part=part)
+        return replace(note, keeps_rows=refresh.num_kept is not None)
 
     def _try(self, recorded: Sequence[RecordedChunk], part: int, commit: Callable[[], None]) -> None:
         work = self._work

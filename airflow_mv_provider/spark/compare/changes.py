@@ -23,7 +23,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.chunk import Chunk, Slice
 from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
+from airflow_mv_provider.core.progress.recorded import KeptRows, PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
 from airflow_mv_provider.spark import delta, partitions, storage
@@ -245,6 +245,33 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
         if facts.get(chunk.number) != (chunk.num_rows, chunk.digest):
             raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
     return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
+
+
+def without_deletes(
+    spark: SparkSession, layout: Layout, num_buckets: int, chunk: RecordedChunk, path: str
+) -> KeptRows | None:
+    """Write a chunk's corrections again without those of keys that the source no longer has.
+
+    num_buckets : of the seal
+    path        : where they are written, if any is left
+    returns     : None if the chunk deletes no such key
+    cost        : two scans of the chunk's corrections; a write of what is left of them
+    raises      : SealBrokenError, when the chunk no longer reads back as recorded
+    """
+    table = layout.table
+    found, _ = recorded(spark, layout, [chunk])
+    is_delete = F.col(OP).isin("D", "X") & F.col(NEW_HASH).isNull()  # an X with a new hash makes room for its R
+    values = partitions.names(table, digest_algebra.bucket(table, num_buckets), num_buckets)
+    with translated(table.name):
+        rows = found.where(is_delete).groupBy(*values).agg(F.sum(COPIES).alias("kept")).collect()
+        deletes = {partitions.name(table, list(row)[: len(values)]): row.kept for row in rows if row.kept}
+        if not deletes:
+            return None
+        storage.write(found.where(~is_delete), path)
+        num_rows, digest = _read(spark, layout, path).agg(*_digest()).collect()[0]
+    if not num_rows:
+        return KeptRows(chunk.number, None, 0, 0, 0, deletes)
+    return KeptRows(chunk.number, path, num_rows, digest, storage.num_bytes(spark, path), deletes)
 
 
 def _sealed_in(seal: Seal, chunk: Chunk) -> list[SealedPartition]:

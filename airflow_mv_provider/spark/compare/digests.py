@@ -26,6 +26,7 @@ from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, Sea
 from airflow_mv_provider.spark import partitions, storage
 from airflow_mv_provider.spark.compare import buckets, digest_algebra
 from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.spark.compare.corrections import OP
 from airflow_mv_provider.spark.compare.digest_algebra import BUCKET, DIGEST, MIXED, NULL_KEYS, ROWS
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
@@ -158,6 +159,35 @@ def merged(
         num_rows, digest, mixed = summed(read(spark, layout, path), layout.table)
     except MvError as error:
         log.warning("%s: no digests of main are kept: %s", layout.table.name, error)
+        return None
+    return replace(published, path=path, num_rows=num_rows, digest=digest, mixed=mixed)
+
+
+def corrected(
+    spark: SparkSession, layout: Layout, published: PublishedDigests, changes: DataFrame, path: str
+) -> PublishedDigests | None:
+    """Write main's digests after corrections at `path`.
+
+    published : known to match main before them
+    changes   : (*CHANGE_COLUMNS, *columns)
+    returns   : None if a correction concerns a key that main had more than once, or if digests cannot be read any more
+    cost      : a scan of the digests and of the corrections
+    """
+    table = layout.table
+    try:
+        with translated(table.name):
+            if changes.where(~F.col(OP).isin("I", "U", "D")).limit(1).count():
+                return None
+        if not are_intact(spark, layout, published):
+            return None
+        with translated(table.name):
+            more = digest_algebra.digested_changes(changes, table, published.num_buckets)
+            storage.write(digest_algebra.added(read(spark, layout, published.path), more, table), path)
+        num_rows, digest, mixed = summed(read(spark, layout, path), table)
+    except InterruptedRefreshError:
+        raise
+    except MvError as error:
+        log.warning("%s: no digests of main are kept: %s", table.name, error)
         return None
     return replace(published, path=path, num_rows=num_rows, digest=digest, mixed=mixed)
 

@@ -12,6 +12,7 @@ from airflow_mv_provider.core.approval.hold import (
     Hold,
     Objection,
     Step,
+    keeps_rows,
     next_step,
     objection,
     overridden,
@@ -89,15 +90,34 @@ def test_a_rejected_or_late_one_is_never_published():
 
 
 def test_a_decision_fits_what_was_shown_once_and_in_time():
-    assert objection(HELD) is None
-    assert objection(HELD, "r.0") is None
-    assert objection(None) is Objection.NOTHING_HELD
-    assert objection(HELD, "r.1") is Objection.ANOTHER
-    assert objection(APPROVED, "r.0") is Objection.DECIDED
-    assert objection(REJECTED) is Objection.DECIDED
-    assert objection(OVER) is Objection.OVER
+    for decision in Decision:
+        assert objection(HELD, None, decision) is None
+        assert objection(HELD, "r.0", decision) is None
+        assert objection(None, None, decision) is Objection.NOTHING_HELD
+        assert objection(HELD, "r.1", decision) is Objection.ANOTHER
+        assert objection(APPROVED, "r.0", decision) is Objection.DECIDED
+        assert objection(REJECTED, None, decision) is Objection.DECIDED
+        assert objection(OVER, None, decision) is Objection.OVER
+
+
+def test_an_overwrite_cannot_leave_out_its_deletes():
+    for decision in Decision:
+        found = objection(HELD, None, decision, deletes_by_overwriting=True)
+        assert found is (Objection.OVERWRITES if decision is Decision.WITHOUT_DELETES else None)
+
+
+def test_deletes_are_left_out_in_the_round_that_was_decided_and_after_a_commit_without_them():
+    kept = replace(HELD, decision=Decision.WITHOUT_DELETES)
+
+    assert keeps_rows(kept, 0, has_kept=False)
+    assert not any(keeps_rows(last, 0, has_kept=False) for last in (None, HELD, APPROVED, REJECTED))
+    assert not keeps_rows(kept, 1, has_kept=False)
+    assert all(keeps_rows(last, 1, has_kept=True) for last in (None, kept, APPROVED))
 
 
 def test_who_decided_is_said_in_words():
     assert APPROVED.by == " by ann: it is right"
     assert REJECTED.by == " by an unnamed user"
+    assert REJECTED.refusal == "it was rejected by an unnamed user."
+    superseded = replace(HELD, decision=Decision.SUPERSEDED, decided_by="ann")
+    assert superseded.refusal == "it was superseded by a newer refresh of ann."
