@@ -1,7 +1,7 @@
 """The page's access to Airflow's database: the DAGs that declare a table, their next runs, and the audit log.
 
-A DAG declares a table if one of its tasks has the table's asset (see `asset`) among its outlets. Task instances and
-XComs are not read, because their database tables change between Airflow versions.
+A DAG declares a table if one of its tasks has the table's asset (see `asset`) among its outlets. Of task instances only
+the few columns of `task_tries` are read, and XComs not at all: their tables change between Airflow versions.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
 from airflow.utils.types import DagRunType
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, table_of_asset
@@ -42,6 +44,41 @@ class DeclaringDag:
     is_paused: bool
     can_run: bool
 
+
+@dataclass(frozen=True, slots=True)
+class TaskTry:
+    """One try of a task in a run.
+
+    map_index  : -1 for a task that is not mapped
+    state      : as Airflow has it; None if it is not scheduled yet
+    started_ms, ended_ms : of its process; of a try that is rescheduled, the last look
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    number: int
+    state: str | None
+    pid: int | None
+    started_ms: int | None
+    ended_ms: int | None
+
+    @property
+    def text(self) -> str:
+        """The task and the try, in words; without the names of its groups."""
+        name = self.task_id.rpartition(".")[2]
+        return f"{name}{f' [{self.map_index}]' if self.map_index >= 0 else ''}, try {max(self.number, 1)}"
+
+    @property
+    def is_going_on(self) -> bool:
+        """True if Airflow runs it, or starts it by itself."""
+        return self.state in _GOING_ON
+
+
+_GOING_ON = frozenset(
+    ("scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input")
+)
 
 Declared = Mapping[str, tuple[DeclaringDag, ...]]
 """The DAGs of each table, by its name, in the order of their ids."""
@@ -93,6 +130,26 @@ def run_state(session: Session, dag_id: str, run_id: str) -> str | None:
     """Return the state of a DAG run; None if there is no such run."""
     found = session.scalar(select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
     return None if found is None else str(getattr(found, "value", found))
+
+
+def task_tries(session: Session, runs: Iterable[tuple[str, str]]) -> tuple[TaskTry, ...]:
+    """Return the tries of all tasks of some runs, in the order in which they started; those without a start come last.
+
+    runs : DAG id and run id
+    cost : two queries
+    """
+    asked, found = set(runs), []
+    for model in (TaskInstance, TaskInstanceHistory) if asked else ():
+        query = select(
+            *(model.dag_id, model.run_id, model.task_id, model.map_index, model.try_number, model.state),
+            *(model.pid, model.start_date, model.end_date),
+        ).where(tuple_(model.dag_id, model.run_id).in_(asked))
+        found += [TaskTry(*row[:7], _ms(row.start_date), _ms(row.end_date)) for row in session.execute(query)]
+    return tuple(sorted(found, key=lambda each: (each.started_ms is None, each.started_ms or 0, each.number)))
+
+
+def _ms(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)
 
 
 def note_action(session: Session, event: str, table: str, user: str, dags: Iterable[DeclaringDag]) -> None:

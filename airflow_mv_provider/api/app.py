@@ -28,13 +28,21 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access
-from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, note_action, run_state
+from airflow_mv_provider.api.airflow_database import (
+    Declared,
+    DeclaringDag,
+    TaskTry,
+    declared,
+    note_action,
+    run_state,
+    task_tries,
+)
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import Now, OwnersRun, detail_of, now_of
+from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import next_run_ms, selected
-from airflow_mv_provider.api.words import run_of
-from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.core.state import Cancelled, TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
@@ -44,6 +52,8 @@ _STATIC = Path(__file__).parent / "static"
 _MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
     "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
+    "cancel-idle": "Cancel requested. Nobody works on the refresh, and it was staged: whether the table has it already"
+    " is in the table's log, which takes Spark to read. The next refresh reads it and ends this one, or `amv recover`.",
     "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
     "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
     "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
@@ -118,7 +128,8 @@ def show_table(
     everything, seen, table = _visible_table(name, user, session, reader)
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
     may_act = access.may_act(user, all_dags)
-    detail = detail_of(reader, table, dags, may_act=may_act)
+    tries_of = _tries_of(session, dags)
+    detail = detail_of(reader, table, dags, tries_of, may_act=may_act)
     runnable = tuple(dag for dag in dags if dag.can_run)
     return render(
         "table.html",
@@ -126,7 +137,7 @@ def show_table(
         detail=detail,
         now=detail.now,
         dags=dags,
-        run=_owners_run(session, detail.now, dags),
+        run=_owners_run(session, detail.now.status.owner_key, dags, tries_of),
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
@@ -141,8 +152,9 @@ def show_table_now(
     reader = connection.reader()
     _, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
-    now = now_of(reader, table, dags)
-    run = _owners_run(session, now, dags)
+    tries_of = _tries_of(session, dags)
+    now = now_of(reader, table, dags, tries_of)
+    run = _owners_run(session, now.status.owner_key, dags, tries_of)
     planned = next_run_ms(dags)
     facts = None if now.facts is None else (now.facts, dags)
     return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned, run=run)
@@ -151,7 +163,12 @@ def show_table_now(
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Request the running refresh to stop, or end it if nobody works on it."""
     _, table = _to_act_on("cancel", name, user, session, connection.control())
-    return _back(table, f"cancel-{connection.cancel(table, user.get_name())}")
+    result = connection.cancel(table, user.get_name())
+    if result is Cancelled.KEPT:
+        run = run_of(connection.reader().state(table.id).owner_key)
+        if run is not None and run_state(session, *run) not in ("queued", "running"):
+            return _back(table, "cancel-idle")
+    return _back(table, f"cancel-{result}")
 
 
 def pause(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
@@ -187,12 +204,25 @@ def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[
     return everything, seen, reader.table(name)
 
 
-def _owners_run(session: Any, now: Now, dags: Iterable[DeclaringDag]) -> OwnersRun | None:
+def _tries_of(session: Any, dags: Iterable[DeclaringDag]) -> TriesOf:
+    seen = {dag.dag_id for dag in dags}
+
+    def tries(owner_keys: Iterable[str | None]) -> tuple[TaskTry, ...]:
+        runs = {found for key in owner_keys if (found := run_of(key)) is not None and found[0] in seen}
+        return task_tries(session, runs)
+
+    return tries
+
+
+def _owners_run(
+    session: Any, owner_key: str | None, dags: Iterable[DeclaringDag], tries_of: TriesOf
+) -> OwnersRun | None:
     """Return the run to which the running refresh belongs; None for another caller, or for an unseen DAG."""
-    found = run_of(now.status.owner_key)
+    found = run_of(owner_key)
     if found is None or found[0] not in {dag.dag_id for dag in dags}:
         return None
-    return OwnersRun(*found, run_state(session, *found))
+    going_on = (t for t in tries_of([owner_key]) if t.is_going_on and is_of(owner_key, t.task_id, t.map_index))
+    return OwnersRun(*found, run_state(session, *found), next(going_on, None))
 
 
 def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:

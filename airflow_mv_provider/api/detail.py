@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import yaml
 
 from airflow_mv_provider.api import plots, words
-from airflow_mv_provider.api.airflow_database import DeclaringDag
+from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -26,16 +27,22 @@ class OwnersRun:
     """The Airflow run whose tasks work on a refresh.
 
     state : as Airflow has it; None if the run was deleted
+    next  : the task that works, or that Airflow will start by itself; None if there is none
     """
 
     dag_id: str
     run_id: str
     state: str | None
+    next: TaskTry | None = None
 
     @property
     def is_going_on(self) -> bool:
         """True if Airflow will start another task or try of it by itself."""
         return self.state in ("queued", "running")
+
+
+TriesOf = Callable[[Iterable[str | None]], tuple[TaskTry, ...]]
+"""Returns the tries of the tasks of the runs in owners' keys, as far as the user may see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class Detail:
     may_act: bool
 
 
-def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -> Now:
+def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf) -> Now:
     """Return a table's present state.
 
     dags   : those that the user may see
@@ -118,7 +125,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
         line=line,
         status=status,
         running=running,
-        timeline=plots.timeline(running, found.now_ms, is_waiting=is_waiting) if running else None,
+        timeline=_drawn(running, found.now_ms, tries_of, is_waiting=is_waiting) if running else None,
         partitions=tuple(waiting_first[:MAX_PARTITIONS])
         if len(status.partitions) > MAX_PARTITIONS
         else status.partitions,
@@ -127,12 +134,19 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]) -
     )
 
 
-def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], *, may_act: bool) -> Detail:
+def _drawn(report: RefreshReport, now_ms: int, tries_of: TriesOf, *, is_waiting: bool = False) -> plots.Timeline | None:
+    tries = tries_of(attempt.owner_key for attempt in report.attempts)
+    return plots.timeline(report, now_ms, is_waiting=is_waiting, tries=tries)
+
+
+def detail_of(
+    reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf, *, may_act: bool
+) -> Detail:
     """Return the data of a table's page.
 
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
-    now = now_of(reader, table, dags)
+    now = now_of(reader, table, dags, tries_of)
     history = reader.history(table.id, HISTORY)
     last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
     return Detail(
@@ -141,7 +155,7 @@ def detail_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...]
         next_run_ms=next_run_ms(dags),
         history=history,
         last=last,
-        last_timeline=plots.timeline(last, now.now_ms) if last else None,
+        last_timeline=_drawn(last, now.now_ms, tries_of) if last else None,
         plots=plots.history_plots(history),
         definition=yaml.safe_dump(table.definition.to_json(), sort_keys=False, allow_unicode=True, width=100),
         location=table.location,

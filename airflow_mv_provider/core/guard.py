@@ -75,7 +75,7 @@ def refusals(
 def _emptied(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:
     if counts.desired or guards.allow_empty or not (counts.main or is_everything):
         return None
-    return Refusal("allow_empty", f"the source has no rows, main has {counts.main:,}.")
+    return Refusal("allow_empty", f"the source has no rows, the table has {counts.main:,}.")
 
 
 def _too_few(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal | None:
@@ -95,5 +95,5 @@ def _too_many(guard: str, most: float | None, num_rows: int, main: int, done: st
     if most is None or fraction <= most:
         return None
     rows = f"{num_rows:,} rows beside" if done == "inserted" else f"{num_rows:,} of"
-    problem = f"{rows} main's {main:,} rows would be {done} ({fraction:.1%}; the guard allows {most:.1%})."
+    problem = f"{rows} the table's {main:,} rows would be {done} ({fraction:.1%}; the guard allows {most:.1%})."
     return Refusal(guard, problem)

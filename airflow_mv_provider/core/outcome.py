@@ -50,6 +50,7 @@ class AttemptReport:
     chunks: int = 0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     note: str | None = None  # the person who declared this process dead, and why
+    owner_key: str | None = None  # the caller that it worked for: `airflow:DAG:GROUP:MAP INDEX:RUN`, or another one
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,9 +158,9 @@ def compare_reason(
     if not same_definition:
         return "the definition changed"
     if not is_trusted:
-        return "another writer may have changed main"
+        return "another writer may have changed the table"
     if num_kept:
-        return f"main has kept {num_kept:,} rows that the source had no longer"
+        return f"the table has kept {num_kept:,} rows that the source had no longer"
     if is_partial:
         return "earlier refreshes covered only some partitions"
     return nondeterminism_reason
@@ -240,7 +240,7 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
             return "the source does not list its changes, so all of it would be read"
         if wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
             return "the source does not list its changes, and comparing so few rows takes no longer"
-    return None if situation.has_digests else "no digests of main are stored"
+    return None if situation.has_digests else "no digests of the table are stored"
 
 
 def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:

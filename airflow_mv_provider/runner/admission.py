@@ -131,7 +131,7 @@ def _start_new(
 ) -> AcquiredRefresh | RefreshReport | None:
     """Mint a batch and acquire the table; return a report if nothing is new, None if another caller was faster."""
     spark = context.spark
-    log.info("%s: looking for what has changed in its source and in main.", table.name)
+    log.info("%s: looking for what has changed in its source and in the table.", table.name)
     with small_plan_confs(spark, is_small=_has_short_logs(table, state)):
         table, exists = identified(context, table)
         frontier = None

@@ -111,7 +111,7 @@ def _assess(
     upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
     batch = mint(upper, state.published_upper, None)
     if batch is None:
-        return Assessment(frontier, commits, scope, None, Choice("skip", "the source and main are unchanged"))
+        return Assessment(frontier, commits, scope, None, Choice("skip", "the source and the table are unchanged"))
     if reason is None and changes is not None and changes.is_none:
         return Assessment(frontier, commits, scope, None, Choice("skip", f"no row changed up to {frontier.describe()}"))
     history = context.store.costs(table.id, _PAST)

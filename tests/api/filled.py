@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 GUARD = ErrorReport(
     "MV-GUARD",
     "gold.revenue: max_deleted_fraction: "
-    "412,077 of main's 1,030,000 rows would be deleted (40.0%; the guard allows 30.0%).",
+    "412,077 of the table's 1,030,000 rows would be deleted (40.0%; the guard allows 30.0%).",
     "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`.",
 )
 CORRUPT = ErrorReport(
@@ -150,8 +150,8 @@ class Keeper:
 _TAKES = {"REFRESHING": (6.0, 14.0), "MERGING": (3.0, 12.0), "CLEANUP": (0.3, 0.9)}
 _FIRST = Choice("replace", "first refresh")
 _INCREMENTAL = Choice("incremental", "the source changed: Delta version 88", JUDGED)
-CORRECTIONS = Choice("corrections", "another writer may have changed main")
-_NOTHING = Choice("skip", "the source and main are unchanged")
+CORRECTIONS = Choice("corrections", "another writer may have changed the table")
+_NOTHING = Choice("skip", "the source and the table are unchanged")
 
 
 def months(count: int) -> list[str]:

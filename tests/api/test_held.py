@@ -12,7 +12,7 @@ from tests.metadata.rows import RECORDED, acquired, registered, walk
 pytestmark = pytest.mark.slow
 
 URL = f"{PAGE}/tables/orders"
-REASON = "max_deleted_fraction: 5 of main's 33 rows would be deleted <b>."
+REASON = "max_deleted_fraction: 5 of the table's 33 rows would be deleted <b>."
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
     page = user.get(URL).text
 
     assert "Held for a decision" in page
-    assert "5 of main&#39;s 33 rows would be deleted &lt;b&gt;." in page
+    assert "5 of the table&#39;s 33 rows would be deleted &lt;b&gt;." in page
     assert "amv approve orders" in page
     assert "owner is dead" not in page
     assert "waiting for the next task" not in page

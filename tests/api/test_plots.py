@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_mv_provider.api import words
+from airflow_mv_provider.api.airflow_database import TaskTry
 from airflow_mv_provider.api.plots import WIDTH, history_plots, timeline
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -77,6 +78,49 @@ def test_the_wait_for_the_next_task_is_no_phases_work():
     ]
     assert [word for _, word in drawn.legend] == ["Refreshing 5.0 s", "Merging 8.0 s", "Cleanup 2.0 s", "Waiting 25 s"]
     assert drawn.lanes[1].title == "epoch 2, process 2 on w"
+
+
+def a_try(task: str, number: int, state: str, began: float, ended: float | None, pid: int = 2) -> TaskTry:
+    times = (now(began), None if ended is None else now(ended))
+    return TaskTry("hourly", "run:1", f"orders.{task}", -1, number, state, pid, *times)
+
+
+KILLED = (
+    AttemptReport(
+        1, Phase.REFRESHING, "w:1", after(0), 0, {"REFRESHING": 10.0}, owner_key="airflow:hourly:orders:-1:run:1"
+    ),
+    AttemptReport(2, Phase.MERGING, "w:2", after(10), 1, {}, owner_key="airflow:hourly:orders:-1:run:1"),
+    AttemptReport(3, Phase.MERGING, "w:2", after(30), 2, {"MERGING": 8.0}, owner_key="airflow:hourly:orders:-1:run:1"),
+)
+
+
+def test_lanes_are_named_by_task_and_try_and_killed_work_is_no_waiting():
+    report = replace(DONE, finished_at=after(40), attempts=KILLED)
+    tries = [
+        *(a_try("stage", 1, "success", 0, 10, pid=1), a_try("merge", 1, "failed", 9, 25)),
+        *(
+            a_try("merge", 2, "success", 29, 40),
+            replace(a_try("merge", 1, "failed", 29, 40), task_id="customers.merge"),
+        ),
+    ]
+
+    drawn = timeline(report, now(900), tries=tries)
+
+    assert [lane.label for lane in drawn.lanes] == ["stage, try 1", "merge, try 1", "merge, try 2"]
+    assert bars(drawn) == [
+        [("refreshing", 0, 160)],
+        [("lost", 160, 240), ("waiting", 400, 80)],
+        [("waiting", 480, 32), ("merging", 512, 128)],
+    ]
+    assert [word for _, word in drawn.legend][2] == "Killed, work lost 15 s"
+
+
+def test_an_attempt_of_nobody_in_airflow_has_no_task():
+    report = replace(DONE, attempts=(replace(KILLED[0], owner_key="command:7"), replace(KILLED[0], process="w:9")))
+
+    drawn = timeline(report, now(900), tries=[a_try("stage", 1, "success", 0, 10, pid=1)])
+
+    assert [lane.task for lane in drawn.lanes] == [None, None]
 
 
 def test_a_refresh_has_one_duration_and_its_parts_add_up():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import update
 
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.strategy import Choice
 from tests.api.conftest import PAGE
 from tests.metadata.rows import (
@@ -20,6 +23,7 @@ from tests.metadata.rows import (
     RECORDED,
     SEAL,
     a_caller,
+    a_refresh,
     acquired,
     handed_over,
     publish,
@@ -319,6 +323,42 @@ def test_cancel_says_who_ends_a_sealed_refresh_that_nobody_works_on(user, store,
     store.park(own, until_ms=0)
     assert act(user, "cancel").startswith("Cancel requested. Its owner is dead")
     assert store.state(table.id).phase is Phase.MERGING
+
+
+def test_cancel_says_that_nobody_will_come_for_a_sealed_refresh_whose_run_is_gone(user, store, table):
+    own = acquired(store, table, key="airflow:hourly:refresh:-1:no_such_run")
+    walk(store, own, Phase.MERGING)
+    store.park(own, until_ms=LEASE_MS)
+
+    said = act(user, "cancel")
+
+    assert "The next refresh reads it and ends this one" in said
+    assert "It is to be cancelled, and nobody works on it." in text_of(user.get(URL).text)
+
+
+def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store, table):
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+
+    run_id = user.post("/api/v2/dags/hourly/dagRuns", json={"logical_date": None}).json()["dag_run_id"]
+    state = store.state(table.id)
+    caller = Caller(f"airflow:hourly:publish_orders:-1:{run_id}", "host:4711")
+    own = store.acquire(state, a_refresh(table), caller, epoch=state.epoch + 1, lease_ms=LEASE_MS)
+    store.park(own, until_ms=0)
+    with create_session() as session:
+        of_run = update(TaskInstance).where(TaskInstance.run_id == run_id)
+        session.execute(of_run.values(state="success", try_number=1, pid=1, start_date=datetime.now(UTC)))
+        ours = of_run.where(TaskInstance.task_id == "publish_orders")
+        session.execute(ours.values(state="running", try_number=2, pid=4711))
+
+    page = user.get(URL).text
+
+    assert "publish_orders, try 2 is running in Airflow and takes over as soon as its Spark has started." in text_of(
+        page
+    )
+    assert "tasks/publish_orders?try_number=2" in page
+    assert page.count("publish_orders, try 2") == 2, "there, and beside its lane"
+    assert "Its owner is dead" not in text_of(page)
 
 
 def test_what_was_said_is_one_of_a_few_sentences(user, table):

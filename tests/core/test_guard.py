@@ -59,11 +59,13 @@ def test_refusal_says_what_was_expected_and_found():
     few = judge(Guards(min_rows=900), Counts(800, 1_000, 0, 0, 200))
     nothing = judge(Guards(), Counts(0, 10_000, 0, 0, 10_000))
 
-    assert too_many.problem == "5,000 of main's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
-    assert shifted.problem == "1,000 of main's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
-    assert grown.problem == "2,000 rows beside main's 1,000 rows would be inserted (200.0%; the guard allows 50.0%)."
+    assert too_many.problem == "5,000 of the table's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
+    assert shifted.problem == "1,000 of the table's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
+    assert (
+        grown.problem == "2,000 rows beside the table's 1,000 rows would be inserted (200.0%; the guard allows 50.0%)."
+    )
     assert few.problem == "the source has 800 rows; the guard requires 900."
-    assert nothing.problem == "the source has no rows, main has 10,000."
+    assert nothing.problem == "the source has no rows, the table has 10,000."
 
 
 def test_every_guard_can_be_overridden_by_its_field():

@@ -57,7 +57,7 @@ def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
         ({"must_compare": "the definition changed"}, {}, "the definition changed"),
         ({"changes": None}, {}, "does not list its changes"),
         ({"changes": SourceChanges(None, "no feed")}, {}, "no feed"),
-        ({"has_digests": False}, {}, "no digests of main are stored"),
+        ({"has_digests": False}, {}, "no digests of the table are stored"),
         ({"has_failed": True}, {}, "failed"),
         ({"scope": asked_scope(["a"], None, None)}, {"partition_by": ["p"]}, "only some partitions"),
         ({}, {"partition_by": ["p"], "publish": "progressive"}, "part by part"),
@@ -208,7 +208,7 @@ NO_REASON = {
         ({"is_first": True, "is_forced": True, "is_trusted": False}, "first refresh"),
         ({"is_forced": True}, "a comparison was requested"),
         ({"same_definition": False}, "the definition changed"),
-        ({"is_trusted": False}, "another writer may have changed main"),
+        ({"is_trusted": False}, "another writer may have changed the table"),
         ({"nondeterminism_reason": "it is random"}, "it is random"),
     ],
 )

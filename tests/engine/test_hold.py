@@ -107,7 +107,7 @@ def test_another_writer_s_change_is_shown_before_it_is_overwritten(table):
     with pytest.raises(RefreshHeldError) as caught:
         decide(table, Decision.APPROVED)
 
-    assert "another writer has changed main since it was approved" in caught.value.problem
+    assert "another writer has changed the table since it was approved" in caught.value.problem
     assert caught.value.facts["hold"] != first.facts["hold"]
     with pytest.raises(NotHeldError, match="another difference"):
         decide(table, Decision.APPROVED, hold_id=first.facts["hold"])

@@ -42,9 +42,9 @@ def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "Starting Spark (in this process)."
     assert re.fullmatch(r"Spark is ready after \d+[.]\d s[.]", lines[1])
-    assert lines[2] == "orders: looking for what has changed in its source and in main."
+    assert lines[2] == "orders: looking for what has changed in its source and in the table."
     assert lines[3] == f"orders refresh {report.refresh_id}: replace, because first refresh."
-    assert lines[-1] == "orders: nothing to do: the source and main are unchanged."
+    assert lines[-1] == "orders: nothing to do: the source and the table are unchanged."
 
 
 def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):

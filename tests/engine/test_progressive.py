@@ -69,7 +69,7 @@ def test_a_cancel_between_two_commits_abandons_the_rest_and_the_next_refresh_mak
     assert (ended.outcome, ended.rows_updated, ended.rows_deleted) == (Outcome.CANCELLED, 1, 1)
     assert table.rows() not in (before, table.rows("raw/orders"))
     report = table.refresh(overrides=ALLOWED)
-    assert report.reason == "another writer may have changed main"
+    assert report.reason == "another writer may have changed the table"
     check_invariants(table)
     check_snapshots(table, "progressive", before, table.rows("raw/orders"))
 
@@ -94,7 +94,7 @@ def test_guards_judge_before_the_first_commit(table):
     before = table.rows()
     table.write("SELECT id, CAST(id % 2 AS INT) AS p, concat('w', id) AS v FROM range(10)")
 
-    with pytest.raises(GuardRefusedError, match=r"10 of main's 20 rows would be deleted"):
+    with pytest.raises(GuardRefusedError, match=r"10 of the table's 20 rows would be deleted"):
         table.refresh()
 
     assert (table.phase(), table.rows(), table.workspaces()) == ("NORMAL", before, [])
@@ -150,7 +150,9 @@ def test_rows_that_change_are_counted_before_the_first_commit(table, way):
     changed = "SELECT id, CAST(id % 2 AS INT) AS p, concat(if(id < {}, 'w', 'v'), id) AS v FROM range(20)"
     table.write(changed.format(11))
 
-    with pytest.raises(GuardRefusedError, match=r"max_updated_fraction: 11 of main's 20 rows would be changed \(55.0%"):
+    with pytest.raises(
+        GuardRefusedError, match=r"max_updated_fraction: 11 of the table's 20 rows would be changed \(55.0%"
+    ):
         table.refresh()
 
     assert table.rows() == before

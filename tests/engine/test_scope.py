@@ -144,7 +144,7 @@ def test_scope_that_lost_all_its_rows_is_refused(table):
     old = table.rows()
     table.write(f"SELECT * FROM ({LATER}) WHERE on_day <> DATE'{SECOND}'")
 
-    with pytest.raises(GuardRefusedError, match="the source has no rows, main has 10"):
+    with pytest.raises(GuardRefusedError, match="the source has no rows, the table has 10"):
         table.refresh(partitions=[SECOND])
 
     assert table.rows() == old

@@ -27,7 +27,7 @@ def num_bytes(engine) -> int:
 
 
 def nothing_to_do(store, table, **changes) -> str:
-    refresh = a_refresh(table, batch=None, choice=Choice("skip", "the source and main are unchanged"), **changes)
+    refresh = a_refresh(table, batch=None, choice=Choice("skip", "the source and the table are unchanged"), **changes)
     store.record(refresh, a_caller(refresh.id), Outcome.NOTHING_TO_DO, main_version=6)
     return refresh.id
 

@@ -35,8 +35,8 @@ DONE = RefreshReport(
             "It took 12.0 s. Why: the source changed: Delta version 88. Refresh r1, epoch 4.",
         ),
         (
-            RefreshReport("orders", "r1", Outcome.NOTHING_TO_DO, reason="the source and main are unchanged"),
-            "orders: nothing to do. Why: the source and main are unchanged. Refresh r1, epoch 0.",
+            RefreshReport("orders", "r1", Outcome.NOTHING_TO_DO, reason="the source and the table are unchanged"),
+            "orders: nothing to do. Why: the source and the table are unchanged. Refresh r1, epoch 0.",
         ),
         (
             RefreshReport("orders", "r1", phase=Phase.MERGING, epoch=2),

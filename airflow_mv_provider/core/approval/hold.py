@@ -160,7 +160,7 @@ def why_held(
     )
     why = next((reason for holds, reason in reasons if holds), None)
     if last is not None and last.is_approved:
-        why = " ".join(filter(None, ("another writer has changed main since it was approved.", why)))
+        why = " ".join(filter(None, ("another writer has changed the table since it was approved.", why)))
     return why
 
 

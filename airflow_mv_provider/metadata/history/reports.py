@@ -126,7 +126,14 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         phase_seconds=row.phase_seconds,
         attempts=tuple(
             AttemptReport(
-                a.epoch, Phase(a.phase), a.owner_process, iso(a.started_ms), a.chunks, a.phase_seconds, a.note
+                epoch=a.epoch,
+                phase=Phase(a.phase),
+                process=a.owner_process,
+                started_at=iso(a.started_ms),
+                chunks=a.chunks,
+                phase_seconds=a.phase_seconds,
+                note=a.note,
+                owner_key=a.owner_key,
             )
             for a in attempts
         ),

@@ -100,9 +100,9 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
     published, batch, place = ground.published_digests(), work.refresh.batch, work.workspace
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
-        return "main has changed since the last publish"
+        return "the table has changed since the last publish"
     if work.layout.changes_main:
-        return "main's columns change"
+        return "the table's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
     known = _known_sums(work, published, since.frontier, is_by_files=is_by_files)
@@ -281,14 +281,14 @@ def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) ->
     """Return the strategy and its reason, decided from where the source and main were found to differ."""
     layout = work.layout
     if layout.dropped:
-        return "replace", f"main is rewritten without {', '.join(layout.dropped)}"
+        return "replace", f"the table is rewritten without {', '.join(layout.dropped)}"
     if layout.is_evolving:
-        return "corrections", "main's columns change in a MERGE"
+        return "corrections", "the table's columns change in a MERGE"
     if layout.left_alone and not ground.is_empty:
-        return "corrections", f"replacing main would lose {', '.join(layout.left_alone)}, which the source lacks"
+        return "corrections", f"replacing the table would lose {', '.join(layout.left_alone)}, which the source lacks"
     if _is_replaced(work, ground, seal, buckets):
         return "replace", "staging showed that most rows differ"
-    return "corrections", "staging showed that main need not be replaced"
+    return "corrections", "staging showed that most rows are the same"
 
 
 def _is_replaced(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:

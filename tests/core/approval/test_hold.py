@@ -24,7 +24,7 @@ HELD = Hold("r", 0, "too many", ("max_deleted_fraction",), since_ms=10, until_ms
 APPROVED = replace(HELD, decision=Decision.APPROVED, decided_by="ann", note="it is right")
 REJECTED = replace(HELD, decision=Decision.REJECTED)
 OVER = replace(HELD, is_over=True)
-REFUSAL = Refusal("max_deleted_fraction", "4 of main's 5 rows would be deleted.")
+REFUSAL = Refusal("max_deleted_fraction", "4 of the table's 5 rows would be deleted.")
 
 
 def why(approval="never", **changes):
