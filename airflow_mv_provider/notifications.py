@@ -1,8 +1,9 @@
 """Notify people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
 
-The message is one text: table, outcome, the error with its code and hint or the numbers of rows, and a link. Without a
-connection it is logged. With one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and
-most other services accept unchanged.
+As one of a task's `notifiers` it tells that a refresh waits for a decision, with the difference. The message is one
+text: table, outcome, the error with its code and hint or the numbers of rows, and a link. Without a connection it is
+logged. With one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and most other services
+accept unchanged.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_mv_provider.links import page_url
 from airflow_mv_provider.operators.task import MvOperator
 
 _TIMEOUT_S = 10
+_MAX_DIFFERENCE = 3000  # characters: Slack cuts a message off at 4,000
 
 
 class RefreshNotifier(BaseNotifier):
@@ -58,10 +60,17 @@ def message(report: RefreshReport | None, context: Context) -> str:
         return f"{where}: {_first_line(context.get('exception')) or 'the task ended before its refresh began.'}"
     rows = f"{report.rows_inserted:,} rows inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted;"
     facts = f"[{report.error.code}] {report.error.message} {report.error.hint}" if report.error else rows
+    hold = report.hold if report.outcome is Outcome.RUNNING else None
+    is_held = hold is not None and hold.decision is None
+    if hold is not None and is_held:
+        facts = f"{hold.reason} Answer it in Airflow, or with `amv approve` or `amv reject`."
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     place = page_url(report.table, report.refresh_id)
     host = base[: len(base) - len(_path(base))] if base else ""
-    return f"{report.table}: {report.outcome.replace('_', ' ')}. {facts} {where}. {host}{place}"
+    outcome = "held for a decision" if is_held else report.outcome.replace("_", " ")
+    text = f"{report.table}: {outcome}. {facts} {where}. {host}{place}"
+    difference = "\n".join(getattr(context.get("task"), "held_difference", ())) if is_held else ""
+    return f"{text}\n{difference[:_MAX_DIFFERENCE]}" if difference else text
 
 
 def _report(context: Context) -> RefreshReport | None:
@@ -85,7 +94,8 @@ def _facts(report: RefreshReport) -> dict[str, Any]:
     names = ("table", "refresh_id", "outcome", "trigger", "user", "scope", "main_version", "started_at", "finished_at")
     facts = {name: getattr(report, name) for name in names}
     rows = {name: getattr(report, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
-    is_bad = report.outcome not in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES)
+    is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES)
+    is_bad = not is_good and not (report.outcome is Outcome.RUNNING and report.hold is not None)
     return facts | rows | {"is_failure": is_bad, "error": asdict(report.error) if report.error else None}
 
 

@@ -3,6 +3,10 @@
 The task waits in the state `awaiting_input`, which takes no worker's slot and no triggerer. It is answered in Airflow's
 page or by its REST API, by the assigned users if some are named. Airflow resumes the task, which records the decision
 and goes on with its refresh. A retry asks again: Airflow keeps an answer with the try that asked.
+
+Airflow's API lets a task create a question and a logged-in user answer it; nothing lets another program end the wait.
+So a task that waits is woken from time to time, for seconds and without Spark, to see whether the decision was made
+elsewhere, such as by `amv approve`; if not, it waits on. Its question stays the same and open meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
-from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection
+from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, objection
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text.difference_text import difference_lines
 
@@ -27,16 +31,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OPTIONS = {"Approve": Decision.APPROVED, "Reject": Decision.REJECTED}
+OPTIONS = {
+    "Approve": Decision.APPROVED,
+    "Approve without deletes": Decision.WITHOUT_DELETES,
+    "Reject": Decision.REJECTED,
+}
 _MAX_BODY = 20_000
 _MAX_ROWS = 10  # of a kind
 
 
-def ask(refresher: Refresher, table: str, hold: Hold, context: Context, users: Sequence[HITLUser] | None) -> NoReturn:
-    """Ask for a decision about a held refresh, and leave the worker until there is one.
+def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: Sequence[HITLUser] | None) -> None:
+    """Ask for a decision about a held refresh.
 
-    users  : who may answer; None for everybody who may answer required actions of the DAG
-    raises : TaskAwaitingInput
+    lines : the difference, as `difference` returns it
+    users : who may answer; None for everybody who may answer required actions of the DAG
     """
     why = Param(None, type=["null", "string"], maxLength=1000, title="Why", description="Kept in the table's history.")
     params = ParamsDict({"note": why})
@@ -44,22 +52,42 @@ def ask(refresher: Refresher, table: str, hold: Hold, context: Context, users: S
         ti_id=context["task_instance"].id,
         options=list(OPTIONS),
         subject=f"{table}: publish what has changed?",
-        body=_body(refresher, table, hold),
+        body=_body(lines),
         params={name: params.get_param(name).serialize() for name in params},
         assigned_users=list(users) if users else None,
     )
-    left_ms = hold.until_ms - refresher.store.now_ms()
     log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table, hold.reason)
-    raise TaskAwaitingInput(
-        method_name="decided", kwargs={"hold_id": hold.id}, timeout=timedelta(milliseconds=max(left_ms, 1000))
-    )
+
+
+def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
+    """Leave the worker until there is an answer, or until it is time to see whether somebody has decided elsewhere.
+
+    raises : TaskAwaitingInput
+    """
+    left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
+    raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=min(left, look_again))
+
+
+def undecided(store: Store, hold_id: str) -> Hold | None:
+    """Return the hold with this id while it waits for a decision; None once it is decided, over or not the last."""
+    hold = store.last_hold(hold_id.partition(".")[0])
+    return hold if hold is not None and objection(hold, hold_id, Decision.REJECTED) is None else None
+
+
+def difference(refresher: Refresher, table: str, hold: Hold) -> list[str]:
+    """Return what a held refresh would change, as lines; only why it is held, if that cannot be read."""
+    try:
+        return difference_lines(refresher.difference(table, _MAX_ROWS))
+    except MvError as error:
+        log.warning("%s: its difference cannot be shown: %s", table, error)
+        return [f"{table}: held for a decision", f"  held      {hold.reason}"]
 
 
 def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> None:
     """Record the answer to `ask`; nothing if there was none in time, or if somebody has decided elsewhere."""
     chosen = next((OPTIONS[option] for option in event.get("chosen_options") or () if option in OPTIONS), None)
     if "error" in event or chosen is None:
-        log.info("%s: nobody answered in time.", table)
+        log.info("%s: nobody has answered yet.", table)
         return
     user = (event.get("responded_by_user") or {}).get("name")
     note = (event.get("params_input") or {}).get("note") or None
@@ -70,12 +98,7 @@ def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> 
         log.info("%s: %s%s.", table, chosen, decided.by)
 
 
-def _body(refresher: Refresher, table: str, hold: Hold) -> str:
+def _body(lines: Sequence[str]) -> str:
     """Return the difference as Markdown. Rows may hold any text: as an indented block, none of it is markup."""
-    try:
-        lines = difference_lines(refresher.difference(table, _MAX_ROWS))
-    except MvError as error:
-        log.warning("%s: its difference cannot be shown: %s", table, error)
-        lines = [f"{table}: held for a decision", f"  held      {hold.reason}"]
     text = "\n".join(f"    {line}" for block in lines for line in block.splitlines() or [""])
     return text if len(text) <= _MAX_BODY else f"{text[:_MAX_BODY]}\n    ..."

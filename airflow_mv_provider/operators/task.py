@@ -17,12 +17,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import Asset, BaseOperator, Context, conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.sdk import Asset, BaseNotifier, BaseOperator, Context, conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from airflow_mv_provider.asset import asset_uri, table_of_asset
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError, RefreshHeldError, RefreshInProgressError, TerminalError
@@ -50,6 +50,8 @@ class MvOperator(BaseOperator):
     queue_timeout  : seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour; no
                      limit in a backfill run, which waits for the backfill's other runs
     queue_interval : seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`
+    decision_interval : seconds after which a task that waits for a decision sees whether it was made elsewhere
+    notifiers      : called when a refresh of this task is held, as `on_failure_callback` is when it fails
     approvers      : who may decide about a refresh that is held, as {"id": ..., "name": ...}; None for everybody who
                      may answer the DAG's required actions
 
@@ -61,6 +63,8 @@ class MvOperator(BaseOperator):
     # Targets of the extra links; the first is set as soon as a task knows its table.
     linked_table: str | None = None
     linked_refresh: str | None = None
+    held_difference: Sequence[str] = ()  # of the held refresh that this task asks about, as lines
+    _asked: str | None = None  # the hold that this try has asked about
     _refresher: Refresher | None = None
     _store: Store | None = None
 
@@ -72,6 +76,8 @@ class MvOperator(BaseOperator):
         warehouse: str | None = None,
         queue_timeout: timedelta | float | None = None,
         queue_interval: timedelta | float = 30.0,
+        decision_interval: timedelta | float = 300.0,
+        notifiers: Sequence[BaseNotifier] = (),
         approvers: Sequence[HITLUser] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -81,6 +87,8 @@ class MvOperator(BaseOperator):
         self.warehouse = warehouse
         self.queue_timeout = queue_timeout
         self.queue_interval = queue_interval
+        self.decision_interval = decision_interval
+        self.notifiers = notifiers
         self.approvers = approvers
 
     def execute(self, context: Context) -> str | None:
@@ -99,9 +107,19 @@ class MvOperator(BaseOperator):
 
     def decided(self, context: Context, event: dict[str, Any], hold_id: str) -> str | None:
         """Record the answer to a required action, and go on; Airflow calls this when there is one, or none in time."""
-        store = self.hook().store()
+        store = self._store = self.hook().store()
         refresh_id = hold_id.partition(".")[0]
         decision.record(store, store.report(refresh_id).table, hold_id, event)
+        if "error" in event and (hold := decision.undecided(store, hold_id)) is not None:
+            decision.wait(store, hold, _duration(self.decision_interval))
+        report = store.report(refresh_id)
+        if report.finished_at is not None:  # decided elsewhere, where it was also published or ended
+            self.log_refresh(report)
+            if report.error is not None:
+                raise AirflowFailException(str(error_of(report.error)))
+            self.announce(report, context)
+            return refresh_id
+        self._asked = hold_id
         return self.execute(context)
 
     def _ask_if_own(self, error: RefreshHeldError, context: Context) -> None:
@@ -113,7 +131,21 @@ class MvOperator(BaseOperator):
         hold = store.last_hold(state.refresh_id) if state.refresh_id else None
         if hold is not None and state.is_held and state.owner_key == self.caller(context).key:
             self.linked_table, self.linked_refresh = error.where, hold.refresh_id
-            decision.ask(self._refresher, error.where, hold, context, self.approvers)
+            if self._asked not in (None, hold.id):
+                # Airflow keeps the text of a try's question: the answer would be about rows that nobody has seen.
+                problem = f"{error} This try has asked about another difference; the next one asks about this."
+                raise AirflowException(problem) from error
+            self.held_difference = decision.difference(self._refresher, error.where, hold)
+            decision.ask(error.where, hold, self.held_difference, context, self.approvers)
+            self._notify(context)
+            decision.wait(store, hold, _duration(self.decision_interval))
+
+    def _notify(self, context: Context) -> None:
+        for notifier in self.notifiers:
+            try:
+                notifier(context)
+            except Exception:  # what it posts to may be down: the question is there all the same
+                self.log.exception("A notifier failed.")
 
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
         """Open a runner in this process, and run this task's work with it."""

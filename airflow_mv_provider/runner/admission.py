@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.approval.hold import Decision, is_outdated
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier
@@ -93,7 +94,7 @@ def _begin(
     store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # the race may have been lost to a relocation of the table
-        state = store.state(table.id)
+        state = _seen(context, table, caller, request)
         joined = _joined_report(context, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:
             return joined
@@ -119,6 +120,39 @@ def _begin(
                 if begun is not None:
                     return replace(begun, recovered=tuple(recovered))
     raise _turned_away(context, table, store.state(table.id), caller, request)
+
+
+def _seen(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshState:
+    """Return the table's state, after ending a hold that this caller's refresh supersedes."""
+    state = context.store.state(table.id)
+    if not _supersedes(context, table, state, caller, request):
+        return state
+    with durable(Write.DECIDE):
+        context.store.holds.decide(table.id, Decision.SUPERSEDED, caller.user, None)
+    return context.store.state(table.id)  # freed, unless somebody has decided or taken it at the same time
+
+
+def _supersedes(context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request) -> bool:
+    """True if a new refresh ends the one that is held, as the table's definition allows.
+
+    The caller whose own refresh waits does not. A source that cannot be probed is no reason: the caller meets that
+    error when its turn comes.
+    """
+    is_allowed = table.definition.when_held == "supersede" and state.paused_since_ms is None and not state.is_dropping
+    if not (state.is_held and is_allowed) or state.owner_key == caller.key or state.refresh_id is None:
+        return False
+    hold, held = context.store.last_hold(state.refresh_id), context.store.refresh(state.refresh_id)
+    if hold is None or held is None:
+        return False
+    is_same_definition = held.definition.content_hash == table.definition.content_hash
+    try:
+        source = context.source_of(table, table.definition)
+        now = source.probe(request.overrides)
+        is_same_source = now == held.frontier and source.determinism(now).nondeterminism_reason is None
+    except MvError as error:
+        log.info("%s: what is held is not superseded: %s", table.name, error)
+        return False
+    return is_outdated(hold, is_same_definition=is_same_definition, is_same_source=is_same_source)
 
 
 def _start_new(

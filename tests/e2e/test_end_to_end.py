@@ -243,7 +243,7 @@ def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
     question = f"dags/sales/dagRuns/{run_id}/taskInstances/{merge()['task_id']}/-1/hitlDetails"
     asked = stack.ask("GET", question)
     assert stack.main("sales") == before
-    assert asked["options"] == ["Approve", "Reject"]
+    assert asked["options"] == ["Approve", "Approve without deletes", "Reject"]
     assert "as ever" in asked["body"]
     assert "its caller asked for a decision" in asked["body"]
     assert stack.status("sales").is_held

@@ -9,7 +9,7 @@ import pytest
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.state import Cancelled
-from airflow_mv_provider.exceptions import RefreshHeldError
+from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError, RefreshPausedError
 from tests.engine.test_hold import GUARDED, decide, held
 
 pytestmark = pytest.mark.slow
@@ -158,3 +158,59 @@ def test_every_kind_of_refresh_is_held_and_approved(lake, request_):
     decide(lake, Decision.APPROVED)
 
     assert sorted(lake.rows()) == wanted
+
+
+def test_a_newer_refresh_supersedes_it_once_the_source_has_changed(table):
+    table.apply(**GUARDED, when_held="supersede")
+    waiting = table.store.state(1).refresh_id
+    with pytest.raises(RefreshInProgressError):
+        table.refresh()
+    assert table.store.state(1).refresh_id == waiting, "the source is the same: it would be held for the same rows"
+    table.sql("INSERT INTO {t} SELECT id, id % 2, 'a' FROM range(4)", path="raw/orders")
+
+    report = table.refresh(caller=table.caller(user="bob"))
+
+    assert (report.outcome, report.rows_updated, report.recovered) == (Outcome.PUBLISHED, 1, (waiting,))
+    assert_at_rest(table, table.rows("raw/orders"))
+    old = table.store.report(waiting)
+    assert (old.outcome, old.hold.decision, old.hold.decided_by) == (Outcome.CANCELLED, "superseded", "bob")
+    assert "superseded by a newer refresh of bob" in old.error.message
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_nothing_is_superseded_by_its_own_caller_or_in_a_paused_table(lake, is_paused):
+    lake.write("SELECT id, 'a' AS v FROM range(10)")
+    lake.apply(approval="always", when_held="supersede")
+    caller = lake.caller("the task")
+    first = held(lake, caller=caller).facts["hold"]
+    lake.write("SELECT id, 'a' AS v FROM range(11)")
+    if is_paused:
+        lake.store.pause(1, "somebody")
+
+    with pytest.raises(RefreshPausedError if is_paused else RefreshInProgressError):
+        lake.refresh(caller=lake.caller() if is_paused else caller)
+
+    assert lake.store.state(1).is_held
+    assert decide(lake, Decision.APPROVED, hold_id=first).rows_inserted == 10
+
+
+@pytest.mark.in_test_all
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("point", ["decide.before", "decide.after", "hand_over.after", "normal.before", "normal.after"])
+def test_killed_while_it_is_superseded(table, at_point, point):
+    table.apply(**GUARDED, when_held="supersede")
+    table.sql("INSERT INTO {t} SELECT id, id % 2, 'a' FROM range(4)", path="raw/orders")
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    at_point(point, die)
+    with pytest.raises(KeyboardInterrupt):
+        table.refresh()
+    assert table.rows() == table.before
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresh()
+    table.refresher().recover(table.caller())
+    assert_at_rest(table, table.rows("raw/orders"))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.exceptions import RefreshHeldError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.notifications import message
 from airflow_mv_provider.operators import decision
-from tests.metadata.rows import acquired, registered, walk
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
+from tests.metadata.rows import acquired, handed_over, registered, walk
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +77,51 @@ def test_an_answer_without_a_note_or_a_user_counts(held):
     assert decided(held, event) == (Decision.REJECTED, None, None)
 
 
+def woken(held, **more):
+    """Wake the task that waits for a decision, as Airflow's scheduler does; return what it raises."""
+    store, hold_id = held
+    task = RefreshTableOperator(
+        task_id="r", table="orders", database_url=str(store.engine.url), warehouse="/wh", **more
+    )
+    with pytest.raises(BaseException) as caught:
+        task.decided({}, {"error": "timeout", "error_type": "timeout"}, hold_id)
+    return caught.value
+
+
+def test_a_task_that_is_woken_waits_on_for_the_same_question(held):
+    found = woken(held, decision_interval=5)
+
+    assert isinstance(found, TaskAwaitingInput)
+    assert (found.kwargs["hold_id"], found.timeout) == (held[1], timedelta(seconds=5))
+    assert timedelta(seconds=50) < woken(held, decision_interval=999).timeout <= timedelta(seconds=60), (
+        "until it is over"
+    )
+
+
+def test_a_task_that_is_woken_notices_that_it_was_rejected_elsewhere(held):
+    store, hold_id = held
+    store.holds.decide(store.table("orders").id, Decision.REJECTED, "ann", "no", hold_id)
+    own = handed_over(store, Ownership(store.table("orders").id, hold_id.partition(".")[0], 1), "another")
+    store.abandon(own, Outcome.CANCELLED, ErrorReport("MV-CANCELLED", "orders: it was rejected by ann: no.", ""), {})
+
+    found = woken(held)
+
+    assert isinstance(found, AirflowFailException)
+    assert "it was rejected by ann: no." in str(found)
+
+
+def test_people_are_told_what_waits_for_them(held):
+    store, hold_id = held
+    task = RefreshTableOperator(task_id="r", table="orders")
+    task.held_difference = ["orders: held for a decision", "  delete  id=3"]
+    run = SimpleNamespace(dag_id="d", run_id="r1")
+
+    told = message(store.report(hold_id.partition(".")[0]), {"dag_run": run, "task": task})
+
+    assert told.startswith("orders: held for a decision. too many Answer it in Airflow, or with `amv approve`")
+    assert told.endswith("\n  delete  id=3")
+
+
 @pytest.mark.in_test_all
 def test_no_line_of_the_question_is_markup(home):
     home.apply()
@@ -79,9 +130,8 @@ def test_no_line_of_the_question_is_markup(home):
     with pytest.raises(RefreshHeldError) as caught:
         home.refresh(hold=True)
 
-    body = decision._body(
-        home.refresher(), "orders", home.store.last_hold(caught.value.facts["hold"].partition(".")[0])
-    )
+    hold = home.store.last_hold(caught.value.facts["hold"].partition(".")[0])
+    body = decision._body(decision.difference(home.refresher(), "orders", hold))
 
     assert "```" in body
     assert all(line.startswith("    ") for line in body.split("\n")), "an indented block has no end within"

@@ -163,6 +163,11 @@ class RefreshableTable(Part):
         strict=True,
         description="For how many seconds a refresh waits for a decision; then it is abandoned.",
     )
+    when_held: Literal["wait", "supersede"] = Field(
+        default="wait",
+        description="A newer refresh, while one is held for a decision, waits for it; or it ends that one, if the"
+        " source or the definition has changed since.",
+    )
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )

@@ -12,6 +12,7 @@ from airflow_mv_provider.core.approval.hold import (
     Hold,
     Objection,
     Step,
+    is_outdated,
     keeps_rows,
     next_step,
     objection,
@@ -113,6 +114,14 @@ def test_deletes_are_left_out_in_the_round_that_was_decided_and_after_a_commit_w
     assert not any(keeps_rows(last, 0, has_kept=False) for last in (None, HELD, APPROVED, REJECTED))
     assert not keeps_rows(kept, 1, has_kept=False)
     assert all(keeps_rows(last, 1, has_kept=True) for last in (None, kept, APPROVED))
+
+
+def test_a_newer_refresh_ends_only_a_hold_that_is_undecided_and_outdated():
+    same = {"is_same_definition": True, "is_same_source": True}
+    assert not is_outdated(HELD, **same)
+    assert is_outdated(HELD, **(same | {"is_same_source": False}))
+    assert is_outdated(HELD, **(same | {"is_same_definition": False}))
+    assert not any(is_outdated(each, is_same_definition=False, is_same_source=False) for each in (APPROVED, REJECTED))
 
 
 def test_who_decided_is_said_in_words():
