@@ -75,6 +75,11 @@ class TaskTry:
         """True if Airflow runs it, or starts it by itself."""
         return self.state in _GOING_ON
 
+    @property
+    def is_asking(self) -> bool:
+        """True if it waits for an answer to a required action."""
+        return self.state == "awaiting_input"
+
 
 _GOING_ON = frozenset(
     ("scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input")

@@ -5,6 +5,7 @@
     GET  /tables/{name}           a table
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
+    POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
     GET  /static/{file}           style sheet and script
 
 This process has no Spark, so it neither starts a refresh nor takes one over from a dead owner. A DAG run does both; the
@@ -19,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
@@ -39,29 +41,17 @@ from airflow_mv_provider.api.airflow_database import (
 )
 from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of
+from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import next_run_ms, selected
 from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.state import Cancelled, TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
-# The message after an action, by the `done` code in the page's address; pause-not and resume-not changed nothing.
-_MESSAGES = {
-    "cancel-requested": "Cancel requested: the refresh stops within seconds.",
-    "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
-    "cancel-idle": "Cancel requested. Nobody works on the refresh, and it was staged: whether the table has it already"
-    " is in the table's log, which takes Spark to read. The next refresh reads it and ends this one, or `amv recover`.",
-    "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
-    "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
-    "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
-    "pause": "Paused: no new refresh begins.",
-    "pause-not": "It was already paused.",
-    "resume": "Resumed: refreshes can begin again.",
-    "resume-not": "It was not paused.",
-}
 
 
 def create_app() -> FastAPI:
@@ -79,7 +69,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
-    for action in (cancel, pause, resume):
+    for action in (cancel, pause, resume, decide):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
     app.add_exception_handler(MvError, _say_error)
@@ -136,12 +126,13 @@ def show_table(
         request,
         detail=detail,
         now=detail.now,
+        may_act=may_act,
         dags=dags,
         run=_owners_run(session, detail.now.status.owner_key, dags, tries_of),
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
-        message=_MESSAGES.get(done, ""),
+        message=MESSAGES.get(done, ""),
     )
 
 
@@ -150,14 +141,16 @@ def show_table_now(
 ) -> Response:
     """Show a table's present state, which is one part of its page."""
     reader = connection.reader()
-    _, seen, table = _visible_table(name, user, session, reader)
+    everything, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
     tries_of = _tries_of(session, dags)
     now = now_of(reader, table, dags, tries_of)
+    may_act = access.may_act(user, everything.get(name, ()))
     run = _owners_run(session, now.status.owner_key, dags, tries_of)
     planned = next_run_ms(dags)
     facts = None if now.facts is None else (now.facts, dags)
-    return render("now.html", request, facts=facts, within=1, now=now, dags=dags, next_run_ms=planned, run=run)
+    shown: dict[str, Any] = {"now": now, "dags": dags, "next_run_ms": planned, "run": run, "may_act": may_act}
+    return render("now.html", request, facts=facts, within=1, **shown)
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
@@ -181,6 +174,50 @@ def resume(name: str, user: GetUserDep, session: SessionDep, connection: Connect
     """Resume the table: refreshes can begin again."""
     control, table = _to_act_on("resume", name, user, session, connection.control())
     return _back(table, "resume" if control.resume(table.id) else "resume-not")
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """Return the fields of a form that a browser has sent.
+
+    raises : HTTPException 413
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM_BYTES:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too large.")
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
+
+
+_MAX_FORM_BYTES = 20_000
+_MAX_NOTE = 1000
+_DECISIONS = {each.value: each for each in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED)}
+
+
+def decide(
+    name: str,
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    fields: Annotated[dict[str, str], Depends(_fields)],
+) -> Response:
+    """Record a decision about the held refresh that was shown; none while its task in Airflow waits for the answer.
+
+    fields : decision, hold, note
+    """
+    control, table = _to_act_on("decide", name, user, session, connection.control())
+    decision, hold_id = _DECISIONS.get(fields.get("decision", "")), fields.get("hold", "")
+    note = fields.get("note", "").strip()[:_MAX_NOTE]
+    if decision is None or not hold_id or not note:
+        return _back(table, "decide-incomplete")
+    owner_key = control.state(table.id).owner_key
+    run = run_of(owner_key)
+    tries = task_tries(session, [run] if run else [])
+    if any(t.is_asking and is_of(owner_key, t.task_id, t.map_index) for t in tries):
+        return _back(table, "decide-in-airflow")  # which knows who may answer, and tells the task
+    found = connection.decide(table, decision, user.get_name(), note, hold_id)
+    result = found.name if isinstance(found, Objection) else decision.value
+    return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")
 
 
 def static_file(file: str) -> Response:

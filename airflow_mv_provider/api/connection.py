@@ -13,6 +13,7 @@ from typing import Annotated
 from fastapi import Depends
 from sqlalchemy import Engine
 
+from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection
 from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.metadata.control import Control
@@ -52,6 +53,10 @@ class Connection:
         """Ask a table's refresh to stop; end it, as its next task would, if nobody works on it."""
         me = Caller(f"page:{user}", f"{socket.gethostname()}:{os.getpid()}", "manual", user)
         return Store(self._found().writing).cancel(table, me)
+
+    def decide(self, table: TableRecord, decision: Decision, user: str, note: str, hold_id: str) -> Hold | Objection:
+        """Record a person's decision about the held refresh that was shown; nothing if it is another one now."""
+        return Store(self._found().writing).holds.decide(table.id, decision, user, note, hold_id)
 
     def _found(self) -> _Opened:
         with self._lock:

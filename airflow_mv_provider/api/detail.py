@@ -70,6 +70,12 @@ class Now:
         return None if self.is_live else replace(self, now_ms=0)
 
     @property
+    def held_rows(self) -> tuple[tuple[str, int], ...]:
+        """How many rows of each kind the compared partitions would change, with its verb."""
+        kinds = (("insert", "rows_inserted"), ("update", "rows_updated"), ("delete", "rows_deleted"))
+        return tuple((verb, sum(getattr(p, name) for p in self.status.partitions)) for verb, name in kinds)
+
+    @property
     def is_live(self) -> bool:
         """True if a refresh is running, so that the state changes."""
         return self.line.is_under_way
@@ -114,6 +120,9 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None
     is_waiting = status.kept_for is not None or line.is_left
+    if status.is_held:  # those that a decision is about come first
+        by_changes = sorted(status.partitions, key=lambda p: -(p.rows_deleted + p.rows_updated + p.rows_inserted))
+        status = replace(status, partitions=tuple(by_changes))
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.guard import Counts
@@ -34,6 +35,7 @@ GUARD = ErrorReport(
     "412,077 of the table's 1,030,000 rows would be deleted (40.0%; the guard allows 30.0%).",
     "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`.",
 )
+HELD = "max_deleted_fraction: 82,400 of the table's 240,000 rows would be deleted (34.3%; the guard allows 30.0%)."
 CORRUPT = ErrorReport(
     "MV-FILE-CORRUPT",
     "web_clicks: raw/clicks/2026-11-21.json, record 18,211: a value of `amount` is not a DECIMAL(12,2).",
@@ -180,6 +182,7 @@ def fill(store: Store, clock: Clock, *, partitions: int = 100, refreshes: int = 
     clock.ahead_ms += 861_200
     store.pause(keepers["sensors"].table.id, "ann")
     keepers["payments"].begin(_INCREMENTAL)
+    hold(keepers["gold.margins"])
     registered(store, "never_refreshed")
     return keepers
 
@@ -187,8 +190,22 @@ def fill(store: Store, clock: Clock, *, partitions: int = 100, refreshes: int = 
 TABLES = {"orders": 100, "customers": 1, "gold.revenue": 24, "web_clicks": 36, "sensors": 12, "inventory": 8} | {
     "payments": 1,
     "flights": 48,
+    "gold.margins": 6,
     "finance.ledger_entries": 60,
 }
+
+
+def hold(keeper: Keeper) -> Hold:
+    """Let a refresh wait for a decision about all that it would change; return its hold."""
+    own = keeper.begin(CORRECTIONS)
+    keeper.clock.pass_ms(12_000)
+    keeper.seal(own, 12.0)
+    for number in range(len(keeper.partitions)):
+        keeper.compare(own, number)
+    empty = RecordedChunk(REST, own.epoch, 0, 5, "/wh/changes-rest", 3, -7, 1200, ())
+    keeper.store.merging.record_chunk(own, empty)
+    guards = ["max_deleted_fraction"]
+    return keeper.store.holds.begin(own, 0, HELD, guards, hold_ms=24 * HOUR_MS)
 
 
 def _leave(keeper: Keeper, clock: Clock) -> None:

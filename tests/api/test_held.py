@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import quote
+
 import pytest
+from sqlalchemy import update
 
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.phase import Phase
@@ -44,18 +48,104 @@ def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
 
     assert "Held for a decision" in page
     assert "5 of the table&#39;s 33 rows would be deleted &lt;b&gt;." in page
-    assert "amv approve orders" in page
+    assert "amv diff orders" in page
     assert "owner is dead" not in page
     assert "waiting for the next task" not in page
 
 
-def test_one_of_a_dag_run_is_decided_in_airflow(user, store, table):
-    held(store, table, key="airflow:hourly:g:-1:manual__2026")
+def decide(browser, decision: str, hold_id: str, note: str = "looked", name: str = "orders") -> str:
+    """Send the form; return what the page then says."""
+    fields = {"decision": decision, "hold": hold_id, "note": note}
+    answer = browser.post(f"{PAGE}/tables/{name}/decide", data=fields)
+    assert answer.status_code == 303
+    shown = browser.get(URL, params=answer.headers["location"].partition("?")[2]).text
+    return re.search(r'id="message"[^>]*>([^<]*)', shown)[1]
+
+
+def test_the_page_says_how_much_would_change_and_lets_only_some_decide(user, viewer, store, table):
+    hold = held(store, table)
 
     page = user.get(URL).text
 
-    assert 'href="../../dags/hourly/runs/manual__2026/required_actions"' in page
-    assert "amv approve" not in page
+    assert "It would insert <strong>32</strong>, update <strong>1</strong>, delete <strong>5</strong> rows" in page
+    assert re.findall(r'name="decision" value="([^"]*)"', page) == ["approved", "without deletes", "rejected"]
+    assert f'name="hold" value="{hold.id}"' in page
+    assert "data-answers" not in page
+    assert 'name="decision"' not in viewer.get(URL).text
+    assert 'href="./tables/orders#decide"' in user.get(f"{PAGE}/?show=needs+attention").text, "two clicks from the list"
+
+
+@pytest.mark.parametrize(
+    ("decision", "said", "then"),
+    [
+        ("approved", "Approved: the next refresh", "Approved by user: looked &lt;i&gt;. The next refresh publishes it"),
+        (
+            "without deletes",
+            "Approved without deletes",
+            "Without deletes by user: looked &lt;i&gt;. The next refresh publishes",
+        ),
+        ("rejected", "Rejected: the table stays", "Rejected by user: looked &lt;i&gt;. The next refresh ends it"),
+    ],
+)
+def test_a_decision_is_recorded_with_who_and_why(user, store, table, decision, said, then):
+    hold = held(store, table)
+
+    assert decide(user, decision, hold.id, " looked <i> ").startswith(said)
+
+    decided = store.last_hold(hold.refresh_id)
+    assert (decided.decision, decided.decided_by, decided.note) == (decision, "user", "looked <i>")
+    assert then in user.get(URL).text
+    assert "owner is dead" not in user.get(URL).text
+
+
+def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user, store, table):
+    assert decide(user, "approved", "x.0").startswith("Nothing was decided: no refresh of this table is held")
+    hold = held(store, table)
+
+    assert decide(user, "approved", f"{hold.refresh_id}.7").startswith("Nothing was decided: another difference")
+    assert decide(user, "approved", "").startswith("Nothing was decided: a decision needs")
+    assert decide(user, "approved", hold.id, "  ").startswith("Nothing was decided: a decision needs a reason")
+    assert decide(user, "superseded", hold.id).startswith("Nothing was decided")
+    assert store.last_hold(hold.refresh_id).decision is None
+    decide(user, "rejected", hold.id)
+    assert decide(user, "approved", hold.id) == "Nothing was decided: somebody has decided already."
+    assert store.last_hold(hold.refresh_id).decision is Decision.REJECTED
+    assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 30_000).status_code == 413
+
+
+def test_a_decision_needs_the_right_to_act_and_comes_from_our_own_page(user, viewer, as_role, store, table):
+    hold = held(store, table)
+    fields = {"decision": "approved", "hold": hold.id, "note": "looked"}
+
+    refused = [
+        viewer.post(f"{URL}/decide", data=fields).status_code,
+        as_role(None).post(f"{URL}/decide", data=fields).status_code,
+        user.post(f"{URL}/decide", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code,
+    ]
+
+    assert refused == [403, 401, 403]
+    assert store.last_hold(hold.refresh_id).decision is None
+
+
+def test_what_airflows_task_asks_is_answered_there(user, store, table):
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+
+    run_id = user.post("/api/v2/dags/hourly/dagRuns", json={"logical_date": None}).json()["dag_run_id"]
+    hold = held(store, table, key=f"airflow:hourly:publish_orders:-1:{run_id}")
+    with create_session() as session:
+        is_ours = (TaskInstance.run_id == run_id, TaskInstance.task_id == "publish_orders")
+        session.execute(update(TaskInstance).where(*is_ours).values(state="awaiting_input", try_number=1))
+
+    page = user.get(URL).text
+
+    run = quote(run_id, safe="")
+    assert f'href="../../dags/hourly/runs/{run}/required_actions"' in page
+    assert f'data-answers="../../api/v2/dags/hourly/dagRuns/{run}/taskInstances/publish_orders/-1/hitlDetails"' in page
+    assert re.findall(r'name="decision" value="([^"]*)"', page) == ["approved", "rejected"], "as the task's question"
+    assert "amv diff" not in page
+    assert decide(user, "approved", hold.id).startswith("Nothing was decided: a task waits for the answer in Airflow")
+    assert store.last_hold(hold.refresh_id).decision is None
 
 
 def test_after_the_decision_it_is_no_longer_held(user, store, table):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.api import words
-from tests.api.filled import CORRECTIONS
+from tests.api.filled import CORRECTIONS, hold
 from tests.browser.conftest import PARTITIONS
 
 pytestmark = pytest.mark.slow
@@ -230,6 +230,27 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     run_id = said.inner_text().split()[1]
     run = page.request.get(f"/api/v2/dags/hourly/dagRuns/{run_id}").json()
     assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
+
+
+def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open_page, keepers):
+    keeper = keepers["gold.margins"]
+    if not keeper.store.state(keeper.table.id).is_held:
+        hold(keeper)
+    page = open_page(LIST)
+
+    page.get_by_role("link", name=re.compile("Needs attention")).click()
+    page.get_by_role("link", name="held for a decision").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    assert keeper.store.state(keeper.table.id).is_held, "not without a reason"
+    page.get_by_label("Why, for the history").fill("a region was closed")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    page.get_by_text("Approved without deletes: the next refresh").wait_for()
+    state = keeper.store.state(keeper.table.id)
+    decided = keeper.store.last_hold(state.refresh_id)
+    assert (decided.decision, decided.decided_by, decided.note) == ("without deletes", "admin", "a region was closed")
 
 
 def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means(open_page):

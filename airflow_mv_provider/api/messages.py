@@ -1,0 +1,32 @@
+"""What the page says after an action, by the `done` code in its address: nobody can make it say anything else."""
+
+from __future__ import annotations
+
+# pause-not and resume-not changed nothing.
+MESSAGES = {
+    "cancel-requested": "Cancel requested: the refresh stops within seconds.",
+    "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
+    "cancel-idle": "Cancel requested. Nobody works on the refresh, and it was staged: whether the table has it already"
+    " is in the table's log, which takes Spark to read. The next refresh reads it and ends this one, or `amv recover`.",
+    "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
+    "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
+    "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
+    "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",
+    "decide-without-deletes": "Approved without deletes: the next refresh, or `amv recover`, publishes what was shown"
+    " and deletes no row.",
+    "decide-rejected": "Rejected: the table stays as it is. The next refresh, or `amv recover`, ends the held one.",
+    "decide-nothing-held": "Nothing was decided: no refresh of this table is held.",
+    "decide-another": "Nothing was decided: another difference is held now than the one that was shown. Look at it"
+    " first.",
+    "decide-decided": "Nothing was decided: somebody has decided already.",
+    "decide-over": "Nothing was decided: its time is up. The next refresh compares anew.",
+    "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
+    " deletes.",
+    "decide-incomplete": "Nothing was decided: a decision needs a reason, which is kept in the history.",
+    "decide-in-airflow": "Nothing was decided: a task waits for the answer in Airflow, under its run's required"
+    " actions.",
+    "pause": "Paused: no new refresh begins.",
+    "pause-not": "It was already paused.",
+    "resume": "Resumed: refreshes can begin again.",
+    "resume-not": "It was not paused.",
+}
