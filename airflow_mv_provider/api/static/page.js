@@ -201,7 +201,7 @@
   // Airflow's own API takes the answer that a task waits for: it knows who may give it, and tells the task.
   const answer = async (form, decision) => {
     const [shown, reason] = [form.elements.hold.value, form.elements.note.value.trim()];
-    const option = { approved: "Approve", rejected: "Reject" }[decision];
+    const option = { approved: "Approve", "without deletes": "Approve without deletes", rejected: "Reject" }[decision];
     note("Sending the decision …", "plain");
     try {
       const news = await getHtml($("[data-poll]").dataset.poll);
@@ -212,7 +212,7 @@
         const body = JSON.stringify({ chosen_options: [option], params_input: { note: reason } });
         const said = await fetch(form.dataset.answers, { method: "PATCH", credentials: "same-origin", headers, body });
         const facts = await said.json().catch(() => ({}));
-        if (said.ok) note(`${option === "Approve" ? "Approved" : "Rejected"}: the waiting task goes on with it.`, "good");
+        if (said.ok) note(`${decision === "rejected" ? "Rejected" : "Approved"}: the waiting task goes on with it.`, "good");
         else note(`Airflow did not take the answer: ${typeof facts.detail === "string" ? facts.detail : `HTTP ${said.status}`}`, "bad");
       }
     } catch {
