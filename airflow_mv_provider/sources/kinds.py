@@ -35,6 +35,8 @@ class SourceKind:
     has_feed          : the reader can return the rows that were lost and gained between two frontiers
     is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
     has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
+    lists_upserts     : the reader can return the rows that came or changed between two frontiers, and count all rows,
+                        but not list the deleted ones
     needs_credentials : the reader takes, as one more argument, the credentials of `Source.connection_id`
     """
 
@@ -46,6 +48,7 @@ class SourceKind:
     has_feed: bool = False
     is_cheap_to_probe: bool = False
     has_triggers: bool = False
+    lists_upserts: bool = False
     needs_credentials: bool = False
 
     @property

@@ -108,6 +108,25 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no feed")
 
+    def upserts(self, since: FrontierT, until: FrontierT, main: DataFrame) -> DataFrame:
+        """Return all rows that came or changed between two frontiers, perhaps with others; lazy.
+
+        Called if the kind `lists_upserts` and `changes` has no `feed_obstacle`.
+
+        main    : main's rows as of `since`
+        returns : (columns after the projection)
+        raises  : SourceChangedError, if the changes between the two cannot be listed after all
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not find changed rows")
+
+    def num_rows(self, frontier: FrontierT) -> int:
+        """Return the number of rows in the state that `read` and `upserts` read; see `upserts`."""
+        raise NotImplementedError(f"{type(self).__name__} does not count its rows")
+
+    def is_unique(self, key: Sequence[str]) -> bool:
+        """Return whether the source itself guarantees that no two of its rows have the same key."""
+        return False
+
     def with_new_files(self, since: FrontierT, until: FrontierT) -> DataFrame:
         """Return all rows at `until`, with a mark on those in files that the source did not have at `since`; lazy.
 

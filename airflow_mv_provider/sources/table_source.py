@@ -79,6 +79,8 @@ class TableSource:
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Return the reader's changes; a declared watermark removes every obstacle to a feed; see `SourceReader`."""
         found = self.reader.changes(since, until)
+        if self.table.source_kind.lists_upserts:
+            return found  # its reader looks for the watermark itself
         if found is None or found.is_another or self.table.source.watermark is None:
             return found
         return SourceChanges(found.at_most, None)  # the definition's watermark identifies the changed rows
@@ -86,6 +88,18 @@ class TableSource:
     def feed(self, since: Frontier, until: Frontier) -> DataFrame:
         """See `SourceReader`."""
         return self.reader.feed(since, until)
+
+    def upserts(self, since: Frontier, until: Frontier, main: DataFrame) -> DataFrame:
+        """See `SourceReader`."""
+        return self.reader.upserts(since, until, main)
+
+    def num_rows(self, frontier: Frontier) -> int:
+        """See `SourceReader`."""
+        return self.reader.num_rows(frontier)
+
+    def is_unique(self, key: Sequence[str]) -> bool:
+        """See `SourceReader`."""
+        return self.reader.is_unique(key)
 
     def with_new_files(self, since: Frontier, until: Frontier) -> DataFrame:
         """See `SourceReader`."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airflow_mv_provider.exceptions import ConnectionUnknownError, UnsafeLocationError
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
+from airflow_mv_provider.sources.jdbc.dialect import parts
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
-from airflow_mv_provider.sources.jdbc.postgresql import parts
+from airflow_mv_provider.sources.jdbc.row_versions import obstacle_between, written_since
 
 SECRET = "p@ss:w/rd"
 
@@ -25,7 +30,12 @@ SECRET = "p@ss:w/rd"
         ({"query": "DELETE FROM a"}, "expected one query"),
         ({"table": "a.b", "columns": {"x": "DECIMAL(39,2)"}}, "none of STRING"),
         ({"table": "a.b", "columns": {"x": "DECIMAL(5,6)"}}, "more decimals"),
-        ({"table": "a.b", "watermark": "x"}, "no watermark"),
+        ({"table": "a.b", "changes": "watermark"}, "needs a watermark"),
+        ({"table": "a.b", "watermark": "x", "changes": "xmin"}, "needs a watermark"),
+        ({"table": "a.b", "overlap": 1}, "overlap needs a watermark"),
+        ({"table": "a.b", "watermark": "x", "overlap": -1}, "greater than or equal to 0"),
+        ({"query": "SELECT 1", "changes": "xmin"}, "needs a table"),
+        ({"table": "a.b", "watermark": "x", "select": ("id", "x + 1 AS x")}, "select has to contain the watermark"),
         ({"table": "a.b", "split": {"column": "x", "parts": 1000}}, "less than or equal to 64"),
         *(({"table": "a.b", name: "x"}, "Extra inputs") for name in ("url", "driver", "sessionInitStatement")),
     ],
@@ -93,6 +103,44 @@ def test_each_row_is_in_exactly_one_part(least, most, num):
         ]
         assert true.count(True) == 1
     assert len(found) <= num
+
+
+_NUMBERS = st.integers(3, 3 * 2**32)
+
+
+@given(oldest=_NUMBERS, open_for=st.integers(0, 2**31), since=st.integers(0, 2**33), age=st.integers(1, 2**34))
+def test_row_of_a_writer_that_may_have_been_open_is_read_again_whatever_its_bits(oldest, open_for, since, age):
+    following = oldest + open_for + since
+    if following - oldest >= 2**32 or age > following:
+        return
+    writer = following - age
+    condition = written_since(f"{oldest}:{oldest + open_for}:", f"{following}:{following}:")
+
+    seen = condition.replace("mv_source.xmin::text::int8", str(writer % 2**32))
+    is_read = eval(seen)
+
+    assert is_read or writer < oldest
+    if age < 2**32:  # not older than the numbers go
+        assert is_read is (writer >= oldest)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "words"),
+    [
+        ("10:10: 1 5 7", "12:12: 1 6 7", "started again"),
+        ("10:10: 1 5 7", "12:12: 2 5 7", "another one took its place"),
+        ("10:10: 1 5 7", "4294967306:4294967306: 1 5 7", "4,294,967,296 transactions"),
+        ("10:10: 1 5 7", "12:12: 1 5 7", None),
+    ],
+)
+def test_changes_of_one_life_of_a_server_are_found(since, until, words):
+    then, now = (JdbcFrontier("PostgreSQL 1 2", token, None, "r") for token in (since, until))
+
+    found = obstacle_between(then, now, is_by_xmin=True)
+
+    assert found is None if words is None else words in (found or "")
+    assert "truncated" in (obstacle_between(then, replace(now, token=since, relation="s"), is_by_xmin=True) or "")
+    assert "did not record" in (obstacle_between(replace(then, relation=None), then, is_by_xmin=True) or "")
 
 
 @pytest.mark.parametrize("host", ["db1", "DB1", "a.example.com", "db1,a.example.com"])

@@ -119,6 +119,8 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
     num_rows = None if watermark is None else work.whole_source.count
+    if work.definition.source_kind.lists_upserts:
+        num_rows = lambda: work.source.num_rows(work.refresh.frontier)  # noqa: E731
     try:
         found = feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
@@ -138,6 +140,8 @@ def _write_changes(
     """
     path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
+    if work.definition.source_kind.lists_upserts:
+        return _write_upserts(work, main, published, since, path), {}
     if watermark is not None:
         feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
         return path, {}
@@ -153,6 +157,29 @@ def _write_changes(
         return _write_replacing(work, new, main, published, path, total, rows), {}
     feed.write(work.source.feed(since, upper), work.layout, path)
     return path, {}
+
+
+def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, path: str) -> str:
+    """Write the corrections of a source that lists rows that came or changed, and not those that were deleted.
+
+    If the source's keys are unique, the number of its rows shows whether any was deleted. Otherwise two rows with one
+    key could hide a deleted one, so the keys are read.
+
+    returns : where the corrections lie
+    raises  : DuplicateKeyError; SourceChangedError; and any other error of reading the source
+    """
+    layout, definition = work.layout, work.definition
+    rows = work.source.upserts(since, work.refresh.frontier, main)
+    new = feed.copied(rows, layout, work.workspace.new_files(work.own.epoch))
+    keys.check_unique(new.where(~any_null(definition.key)), definition)
+    if work.source.is_unique(definition.key):
+        feed.write_replacing(new, main, layout, path)
+        num_rows = feed.sums_with(work.spark, layout, path, published)[0]
+        if num_rows == work.source.num_rows(work.refresh.frontier):
+            return path
+        path = again(path)
+    feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
+    return path
 
 
 def _known_sums(
@@ -181,7 +208,7 @@ def _new_files(work: Work, known: Mapping[str, Sums]) -> tuple[DataFrame, dict[s
     if not new:
         none = delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED]))
         return none, {each: known[each] for each in ids.values()}
-    rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path)
+    rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path, file_sums.IN_FILE)
     with translated(work.table.name):
         found = file_sums.measured(rows, new)
     return rows.drop(marking.IN_FILE), {each: found[each] if each in found else known[each] for each in ids.values()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
 
 from airflow_mv_provider.exceptions import DefinitionError, InexactColumnError
 from airflow_mv_provider.sources.jdbc.exact import Column
@@ -44,13 +46,16 @@ class Reading:
     split: str | None = None
     predicates: tuple[str, ...] = ()
 
-    @property
-    def relation(self) -> str:
-        """The subquery that Spark selects from, in which columns are called c0, c1, ..."""
+    def relation(self, condition: str | None = None) -> str:
+        """Return the subquery that Spark selects from, in which columns are called c0, c1, ...
+
+        condition : in the database's SQL, which rows; None for all
+        """
         columns = [f"{column.sql} AS c{i}" for i, column in enumerate(self.found.columns)]
         columns += [f"{self.split} AS {SPLIT}"] if self.split else []
         # The author's, for the rest quoted names.
-        return f"(SELECT {', '.join(columns)} FROM {self.source} AS mv_source) AS {ROWS}"  # nosec B608  # see above
+        where = "" if condition is None else f" WHERE {condition}"
+        return f"(SELECT {', '.join(columns)} FROM {self.source} AS mv_source{where}) AS {ROWS}"  # nosec B608  # see above
 
 
 class Dialect(ABC):
@@ -66,6 +71,25 @@ class Dialect(ABC):
     @abstractmethod
     def hold(self) -> Reading:
         """Fix one state of the source for all reads until `release`; raises the errors of `look`."""
+
+    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
+        """Return why the rows that changed between two states of this database cannot be found; None if they can."""
+        return "changed rows are found in PostgreSQL only"
+
+    def changed(self, since: JdbcFrontier, last: int | Decimal | None) -> str:
+        """Return a condition that holds for each row of the state of `hold` that came or changed after `since`.
+
+        last : the greatest watermark in main: days or microseconds since 1970, or a number; None if there is none
+        """
+        raise NotImplementedError
+
+    def count(self) -> int:
+        """Return the number of rows in the state of `hold`; raises the errors of `look`."""
+        raise NotImplementedError
+
+    def is_unique(self, columns: Sequence[str]) -> bool:
+        """Return whether the database allows no two rows with equal values of these columns."""
+        return False
 
     @abstractmethod
     def check(self) -> None:
@@ -103,3 +127,17 @@ def check_exact(inexact: Sequence[tuple[str, str]]) -> None:
     hint = f"Give the types in the source: `columns: {{{named}}}`, or DECIMAL(p,s). STRING is always exact."
     problem = f"Spark has no exact type for {shown}{more}."
     raise InexactColumnError("source", problem, hint=hint, columns=[name for name, _ in inexact])
+
+
+def parts(least: int, most: int, num_parts: int, bound: str) -> tuple[str, ...]:
+    """Return conditions on `SPLIT`, of which each row fulfils exactly one, for ranges of equal length.
+
+    bound : the database's expression of a bound, a format string
+    """
+    length = most - least + 1
+    inner = sorted({least + length * i // num_parts for i in range(1, num_parts)} - {least})
+    if not inner:
+        return ()
+    bounds = [bound.format(f"({value})") for value in inner]
+    ranges = [f"{SPLIT} >= {low} AND {SPLIT} < {high}" for low, high in pairwise(bounds)]
+    return (f"{SPLIT} < {bounds[0]} OR {SPLIT} IS NULL", *ranges, f"{SPLIT} >= {bounds[-1]}")

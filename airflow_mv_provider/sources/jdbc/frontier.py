@@ -16,6 +16,9 @@ class JdbcFrontier(Frontier):
     database : identifies the database; another one that answers at the same address has another value
     token    : equal tokens of one database stand for the same rows of all its tables
     obstacle : why equal tokens do not stand for the same rows of the source; None if they do
+    relation : changes whenever rows of the table may change that no transaction has written: it was truncated,
+               rewritten or altered; None if that is not known
+    moment   : when it was looked at, for a source that may change at any time; None if the token shows changes
     """
 
     type = "jdbc"
@@ -23,6 +26,8 @@ class JdbcFrontier(Frontier):
     database: str
     token: str
     obstacle: str | None = None
+    relation: str | None = None
+    moment: str | None = None
 
     def describe(self) -> str:
         """See `Frontier`."""
@@ -30,9 +35,11 @@ class JdbcFrontier(Frontier):
 
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""
-        return {"type": self.type, "database": self.database, "token": self.token, "obstacle": self.obstacle}
+        found = {"type": self.type, "database": self.database, "token": self.token, "obstacle": self.obstacle}
+        return found | {"relation": self.relation, "moment": self.moment}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """See `Frontier`."""
-        return cls(stored["database"], stored["token"], stored["obstacle"])
+        known = (stored["database"], stored["token"], stored["obstacle"])
+        return cls(*known, stored.get("relation"), stored.get("moment"))

@@ -18,4 +18,4 @@ def _reader() -> type[JdbcReader]:
     return JdbcReader
 
 
-KIND = SourceKind(model=Jdbc, frontier=JdbcFrontier, reader=_reader, needs_credentials=True)
+KIND = SourceKind(model=Jdbc, frontier=JdbcFrontier, reader=_reader, needs_credentials=True, lists_upserts=True)

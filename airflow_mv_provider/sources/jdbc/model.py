@@ -33,7 +33,7 @@ class Jdbc(Source):
     model_config = ConfigDict(json_schema_extra=_needs_one)
 
     first = "conn_id"
-    not_content = Source.not_content | {"split", "fetch_size", "unchanged"}
+    not_content = Source.not_content | {"split", "fetch_size", "unchanged", "changes", "overlap"}
 
     type: Literal["jdbc"] = "jdbc"
     conn_id: str = Field(
@@ -57,6 +57,25 @@ class Jdbc(Source):
         description="snapshot: an unchanged database means unchanged rows; of a view or a query its author has to"
         " guarantee that. compare: read each time. By default snapshot for a table, else compare.",
     )
+
+    changes: Literal["none", "xmin", "watermark"] | None = Field(
+        default=None,
+        description="How changed rows are found. xmin: PostgreSQL's own mark of the transaction that wrote a row."
+        " watermark: the column of that name, less `overlap`. none: all rows are read and compared. By default"
+        " watermark if there is one, else none.",
+    )
+    overlap: int | None = Field(
+        default=None,
+        ge=0,
+        strict=True,
+        description="How far below the greatest watermark in main a new or changed row may be, because a transaction"
+        " commits late: seconds for dates and timestamps, 3600 by default; required for numbers.",
+    )
+
+    @property
+    def change_method(self) -> Literal["none", "xmin", "watermark"]:
+        """How changed rows are found."""
+        return self.changes or ("none" if self.watermark is None else "watermark")
 
     @property
     def connection_id(self) -> str:
@@ -98,14 +117,23 @@ class Jdbc(Source):
                 raise ValueError(f"{kind} of column {name[:60]!r} has more decimals than digits")
         return found
 
-    @field_validator("watermark")
-    @classmethod
-    def _is_read_whole(cls, column: str | None) -> None:
-        if column is not None:
-            raise ValueError("a database has no watermark yet: transactions that commit late would be missed")
-
     @model_validator(mode="after")
     def _has_one(self) -> Jdbc:
         if (self.table is None) == (self.query is None):
             raise ValueError("it needs either a table or a query")
+        return self
+
+    @model_validator(mode="after")
+    def _has_changes(self) -> Jdbc:
+        if (self.change_method == "watermark") != (self.watermark is not None):
+            raise ValueError("changes: watermark needs a watermark, and only that has one")
+        if self.overlap is not None and self.watermark is None:
+            raise ValueError("overlap needs a watermark")
+        if self.change_method == "xmin" and self.table is None:
+            raise ValueError("changes: xmin needs a table: the rows of a query have no xmin")
+        selected = None if self.select is None else {each.strip().strip("`") for each in self.select}
+        if self.watermark is not None and selected is not None and not selected & {self.watermark, "*"}:
+            raise ValueError(
+                "select has to contain the watermark, unchanged: the database looks for changed rows by it"
+            )
         return self

@@ -2,6 +2,7 @@
 
     look   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_current_snapshot()                          the token, then closed
     hold   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_export_snapshot()                           kept open: the holder
+    count  BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT count(*)        if only changes are read
     Spark  BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT                 each of the parts
 
 The first SELECT locks every table behind the source against TRUNCATE and ALTER, which a snapshot does not protect from:
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from airflow_mv_provider.core.secret import without
@@ -31,10 +32,13 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import SPLIT, Dialect, Found, Reading, check_exact, check_known
-from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
+from airflow_mv_provider.sources.jdbc import postgres_types
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, parts
+from airflow_mv_provider.sources.jdbc.exact import Column, from_text
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, quoted
+from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
 from airflow_mv_provider.spark.database_errors import locked
 
 if TYPE_CHECKING:
@@ -78,26 +82,12 @@ FROM part JOIN pg_class AS c USING (oid)
 """
 _TYPES = "SELECT oid, typname, typtype, typnamespace = 'pg_catalog'::regnamespace FROM pg_type WHERE oid = ANY (%s)"
 
-_AS_THEY_ARE = {
-    "bool": "BOOLEAN",
-    "int2": "SMALLINT",
-    "int4": "INT",
-    "int8": "BIGINT",
-    "float4": "FLOAT",
-    "float8": "DOUBLE",
-    "text": "STRING",
-    "varchar": "STRING",
-    "bytea": "BINARY",
-}
-_ARRAYS = {"_bool": "BOOLEAN", "_int4": "INT", "_int8": "BIGINT", "_float8": "DOUBLE", "_text": "STRING"}
-_EPOCH = {
-    "date": ("DATE '1970-01-01' + {}", "({} - DATE '1970-01-01')"),
-    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
-    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
-}
 _AUTHORS = ("0A", "22", "42")  # classes of SQLSTATE: not supported, a value that does not fit, wrong SQL
 _WHOLE = ("int2", "int4", "int8")
-_FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
+_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+_IMPORT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'"
+_DAY_S, _MICROS = 24 * 3600, 1_000_000
+_OVERLAP_S = 3600
 
 
 class PostgreSql(Dialect):
@@ -107,6 +97,10 @@ class PostgreSql(Dialect):
         self._source = source
         self._credentials = credentials
         self._holder: Connection[Any] | None = None
+        self._snapshot = ""  # its id, and its text
+        self._text = ""
+        self._kinds: Mapping[str, str] = {}
+        self._without_xmin: str | None = None
 
     def look(self) -> Found:
         """See `Dialect`."""
@@ -119,9 +113,10 @@ class PostgreSql(Dialect):
         with self._errors():
             self._holder = connection = self._connect()
             found, types = self._found(connection)
-            (snapshot,) = _row(connection, "SELECT pg_export_snapshot()")
+            snapshot, text = _row(connection, "SELECT pg_export_snapshot(), pg_current_snapshot()::text")
+            self._snapshot, self._text, self._kinds = snapshot, text, types
             split, predicates = self._split(connection, types)
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{snapshot}'; {_SET}"
+        begin = f"{_IMPORT.format(snapshot)}; {_SET}"
         mine, ssl = self._credentials, self._ssl()
         address = f"{mine.host or 'localhost'}:{mine.port or 5432}/{mine.database or mine.user or ''}"
         options = {
@@ -137,6 +132,41 @@ class PostgreSql(Dialect):
         relation = self._relation()
         return Reading(found, f"jdbc:postgresql://{address}", _DRIVER, relation, options, split, predicates)
 
+    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
+        """See `Dialect`."""
+        is_by_xmin = self._source.change_method == "xmin"
+        if is_by_xmin and self._without_xmin is not None:
+            return self._without_xmin
+        return obstacle_between(since, until, is_by_xmin=is_by_xmin)
+
+    def changed(self, since: JdbcFrontier, last: int | Decimal | None) -> str:
+        """See `Dialect`."""
+        if self._source.change_method == "xmin":
+            return written_since(since.token.partition(" ")[0], self._text)
+        if last is None:
+            return "true"
+        name = self._source.watermark or ""
+        kind, overlap, bound = self._kinds[name], self._source.overlap, "({})"
+        if kind in EPOCH:
+            overlap = _OVERLAP_S if overlap is None else overlap
+            overlap, bound = -(-overlap // _DAY_S) if kind == "date" else overlap * _MICROS, EPOCH[kind][0]
+        it = quoted(name)
+        return f"({it} >= {bound.format(f'({last - (overlap or 0)})')} OR {it} IS NULL)"
+
+    def count(self) -> int:
+        """See `Dialect`."""
+        with self._errors(), self._connect(_IMPORT.format(self._snapshot)) as connection:
+            (found,) = _row(connection, f"SELECT count(*) FROM {self._relation()} AS mv_source")  # nosec B608  # the author's
+        return int(found)
+
+    def is_unique(self, columns: Sequence[str]) -> bool:
+        """See `Dialect`."""
+        if self._source.table is None or self._holder is None:
+            return False
+        with self._errors():
+            (found,) = _row(self._holder, UNIQUE, {"table": self._relation(), "columns": list(columns)})
+        return bool(found)
+
     def check(self) -> None:
         """See `Dialect`."""
         with self._errors():
@@ -150,8 +180,8 @@ class PostgreSql(Dialect):
                 self._holder.close()
             self._holder = None
 
-    def _connect(self) -> Connection[Any]:
-        """Return a connection in a transaction; whoever closes it ends the transaction."""
+    def _connect(self, begin: str = _READ_COMMITTED) -> Connection[Any]:
+        """Return a connection in a transaction that `begin` begins; whoever closes it ends the transaction."""
         try:
             from psycopg import connect
         except ImportError as error:
@@ -171,7 +201,7 @@ class PostgreSql(Dialect):
             **options,
         )
         try:
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+            connection.execute(begin)
             connection.execute(_SET)
         except BaseException:
             connection.close()
@@ -187,7 +217,7 @@ class PostgreSql(Dialect):
         table = self._source.table or ""
         if "." not in table:
             raise DefinitionError("source", f"table {table!r} has no schema.", hint=f"Write public.{table}.")
-        return ".".join(_quoted(part) for part in table.split("."))
+        return ".".join(quoted(part) for part in table.split("."))
 
     def _found(self, connection: Connection[Any]) -> tuple[Found, Mapping[str, str]]:
         """Return the source as the transaction sees it, and the name of each column's type."""
@@ -199,23 +229,36 @@ class PostgreSql(Dialect):
         types = {each.name: known[each.type_code][0] for each in described}
         check_known(list(types), self._source.columns)
         self._check_split(types)
+        self._check_watermark(types)
         columns, inexact = [], []
         for each in described:
-            column = self._column(each.name, *known[each.type_code], each.precision, each.scale)
+            if each.name in self._source.columns:
+                column: Column | None = from_text(
+                    each.name, f"{quoted(each.name)}::text", self._source.columns[each.name]
+                )
+            else:
+                column = postgres_types.column(each.name, *known[each.type_code], each.precision, each.scale)
             if column is None:
                 inexact.append((each.name, each.type_display))
             else:
                 columns.append(column)
         check_exact(inexact)
-        obstacle, num_bytes = self._obstacle(connection)
+        obstacle, relation, num_bytes = self._obstacle(connection)
         database, token, is_standby = _row(connection, _STATE)
         if is_standby:
             obstacle = obstacle or "a standby does not show which transactions it has"
-        return Found(JdbcFrontier(database, token, obstacle), tuple(columns), num_bytes), types
+        moment: str | None = None
+        if obstacle is not None and self._source.watermark is not None and self._source.unchanged != "compare":
+            # The token does not show whether rows changed, but the watermark shows which: so each look is a new state.
+            obstacle, (moment,) = None, _row(connection, "SELECT extract(epoch FROM clock_timestamp())::text")
+        return Found(JdbcFrontier(database, token, obstacle, relation, moment), tuple(columns), num_bytes), types
 
-    def _obstacle(self, connection: Connection[Any]) -> tuple[str | None, int | None]:
-        """Return why an equal snapshot does not stand for equal rows, None if it does; and the source's size."""
-        wanted, num_bytes, obstacle = self._source.unchanged, None, None
+    def _obstacle(self, connection: Connection[Any]) -> tuple[str | None, str | None, int | None]:
+        """Return why an equal snapshot does not stand for equal rows, None if it does.
+
+        returns : also `JdbcFrontier.relation`, and the source's size
+        """
+        wanted, num_bytes, obstacle, relation = self._source.unchanged, None, None, None
         if self._source.table is None:
             obstacle = "a query may depend on more than tables"
         else:
@@ -224,50 +267,47 @@ class PostgreSql(Dialect):
                 obstacle = "a view or a foreign table may depend on more than this database"
             elif has_policy:
                 obstacle = "the table's row security may depend on more than tables"
+            if self._source.change_method == "xmin":
+                relation = self._versions(connection, has_policy=has_policy)
             if not is_logged:
-                return "an unlogged table loses its rows in a crash", num_bytes
+                return "an unlogged table loses its rows in a crash", relation, num_bytes
         if wanted == "compare":
             obstacle = "the definition says `unchanged: compare`"
-        return (None if wanted == "snapshot" else obstacle), num_bytes
+        return (None if wanted == "snapshot" else obstacle), relation, num_bytes
 
-    def _column(
-        self, name: str, kind: str, group: str, is_builtin: bool, precision: int | None, scale: int | None
-    ) -> Column | None:
-        it = _quoted(name)
-        if name in self._source.columns:
-            return from_text(name, f"{it}::text", self._source.columns[name])
-        if group == "e":
-            return Column(name, f"{it}::text", "STRING", "STRING")
-        if not is_builtin:
-            return None
-        if kind in _AS_THEY_ARE:
-            return Column(name, it, _AS_THEY_ARE[kind], _AS_THEY_ARE[kind])
-        if kind in _EPOCH:
-            is_date, value = kind == "date", _EPOCH[kind][1].format(it)
-            fits = f"{it} >= '{_FIRST_YEAR}' AND {it} < '{_AFTER_LAST_YEAR}'"
-            sql = _guarded(name, it, fits, value, "int4" if is_date else "int8")
-            if is_date:
-                return Column(name, sql, "INT", "DATE", "date_from_unix_date({it})")
-            return Column(name, sql, "BIGINT", "TIMESTAMP", "timestamp_micros({it})")
-        if kind == "numeric":
-            if precision is None or scale is None or precision > 38 or not 0 <= scale <= precision:
-                return None
-            decimal = f"DECIMAL({precision},{scale})"
-            return Column(name, _guarded(name, it, f"{it} <> 'NaN'", it, "numeric"), decimal, decimal)
-        if kind in _ARRAYS:
-            fits = f"array_ndims({it}) IS NULL OR (array_ndims({it}) = 1 AND array_lower({it}, 1) = 1)"
-            array = f"ARRAY<{_ARRAYS[kind]}>"
-            return Column(name, _guarded(name, it, fits, it, kind.removeprefix("_") + "[]"), array, array)
-        if kind == "oid":
-            return Column(name, f"{it}::int8", "BIGINT", "BIGINT")
-        # Everything else that PostgreSQL defines has a text from which it can be restored; arrays and records have not.
-        is_scalar = group in ("b", "r", "m") and not kind.startswith("_")
-        return Column(name, f"{it}::text", "STRING", "STRING") if is_scalar else None
+    def _versions(self, connection: Connection[Any], *, has_policy: bool) -> str | None:
+        """Return `JdbcFrontier.relation`; None if `xmin` does not show which rows changed, and remember why."""
+        relation, has_xmin, others, may_read = _row(connection, TABLE, {"table": self._relation()})
+        self._without_xmin = None
+        if not has_xmin:
+            self._without_xmin = "its rows have no xmin"
+        elif has_policy:
+            self._without_xmin = "the table's row security may show and hide rows that did not change"
+        elif others is not None:
+            self._without_xmin = f"values of {others} may change without a new xmin"
+        elif not may_read:
+            self._without_xmin = "the login may read single columns only: xmin needs GRANT SELECT on the whole table"
+        return None if self._without_xmin else str(relation)
+
+    def _check_watermark(self, types: Mapping[str, str]) -> None:
+        name = self._source.watermark
+        if name is None:
+            return
+        kind = types.get(name)
+        if kind not in (*_WHOLE, "numeric", *EPOCH):
+            found = "is not one of its columns" if kind is None else f"is of type {kind}"
+            hint = "A watermark is a column of numbers, dates or timestamps."
+            raise DefinitionError("source", f"watermark {name!r} {found}.", hint=hint)
+        if kind not in EPOCH and self._source.overlap is None:
+            hint = "Say how far below the greatest number a transaction that commits late may write: `overlap: 1000`."
+            raise DefinitionError("source", f"watermark {name!r} is a number and has no `overlap`.", hint=hint)
+        if kind in EPOCH and name in self._source.columns:
+            raise DefinitionError("source", f"watermark {name!r} is in `columns`.", hint="Leave it out there.")
 
     def _check_split(self, types: Mapping[str, str]) -> None:
         split = self._source.split
         kind = types.get(split.column) if split is not None else None
-        if split is not None and kind not in (*_WHOLE, *_EPOCH):
+        if split is not None and kind not in (*_WHOLE, *EPOCH):
             found = "is not one of its columns" if kind is None else f"is of type {kind}"
             hint = "Split by a column of whole numbers, dates or timestamps, or leave `split` out."
             raise DefinitionError("source", f"split column {split.column!r} {found}.", hint=hint)
@@ -281,14 +321,14 @@ class PostgreSql(Dialect):
         if split is None:
             return None, ()
         kind = types[split.column]
-        it = _quoted(split.column)
-        value, finite = (it, "true") if kind in _WHOLE else (_EPOCH[kind][1].format(it), f"isfinite({it})")
+        it = quoted(split.column)
+        value, finite = (it, "true") if kind in _WHOLE else (EPOCH[kind][1].format(it), f"isfinite({it})")
         sql = f"SELECT min({it}), max({it}) FROM {self._relation()} AS mv_source WHERE {finite}"  # nosec B608  # quoted
         ends = f"SELECT {value.replace(it, 'low')}, {value.replace(it, 'high')} FROM ({sql}) AS ends (low, high)"  # nosec B608  # of constants
         least, most = _row(connection, ends)
         if least is None:
             return None, ()
-        bound = _EPOCH[kind][0] if kind in _EPOCH else "{}"
+        bound = EPOCH[kind][0] if kind in EPOCH else "{}"
         return it, parts(int(least), int(most), split.parts, bound)
 
     @contextmanager
@@ -308,34 +348,9 @@ class PostgreSql(Dialect):
             raise found from None
 
 
-def parts(least: int, most: int, num_parts: int, bound: str) -> tuple[str, ...]:
-    """Return conditions on `SPLIT`, of which each row fulfils exactly one, for ranges of equal length.
-
-    bound : the database's expression of a bound, a format string
-    """
-    length = most - least + 1
-    inner = sorted({least + length * i // num_parts for i in range(1, num_parts)} - {least})
-    if not inner:
-        return ()
-    bounds = [bound.format(f"({value})") for value in inner]
-    ranges = [f"{SPLIT} >= {low} AND {SPLIT} < {high}" for low, high in pairwise(bounds)]
-    return (f"{SPLIT} < {bounds[0]} OR {SPLIT} IS NULL", *ranges, f"{SPLIT} >= {bounds[-1]}")
-
-
-def _guarded(name: str, it: str, fits: str, value: str, kind: str) -> str:
-    """Return an expression that is `value`, and that raises for a value that does not fit.
-
-    A text that is no value of the type raises with that text. It contains the value, so that it is not computed early.
-    """
-    raises = f"('{marked(name)}' || left({it}::text, 40))::{kind}"
-    return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _row(connection: Connection[Any], sql: str, values: Sequence[Any] | None = None) -> tuple[Any, ...]:
+def _row(
+    connection: Connection[Any], sql: str, values: Sequence[Any] | Mapping[str, Any] | None = None
+) -> tuple[Any, ...]:
     found = connection.execute(sql, values).fetchone()
     assert found is not None
     return tuple(found)
@@ -347,6 +362,8 @@ def _translated(error: Exception, text: str, *, is_holding: bool) -> MvError | N
     if not isinstance(error, Error):
         return None
     said = text.strip().splitlines()[0].rstrip(".")[:300] if text.strip() else type(error).__name__
+    if "snapshot identifier" in text or "import the requested snapshot" in text:
+        return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
     match error:
         case errors.InsufficientPrivilege():
             hint = "GRANT USAGE ON SCHEMA … and GRANT SELECT ON … TO the connection's login."

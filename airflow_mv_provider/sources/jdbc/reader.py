@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from decimal import Decimal
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.core.strategy import Determinism
-from airflow_mv_provider.exceptions import ConnectionUnknownError, SourceChangedError
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgresql import PostgreSql
 from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
-from airflow_mv_provider.sources.projection import projected, projected_determinism
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import hide_passwords
@@ -48,6 +50,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
         self._dialect: Dialect = dialect(source, credentials)
         self._found: Found | None = None
         self._reading: Reading | None = None
+        self._num_rows: int | None = None
 
     def probe(self) -> JdbcFrontier:
         """Return the database's identity and token, after checking the source's columns; see `SourceReader`.
@@ -59,9 +62,16 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
 
     def read(self, frontier: JdbcFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows of the database as it was at this reader's first read; see `SourceReader`."""
+        return projected(self._rows(frontier), self._source.select, beside)
+
+    def _hold(self, frontier: JdbcFrontier) -> Reading:
         reading = self._reading = self._reading or self._dialect.hold()
         if reading.found.frontier.database != frontier.database:
             raise SourceChangedError("source", "another database answers than the one that was pinned.")
+        return reading
+
+    def _rows(self, frontier: JdbcFrontier, condition: str | None = None) -> DataFrame:
+        reading = self._hold(frontier)
         columns = reading.found.columns
         properties = {
             **reading.options,
@@ -71,20 +81,66 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
             # The database would compare texts by its own collation.
             "pushDownPredicate": "false",
         }
+        relation = reading.relation(condition)
         num_parts = len(reading.predicates) or 1
         log.info("%s: %d connections read, %d rows at a time", frontier.describe(), num_parts, self._source.fetch_size)
         with translated("source"):
             hide_passwords(self._spark)
             if reading.predicates:
                 predicates = list(reading.predicates)
-                rows = self._spark.read.jdbc(
-                    reading.url, reading.relation, predicates=predicates, properties=properties
-                )
+                rows = self._spark.read.jdbc(reading.url, relation, predicates=predicates, properties=properties)
             else:
-                rows = self._spark.read.jdbc(reading.url, reading.relation, properties=properties)
+                rows = self._spark.read.jdbc(reading.url, relation, properties=properties)
             rows = rows.selectExpr(*(column.finished(f"c{i}") for i, column in enumerate(columns)))
             _ = rows.schema  # over Spark Connect this is the first analysis
-        return projected(rows, self._source.select, beside)
+        return rows
+
+    def changes(self, since: Frontier, until: JdbcFrontier) -> SourceChanges | None:
+        """Return whether changed rows can be found, as the definition says; see `SourceReader`."""
+        if self._source.change_method == "none":
+            return None
+        if not isinstance(since, JdbcFrontier) or since.database != until.database:
+            return SourceChanges(None, "another database answers than at the last publish", is_another=True)
+        obstacle = self._dialect.change_obstacle(since, until)
+        if obstacle is None and not self.determinism(until).is_by_row:
+            obstacle = MORE_THAN_ROWS
+        return SourceChanges(None, obstacle)
+
+    def upserts(self, since: JdbcFrontier, until: JdbcFrontier, main: DataFrame) -> DataFrame:
+        """Return the rows that were written after `since`, which the database itself selects; see `SourceReader`.
+
+        cost : a scan of one column of main, if there is a watermark; and of the table in the database, without an index
+        """
+        held = self._hold(until).found.frontier  # a later state than `until`: the table may have been truncated since
+        if obstacle := self._dialect.change_obstacle(since, held):
+            raise SourceChangedError("source", f"{obstacle}.")
+        condition = self._dialect.changed(since, self._last(main))
+        return projected(self._rows(until, condition), self._source.select)
+
+    def num_rows(self, frontier: JdbcFrontier) -> int:
+        """Return the number of rows, which the database counts; see `SourceReader`."""
+        self._hold(frontier)
+        if self._num_rows is None:
+            self._num_rows = self._dialect.count()
+        return self._num_rows
+
+    def is_unique(self, key: Sequence[str]) -> bool:
+        """Return whether the table has a unique index on the key; see `SourceReader`."""
+        is_as_stored = self._source.select is None and not self._source.columns.keys() & set(key)
+        return is_as_stored and self._dialect.is_unique(key)
+
+    def _last(self, main: DataFrame) -> int | Decimal | None:
+        """Return the greatest watermark in main; see `Dialect.changed`."""
+        if self._source.watermark is None:
+            return None
+        if self._source.watermark not in main.columns:
+            raise DefinitionError("source", f"main has no column {self._source.watermark!r}, the watermark.")
+        column = quoted(self._source.watermark)
+        kind = main.schema[self._source.watermark].dataType.typeName()
+        value = {"date": "unix_date({})", "timestamp": "unix_micros({})"}.get(kind, "{}").format(f"max({column})")
+        with translated("source"):
+            found: int | Decimal | None = main.selectExpr(f"{value} AS last").collect()[0][0]
+        return found
 
     def determinism(self, frontier: JdbcFrontier) -> Determinism:
         """Return whether equal tokens stand for equal rows, also after the projection; see `SourceReader`."""
@@ -110,7 +166,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
     def close(self) -> None:
         """End the connection that holds the state; see `SourceReader`."""
         self._dialect.release()
-        self._reading = None
+        self._reading = self._num_rows = None
 
     def _known(self) -> Found:
         if self._found is None:

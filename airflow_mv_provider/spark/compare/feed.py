@@ -23,13 +23,14 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import marking, storage
-from airflow_mv_provider.spark.compare import corrections, digests, file_sums, hashing, keys
+from airflow_mv_provider.spark.compare import corrections, digests, hashing, keys
 from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
@@ -92,19 +93,19 @@ def split(rows: DataFrame, layout: Layout, path: str) -> tuple[DataFrame, tuple[
     return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED]), hashing.measured(seen)
 
 
-def copied(rows: DataFrame, layout: Layout, path: str) -> DataFrame:
-    """Write rows of some files at `path`, and return them hashed.
+def copied(rows: DataFrame, layout: Layout, path: str, *more: schema.Column) -> DataFrame:
+    """Write some of the source's rows at `path`, and return them hashed.
 
-    rows    : (columns of the source after its projection, _mv_file string)
-    returns : (*columns, _mv_hash bigint, _mv_file string)
-    cost    : one scan of these files
+    rows    : (columns of the source after its projection, *more)
+    returns : (*columns, _mv_hash bigint, *more)
+    cost    : one scan of these rows
     raises  : EngineError, and any other error of reading the source
     """
     name = layout.table.name
     with translated(name):
-        hashed = hashing.aligned(layout.shaped(rows, marking.IN_FILE), layout, marking.IN_FILE)
-        storage.write(hashed, path)
-    return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED, file_sums.IN_FILE])
+        names = [column.name for column in more]
+        storage.write(hashing.aligned(layout.shaped(rows, *names), layout, *names), path)
+    return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED, *more])
 
 
 def write_replacing(
@@ -166,9 +167,7 @@ def seal(
     with translated(table.name):
         if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
             expected = published.num_rows + gained
-            raise SealBrokenError(
-                table.name, f"the source has {there:,} rows, its watermark accounts for {expected:,}."
-            )
+            raise SealBrokenError(table.name, f"the source has {there:,} rows, its changes account for {expected:,}.")
         after = added(before, digested_changes(changes, table, published.num_buckets), table)
         storage.write(after, to)
         parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)

@@ -1,0 +1,75 @@
+"""How PostgreSQL's columns travel to Spark; `exact` says why."""
+
+from __future__ import annotations
+
+from airflow_mv_provider.sources.jdbc.exact import Column, marked
+
+_AS_THEY_ARE = {
+    "bool": "BOOLEAN",
+    "int2": "SMALLINT",
+    "int4": "INT",
+    "int8": "BIGINT",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "text": "STRING",
+    "varchar": "STRING",
+    "bytea": "BINARY",
+}
+_ARRAYS = {"_bool": "BOOLEAN", "_int4": "INT", "_int8": "BIGINT", "_float8": "DOUBLE", "_text": "STRING"}
+EPOCH = {
+    "date": ("DATE '1970-01-01' + {}", "({} - DATE '1970-01-01')"),
+    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+}
+_FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
+
+
+def column(
+    name: str, kind: str, group: str, is_builtin: bool, precision: int | None, scale: int | None
+) -> Column | None:
+    """Return how a column travels; None if Spark has no exact type for it.
+
+    kind, group : `typname` and `typtype` of pg_type
+    """
+    it = quoted(name)
+    if group == "e":
+        return Column(name, f"{it}::text", "STRING", "STRING")
+    if not is_builtin:
+        return None
+    if kind in _AS_THEY_ARE:
+        return Column(name, it, _AS_THEY_ARE[kind], _AS_THEY_ARE[kind])
+    if kind in EPOCH:
+        is_date, value = kind == "date", EPOCH[kind][1].format(it)
+        fits = f"{it} >= '{_FIRST_YEAR}' AND {it} < '{_AFTER_LAST_YEAR}'"
+        sql = _guarded(name, it, fits, value, "int4" if is_date else "int8")
+        if is_date:
+            return Column(name, sql, "INT", "DATE", "date_from_unix_date({it})")
+        return Column(name, sql, "BIGINT", "TIMESTAMP", "timestamp_micros({it})")
+    if kind == "numeric":
+        if precision is None or scale is None or precision > 38 or not 0 <= scale <= precision:
+            return None
+        decimal = f"DECIMAL({precision},{scale})"
+        return Column(name, _guarded(name, it, f"{it} <> 'NaN'", it, "numeric"), decimal, decimal)
+    if kind in _ARRAYS:
+        fits = f"array_ndims({it}) IS NULL OR (array_ndims({it}) = 1 AND array_lower({it}, 1) = 1)"
+        array = f"ARRAY<{_ARRAYS[kind]}>"
+        return Column(name, _guarded(name, it, fits, it, kind.removeprefix("_") + "[]"), array, array)
+    if kind == "oid":
+        return Column(name, f"{it}::int8", "BIGINT", "BIGINT")
+    # Everything else that PostgreSQL defines has a text from which it can be restored; arrays and records have not.
+    is_scalar = group in ("b", "r", "m") and not kind.startswith("_")
+    return Column(name, f"{it}::text", "STRING", "STRING") if is_scalar else None
+
+
+def _guarded(name: str, it: str, fits: str, value: str, kind: str) -> str:
+    """Return an expression that is `value`, and that raises for a value that does not fit.
+
+    A text that is no value of the type raises with that text. It contains the value, so that it is not computed early.
+    """
+    raises = f"('{marked(name)}' || left({it}::text, 40))::{kind}"
+    return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
+
+
+def quoted(name: str) -> str:
+    """Return a name as PostgreSQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
