@@ -102,7 +102,7 @@ def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
             event.listen(engine, "begin", _begin_reading_sqlite if reads_only else _begin_sqlite)
             return engine
         case "postgresql" if parsed.get_driver_name() == "psycopg":
-            from airflow_mv_provider.metadata.postgres import connecting, limits_of_a_transaction
+            from airflow_mv_provider.postgres import connecting, limits_of_a_transaction
 
             engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, pool_size=2, pool_timeout=answer_s)
             connect, limits = connecting(answer_s), limits_of_a_transaction(answer_s)

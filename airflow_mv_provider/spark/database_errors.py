@@ -20,6 +20,8 @@ DRIVERS = {
     "org.sqlite.JDBC": "org.xerial:sqlite-jdbc:3.54.1.0",
 }
 """Class of each driver → the Maven coordinates that were tested."""
+DATABASES = {"postgresql": "org.postgresql.Driver", "sqlite": "org.sqlite.JDBC"}
+"""Names for `source_databases` → the class of the driver."""
 _LOST = ("invalid snapshot identifier", "could not import the requested snapshot")
 _REFUSED = ("authentication failed", "no password was provided", "no pg_hba.conf entry", "permission denied for")
 _LOCKED = ("lock timeout", "[SQLITE_BUSY", "[SQLITE_LOCKED")
@@ -42,15 +44,39 @@ def of_database(text: str, where: str) -> MvError | None:
         return locked(where)
     if "PSQLException" in text and any(words in text for words in _REFUSED):
         return SourceDeniedError(where, f"the server refuses: {_said(_REFUSED, text)}.")
+    if "SocketTimeoutException: Read timed out" in text and "SQLException" in text:
+        return silent(where, "no answer within `read_timeout`")
     if "PSQLException" in text and any(words in text for words in _AWAY):
         return SourceUnavailableError(where, f"the connection to the server failed: {_said(_AWAY, text)}.")
     return None
 
 
+def drivers_of(databases: str) -> tuple[str, ...]:
+    """Return the Maven coordinates of the drivers for some databases, by name, separated by commas.
+
+    raises : DefinitionError, for a name that is not known
+    """
+    names = [name for name in re.split(r"[,\s]+", databases.lower()) if name]
+    if unknown := [name for name in names if name not in DATABASES]:
+        hint = f"Known are {', '.join(DATABASES)}; other drivers' Maven coordinates belong into AMV_SPARK_PACKAGES."
+        raise DefinitionError("AMV_SOURCE_DATABASES", f"{unknown[0][:60]!r} is not known.", hint=hint)
+    return tuple(DRIVERS[DATABASES[name]] for name in dict.fromkeys(names))
+
+
 def missing_driver(where: str, driver: str) -> DefinitionError:
     """Return the error for a Spark that lacks a driver's jar."""
-    hint = f"Set AMV_SPARK_PACKAGES={DRIVERS[driver]} where Spark starts: here, or for `amv server`, and restart that."
+    name = next(name for name, each in DATABASES.items() if each == driver)
+    hint = (
+        f"Set AMV_SOURCE_DATABASES={name} (in Airflow `[mv] source_databases`) where Spark starts: here, or for"
+        f" `amv server`, and restart that. For spark-submit: --packages {DRIVERS[driver]}."
+    )
     return DefinitionError(where, f"Spark has no JDBC driver {driver}.", hint=hint)
+
+
+def silent(where: str, problem: str) -> SourceUnavailableError:
+    """Return the error for a server that keeps its connections and sends nothing."""
+    hint = "Refresh again. If the database needs that long to sort or to count, raise the source's `read_timeout`."
+    return SourceUnavailableError(where, f"the database is silent: {problem}.", hint=hint)
 
 
 def locked(where: str) -> SourceUnavailableError:

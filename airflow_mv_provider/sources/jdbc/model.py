@@ -33,7 +33,7 @@ class Jdbc(Source):
     model_config = ConfigDict(json_schema_extra=_needs_one)
 
     first = "conn_id"
-    not_content = Source.not_content | {"split", "fetch_size", "unchanged", "changes", "overlap"}
+    not_content = Source.not_content | {"split", "fetch_size", "read_timeout", "unchanged", "changes", "overlap"}
 
     type: Literal["jdbc"] = "jdbc"
     conn_id: str = Field(
@@ -51,6 +51,14 @@ class Jdbc(Source):
     split: Split | None = Field(default=None, description="Read in parts; without it by one connection.")
     fetch_size: int = Field(
         default=10_000, ge=1, le=1_000_000, strict=True, description="Rows that a connection holds in memory."
+    )
+    read_timeout: int = Field(
+        default=900,
+        ge=1,
+        le=24 * 3600,
+        strict=True,
+        description="For how many seconds the database may send nothing, also while it sorts or counts; then the"
+        " refresh fails.",
     )
     unchanged: Literal["snapshot", "compare"] | None = Field(
         default=None,

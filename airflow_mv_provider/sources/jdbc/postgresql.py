@@ -39,7 +39,7 @@ from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, quoted
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
-from airflow_mv_provider.spark.database_errors import locked
+from airflow_mv_provider.spark.database_errors import locked, silent
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -125,6 +125,7 @@ class PostgreSql(Dialect):
             "sessionInitStatement": begin,
             "ApplicationName": "airflow-mv-provider",
             "connectTimeout": str(_PATIENCE_S),
+            "socketTimeout": str(self._source.read_timeout),
             "tcpKeepAlive": "true",
             "options": f"-c lock_timeout={_LOCK_MS}",  # Spark asks for the columns without `sessionInitStatement`
             **ssl,
@@ -183,22 +184,20 @@ class PostgreSql(Dialect):
     def _connect(self, begin: str = _READ_COMMITTED) -> Connection[Any]:
         """Return a connection in a transaction that `begin` begins; whoever closes it ends the transaction."""
         try:
-            from psycopg import connect
+            from airflow_mv_provider.postgres import connecting
         except ImportError as error:
             hint = "Install it: pip install 'airflow-mv-provider[postgres]'."
             raise DefinitionError("source", "PostgreSQL's client psycopg is not installed.", hint=hint) from error
         mine = self._credentials
-        options: dict[str, Any] = {"keepalives_idle": 30, **self._ssl()}
-        connection = connect(
+        connection = connecting(self._source.read_timeout)(
             host=mine.host or "localhost",
             port=mine.port or 5432,
             user=mine.user,
             password=mine.password,
             dbname=mine.database or mine.user,
-            connect_timeout=_PATIENCE_S,
             application_name="airflow-mv-provider",
             autocommit=True,
-            **options,
+            **self._ssl(),
         )
         try:
             connection.execute(begin)
@@ -342,7 +341,9 @@ class PostgreSql(Dialect):
             raise
         except Exception as error:
             self.release()
-            found = _translated(error, without(self._credentials.secrets, str(error)), is_holding=is_holding)
+            found = _translated(
+                error, without(self._credentials.secrets, str(error)), self._source.read_timeout, is_holding=is_holding
+            )
             if found is None:
                 raise
             raise found from None
@@ -356,8 +357,10 @@ def _row(
     return tuple(found)
 
 
-def _translated(error: Exception, text: str, *, is_holding: bool) -> MvError | None:
+def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: bool) -> MvError | None:
     from psycopg import Error, OperationalError, errors
+
+    from airflow_mv_provider.postgres import NoAnswerError
 
     if not isinstance(error, Error):
         return None
@@ -365,6 +368,8 @@ def _translated(error: Exception, text: str, *, is_holding: bool) -> MvError | N
     if "snapshot identifier" in text or "import the requested snapshot" in text:
         return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
     match error:
+        case NoAnswerError():
+            return silent("source", f"no answer within {read_timeout} s")
         case errors.InsufficientPrivilege():
             hint = "GRANT USAGE ON SCHEMA … and GRANT SELECT ON … TO the connection's login."
             return SourceDeniedError("source", f"{said}.", hint=hint)
