@@ -97,6 +97,11 @@ _OPTIONS: dict[str, Any] = {
         " AMV_SOURCE_HOSTS, and every host without that.",
         example="db1.example.com, *.warehouse.example.com",
     ),
+    "source_databases": _option(
+        "Databases of sources, separated by commas: postgresql, sqlite. A Spark that a task starts loads their JDBC"
+        " drivers. Without it: AMV_SOURCE_DATABASES.",
+        example="postgresql",
+    ),
     "lease_s": _option(
         "An owner that does not renew its lease for so many seconds may be taken over; 60 unless set.",
         type="float",

@@ -53,7 +53,8 @@ class Context:
         self.store = store
         self.settings = settings
         self.watch = watch
-        self._start = session or (lambda: open_session(settings.spark_remote, answer_s=settings.answer_ms / 1000))
+        answer_s, databases = settings.answer_ms / 1000, ",".join(settings.source_databases) or None
+        self._start = session or (lambda: open_session(settings.spark_remote, answer_s=answer_s, databases=databases))
         remote = settings.spark_remote
         self._where = remote.partition(";")[0] if remote else "in this process"  # the rest may hold a token
         self._session: SparkSession | None = None

@@ -14,6 +14,7 @@ from airflow_mv_provider.core.location import absolute_root
 from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
+from airflow_mv_provider.spark.database_errors import drivers_of
 
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"
@@ -32,6 +33,7 @@ class Settings:
     answer_ms   : how long the database, or a Spark Connect server, may be silent before it counts as unavailable
     history_ms  : how long an ended refresh is kept in the history, unless something still refers to it
     source_hosts : hosts that a source's connection may lead to, or patterns of them; none allows all
+    source_databases : names of the databases whose JDBC drivers Spark loads
     spark_remote : address of a Spark Connect server; None for Spark in this process
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
@@ -45,6 +47,7 @@ class Settings:
     answer_ms: int = 30_000
     history_ms: int = 90 * DAY_MS
     source_hosts: tuple[str, ...] = ()
+    source_databases: tuple[str, ...] = ()
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
     connections: Lookup = field(default=of_environment, compare=False)
@@ -89,12 +92,14 @@ def from_environment(
     # Separated by colons, as in PATH; the colons of s3://bucket and of a port are not separators.
     roots = tuple(root for root in re.split(r":(?!//|\d+(?:[/:]|$))", environ.get("AMV_SOURCE_ROOTS", "")) if root)
     settings = Settings(url or default_database_url(environ), source_roots=roots)
-    hosts = tuple(host for host in re.split(r"[,\s]+", environ.get("AMV_SOURCE_HOSTS", "")) if host)
+    hosts = _names(environ, "AMV_SOURCE_HOSTS")
+    drivers_of(environ.get("AMV_SOURCE_DATABASES", ""))  # raises for one that is not known
     place = warehouse or environ.get(WAREHOUSE_VARIABLE)
     return replace(
         settings,
         warehouse=_absolute(place) if place else None,
         source_hosts=hosts,
+        source_databases=_names(environ, "AMV_SOURCE_DATABASES"),
         lease_ms=_milliseconds(environ, "AMV_LEASE_S", settings.lease_ms),
         handover_ms=_milliseconds(environ, "AMV_HANDOVER_S", settings.handover_ms),
         answer_ms=_milliseconds(environ, "AMV_ANSWER_S", settings.answer_ms, most=_HOUR_S),
@@ -112,6 +117,10 @@ def default_database_url(environ: Mapping[str, str] = os.environ) -> str:
 def default_home(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of files that no setting places elsewhere: AIRFLOW_HOME."""
     return Path(environ.get("AIRFLOW_HOME") or Path.home() / "airflow").absolute()
+
+
+def _names(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(each for each in re.split(r"[,\s]+", environ.get(name, "")) if each)
 
 
 def _absolute(place: str) -> str:

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.spark.packages import delta_packages, packages
 from airflow_mv_provider.spark.warm_start import WarmStart, java
 
 # Settings that every refresh relies on; they override those of the surrounding session.
@@ -72,10 +73,16 @@ WITH_DELTA = {
 
 
 def local_session(
-    app_name: str = "airflow-mv", *, driver_memory: str = "2g", java_options: str = "", **confs: str
+    app_name: str = "airflow-mv",
+    *,
+    driver_memory: str = "2g",
+    java_options: str = "",
+    databases: str | None = None,
+    **confs: str,
 ) -> SparkSession:
     """Return the session of this process; start local Spark with Delta if there is none.
 
+    databases : names of the databases whose JDBC drivers are loaded; those of AMV_SOURCE_DATABASES unless given
     confs  : further Spark confs, with _ in place of the dots in their names
     cost   : 4 to 15 seconds for the first call (`amv warm-up` makes it shorter), plus Ivy's download of Delta's jars on
              a machine that lacks them
@@ -86,7 +93,7 @@ def local_session(
         return active
     if SparkContext._active_spark_context is not None:
         return SparkSession.builder.getOrCreate()  # "active" is per thread; there is one SparkContext per process
-    cores, start = os.cpu_count() or 1, warm_start()
+    cores, start = os.cpu_count() or 1, warm_start(databases)
     options = [
         f"-Dlog4j2.configurationFile={log_settings()}",
         collector(java_options),
@@ -126,9 +133,9 @@ def collector(java_options: str = "") -> str:
     return "" if re.search(r"-XX:\+Use\w+GC", " ".join((java_options, *chosen))) else "-XX:+UseParallelGC"
 
 
-def warm_start() -> WarmStart:
+def warm_start(databases: str | None = None) -> WarmStart:
     """Return what earlier starts of local Spark have left on this machine."""
-    return WarmStart.of(_packages())
+    return WarmStart.of(packages(databases))
 
 
 def end_local(patience_s: float) -> None:
@@ -151,9 +158,11 @@ def end_local(patience_s: float) -> None:
         time.sleep(0.1)
 
 
-def open_session(remote: str | None = None, *, answer_s: float = _ANSWER_S) -> SparkSession:
+def open_session(
+    remote: str | None = None, *, answer_s: float = _ANSWER_S, databases: str | None = None
+) -> SparkSession:
     """Return a session on the Spark Connect server at `remote`, or the embedded local one."""
-    return connect_session(remote, answer_s=answer_s) if remote else local_session()
+    return connect_session(remote, answer_s=answer_s) if remote else local_session(databases=databases)
 
 
 def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession:
@@ -186,7 +195,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         raise EngineError("Spark Connect", f"the server at {where} refused: {message}") from error
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
-        hint = f"Start it with --packages {_delta_packages()} {confs}."
+        hint = f"Start it with --packages {delta_packages()} {confs}."
         raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
 
@@ -253,7 +262,7 @@ def submitted_session() -> SparkSession:
         session.catalog.currentDatabase()  # a session without Delta's classes starts nonetheless and fails here
     except (PySparkException, Py4JError) as error:
         raise DefinitionError(
-            "spark-submit", "Delta's classes are missing.", hint=f"Submit with --packages {_delta_packages()}."
+            "spark-submit", "Delta's classes are missing.", hint=f"Submit with --packages {delta_packages()}."
         ) from error
     return session
 
@@ -352,20 +361,6 @@ def check_java() -> None:
 def log_settings() -> str:
     """Return the URI of the logging configuration of a JVM that this package starts."""
     return (Path(__file__).parent / "log4j2.properties").as_uri()
-
-
-def _packages() -> str:
-    """Return the Maven coordinates of all jars: Delta's, and those of AMV_SPARK_PACKAGES, such as JDBC drivers."""
-    more = os.environ.get("AMV_SPARK_PACKAGES", "").split(",")
-    return ",".join([_delta_packages(), *(each.strip() for each in more if each.strip())])
-
-
-def _delta_packages() -> str:
-    """Return the Maven coordinates of the jars that belong to the installed delta-spark."""
-    from delta import configure_spark_with_delta_pip
-
-    options: dict[str, str] = configure_spark_with_delta_pip(SparkSession.Builder())._options
-    return options["spark.jars.packages"]
 
 
 def _start_quietly(confs: dict[str, str]) -> None:

@@ -164,6 +164,7 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__MV__LEASE_S", "7.5")
     monkeypatch.setenv("AIRFLOW__MV__SOURCE_ROOTS", "/a:s3a://b")
     monkeypatch.setenv("AIRFLOW__MV__SOURCE_HOSTS", "db1, *.example.com")
+    monkeypatch.setenv("AIRFLOW__MV__SOURCE_DATABASES", "postgresql")
     monkeypatch.setenv("AIRFLOW__MV__HANDOVER_S", "9")
     monkeypatch.setenv("AIRFLOW__MV__ANSWER_S", "8")
     monkeypatch.setenv("AIRFLOW__MV__HISTORY_DAYS", "30")

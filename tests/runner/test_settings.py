@@ -12,6 +12,7 @@ import pytest
 from airflow_mv_provider.core.location import source_location
 from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
 from airflow_mv_provider.runner.settings import Settings, default_database_url, from_environment, secrets_of
+from airflow_mv_provider.spark.database_errors import drivers_of
 
 
 def test_defaults_need_nothing():
@@ -94,6 +95,19 @@ def test_source_roots_are_separated_as_a_path_is(text, expected):
 )
 def test_source_hosts_are_separated_by_commas(text, expected):
     assert from_environment(environ={"AMV_SOURCE_HOSTS": text}).source_hosts == expected
+
+
+def test_source_databases_are_those_whose_drivers_are_known():
+    found = from_environment(environ={"AMV_SOURCE_DATABASES": "postgresql, SQLite"})
+
+    assert found.source_databases == ("postgresql", "SQLite")
+    assert [each.split(":")[1] for each in drivers_of(",".join(found.source_databases))] == [
+        "postgresql",
+        "sqlite-jdbc",
+    ]
+    with pytest.raises(DefinitionError, match="'oracle' is not known") as refused:
+        from_environment(environ={"AMV_SOURCE_DATABASES": "oracle"})
+    assert "AMV_SPARK_PACKAGES" in refused.value.advice
 
 
 def test_relative_source_root_is_refused():
