@@ -24,7 +24,7 @@ SLOW = "SELECT id, v FROM orders, LATERAL (SELECT pg_sleep(0.5 + id * 0)) AS wai
 
 @pytest.mark.parametrize("point", ["acquire.before", "staging.before", "staging.after"])
 @pytest.mark.parametrize("source", [{}, {"changes": "xmin"}], ids=["whole", "xmin"])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_silent_server_is_named_in_time(shop: Shop, at_point: Any, point: str, source: dict[str, Any]) -> None:
     """Through a network that loses every packet: before, while and after the rows are read."""
     with proxied(make_url(shop.address).port) as proxy:
