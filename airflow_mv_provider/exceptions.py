@@ -51,6 +51,7 @@
         ├── RefreshCancelledError      the refresh was cancelled on request
         ├── HoldExpiredError           nobody decided in time about a refresh that was held
         ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
+        ├── VersionGoneError           a version of main to go back to cannot be read any more
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
         └── DatabaseVersionError       the metadata database is older or newer than this package
@@ -352,6 +353,11 @@ class HoldExpiredError(TerminalError):
 class NotHeldError(TerminalError):
     code = "MV-NOT-HELD"
     hint = "See what is held with `amv status` and `amv diff`."
+
+
+class VersionGoneError(TerminalError):
+    code = "MV-VERSION-GONE"
+    hint = "Choose a later version (`amv history`), or restore main's files from a backup."
 
 
 class RefreshFinishedError(TerminalError):

@@ -305,6 +305,19 @@ def mark_at(commits: Iterable[Commit], version: int) -> str | None:
     return known.mark if known else None
 
 
+def version_beside(main: Iterable[Commit], version: int, beside: Iterable[Commit]) -> int | None:
+    """Return the version of a table that refreshes write beside main which belongs to main's `version`.
+
+    main, beside : both logs, whole
+    returns      : the last commit there of a refresh that main's log up to `version` shows, and that published nothing
+                   to main later; None if there is none
+    """
+    main = list(main)
+    later = {c.note.refresh_id for c in main if c.note and c.note.step == "publish" and c.version > version}
+    begun = {c.note.refresh_id for c in main if c.note and c.version <= version} - later
+    return max((c.version for c in beside if c.note and c.note.refresh_id in begun), default=None)
+
+
 def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:
     """True if every commit after `version` is known to have changed no row of main."""
     return all(c.keeps_data for c in commits if c.version > version)

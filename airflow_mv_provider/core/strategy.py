@@ -145,16 +145,20 @@ def compare_reason(
     nondeterminism_reason: str | None,
     is_partial: bool = False,
     num_kept: int = 0,
+    is_rolled_back: bool = False,
 ) -> str | None:
     """Return why main must be compared although the source may be unchanged, or None if its frontier is sufficient.
 
     nondeterminism_reason : why the source may have other rows at an equal frontier; None if it never has
+    is_rolled_back : main was published last by a rollback
     num_kept : rows that main has and the source had no longer at the last publish, whose deletes were left out
     """
     if is_first:
         return "first refresh"
     if is_forced:
         return "a comparison was requested"
+    if is_rolled_back:
+        return "main was rolled back since the last refresh from its source"
     if not same_definition:
         return "the definition changed"
     if not is_trusted:

@@ -221,6 +221,7 @@ class Merging:
         is_main_known: bool = True,
         is_continued: bool = True,
         num_kept: int | None = None,
+        pauses: bool = False,
         reason: str | None = None,
     ) -> None:
         """Record that main contains the refresh, and go from MERGING to CLEANUP; a later cancel has no effect.
@@ -230,10 +231,11 @@ class Merging:
         is_main_known : main is as this refresh left it; else the next one compares everything
         is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
         num_kept   : rows that main has and the source has no longer, because their deletes were left out
+        pauses     : pause the table too, in the name of the user who requested the refresh
         reason     : replaces the reason for the strategy in the history; None keeps it
         """
         with claimed(self.engine, own, claim.advance(own, Phase.MERGING, Phase.CLEANUP), self._now()) as db:
-            facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint)
+            facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint, Refresh.user_name)
             query = select(*facts).join(Definition, began_with()).where(Refresh.id == own.refresh_id)
             refresh = db.execute(query).one()
             outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
@@ -257,6 +259,9 @@ class Merging:
                     num_kept=(num_kept or 0) + (0 if scope.is_everything else State.num_kept),
                 )
             )
+            if pauses:
+                is_open = (*is_owned(own), State.paused_ms.is_(None))
+                db.execute(update(State).where(*is_open).values(paused_ms=self._now(), paused_by=refresh.user_name))
             forget_bindings(db, own.table_id)
             figures = (
                 (added(counts, bytes_main) if not is_counted else {})

@@ -1,8 +1,9 @@
-"""Operators for maintenance: cancel a refresh, pause and resume a table, and recover refreshes of dead owners.
+"""Operators for maintenance: cancel a refresh, pause, resume and roll back a table, recover refreshes of dead owners.
 
     CancelRefreshOperator   request the running refresh to stop
     PauseTableOperator      prevent new refreshes of a table
     ResumeTableOperator     allow new refreshes of a table again
+    RollbackOperator        bring a table back to what it was, and pause it; needs Spark
     RecoverTablesOperator   end every refresh whose owner died, remove files of ended ones; needs Spark
 
 Each operator pushes its result to XCom as a small JSON object. The operators are idempotent: a request that changes
@@ -18,7 +19,7 @@ from airflow.sdk import Context
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
-from airflow_mv_provider.exceptions import EngineError
+from airflow_mv_provider.exceptions import DefinitionError, EngineError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.task import MvOperator
 
@@ -109,6 +110,36 @@ class ResumeTableOperator(_Control):
     def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
         return "resumed" if is_changed else "it was not paused"
+
+
+class RollbackOperator(MvOperator):
+    """Bring a table back to what it was, and pause it: `ResumeTableOperator` lets the next refresh compare everything.
+
+    table : name of a registered table
+    to    : a version of main, a refresh's id, or a time; see `amv rollback`
+    note  : why, for the history
+
+    A retry continues the rollback, or finds that nothing is left to do.
+    """
+
+    template_fields: Sequence[str] = ("table", "to", "note")
+
+    def __init__(self, *, table: str, to: str, note: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.to = to
+        self.note = note
+
+    def work(self, refresher: Refresher, context: Context) -> Any:
+        """Roll the table back; return which refresh did it, and main's version.
+
+        raises : DefinitionError, VersionGoneError, and every error of a refresh
+        """
+        if not str(self.note).strip():
+            raise DefinitionError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
+        report = refresher.roll_back(self.table, str(self.to), self.caller_in(context, self.task_id), self.note)
+        self.log_refresh(report)
+        return {"table": self.table, "refresh_id": report.refresh_id, "main_version": report.main_version}
 
 
 class RecoverTablesOperator(MvOperator):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
 from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
@@ -98,6 +99,7 @@ def _assess(
         nondeterminism_reason=nondeterminism_reason,
         is_partial=bool(state.covered),
         num_kept=state.num_kept,
+        is_rolled_back=_is_rolled_back(table, state),
     )
     reason = must_compare if scope.is_everything else f"requested: {scope.describe()}"
     changes: SourceChanges | None = None
@@ -129,6 +131,12 @@ def _assess(
         wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
     choice = choose(definition, wanted, situation, reason or f"the source changed: {frontier.describe()}")
     return Assessment(frontier, commits, scope, batch, choice)
+
+
+def _is_rolled_back(table: TableRecord, state: RefreshState) -> bool:
+    if state.published_hash in (None, table.definition.content_hash):
+        return False
+    return state.published_hash == definition_of_rollback(table).content_hash
 
 
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:

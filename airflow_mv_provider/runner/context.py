@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, Renewal, TableRecord
@@ -26,14 +27,6 @@ from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 
 log = logging.getLogger(__name__)
-
-
-def source_of_rollback(table: TableRecord) -> dict[str, str]:
-    """Return, as in a definition, the source of a refresh that rolls main back: main itself.
-
-    No table can be registered with it; only the definition that a rollback's own refresh began with has it.
-    """
-    return {"type": "delta", "path": table.location}
 
 
 class Context:
@@ -93,8 +86,7 @@ class Context:
         """Return a table's source; check that its location and main's do not overlap."""
         connections = confined_to(self.settings.source_hosts, self.settings.connections)
         source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots, connections)
-        is_rollback = definition.source.model_dump(mode="json", exclude_defaults=True, by_alias=True)
-        if is_rollback | {"type": "delta"} != source_of_rollback(table):
+        if not is_rollback(definition, table):
             for location in source.locations:
                 check_apart(table.location, location)
         return source

@@ -23,7 +23,7 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import Main, no_rows
+from airflow_mv_provider.spark.delta import Main, no_rows, read
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, struct_type
 from airflow_mv_provider.spark.marking import KEY_NULL, NOTHING, ORIGIN, plain_path
@@ -125,6 +125,18 @@ def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
         "rule",
         "reason",
     )
+
+
+def collect_former(errors: Main, version: int, table: RefreshableTable, path: str) -> Rejected:
+    """Write at `path` the records that the error table had at a version.
+
+    cost : a scan of them
+    """
+    spark = errors.spark
+    with translated(table.name):
+        storage.write(read(spark, errors.ref, version).select(*(c.name for c in _COLLECTED)), path)
+        num_rows, digest = _measured(_read(spark, table, path))
+    return Rejected(path, num_rows, digest) if num_rows else Rejected()
 
 
 def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rejected) -> None:

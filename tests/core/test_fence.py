@@ -26,6 +26,7 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
     overtaken_by,
     parse_note,
+    version_beside,
     whole_publish,
 )
 from airflow_mv_provider.core.guard import Counts
@@ -385,3 +386,20 @@ def test_merge_that_changed_other_numbers_of_rows_than_recorded_is_noticed(recor
 
     assert check.lacks(recorded) is lacks
     assert not judged(fence(11, 3)).lacks(recorded)
+
+
+def test_which_version_beside_main_belongs_to_which_of_main():
+    def commit(version, refresh, step):
+        return Commit(version, "MERGE", None, CommitNote("u", refresh, 1, step, 1))
+
+    main = [
+        *(commit(0, "a", "fence"), commit(1, "a", "publish"), commit(2, "b", "fence"), commit(3, "b", "publish")),
+        *(commit(4, "c", "fence"), commit(5, "d", "fence"), commit(6, "d", "publish")),
+    ]
+    beside = [commit(n, refresh, "errors") for n, refresh in enumerate("abcd")]
+
+    found = [version_beside(main, version, beside) for version in range(7)]
+
+    # c has published records only; main was never without those of b between its fence and its publish
+    assert found == [None, 0, 0, 1, 2, 2, 3]
+    assert version_beside(main, 6, []) is None

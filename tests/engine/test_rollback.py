@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from deltalake import DeltaTable
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import DefinitionError, RefreshPausedError, SchemaMismatchError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    RefreshPausedError,
+    SchemaMismatchError,
+    VersionGoneError,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +50,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     table.store.resume(table.store.table("orders").id)
     again = table.refresh()
 
+    assert "main was rolled back" in again.reason
     assert (again.outcome, again.rows_deleted, again.rows_updated) == (Outcome.PUBLISHED, 5, 1)
     assert table.rows() == table.bad
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
@@ -83,12 +92,11 @@ def test_killed_anywhere_it_is_undone_or_done(table, at_point, point):
     table.clock.pass_ms(table.settings.lease_ms + 1)
     table.refresher().recover(table.caller())
 
+    is_paused = table.store.state(table.store.table("orders").id).paused_since_ms is not None
     is_done = point not in ("acquire.after", "seal.before")
     assert table.rows() == (table.good if is_done else table.bad)
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
-    if is_done:
-        with pytest.raises(RefreshPausedError):
-            table.refresh()
+    assert is_paused is is_done, "it is paused exactly if it was rolled back"
 
 
 @pytest.mark.in_test_all
@@ -118,3 +126,56 @@ def test_a_version_with_other_columns_is_refused_and_the_table_is_not_paused(tab
 def test_no_definition_may_name_main_as_its_own_source(table):
     with pytest.raises(DefinitionError, match="share a directory"):
         table.apply(source={"type": "delta", "path": "orders"})
+
+
+def test_a_version_whose_files_were_vacuumed_is_refused_before_anything_is_written(table):
+    epoch, versions = table.store.state(1).epoch, table.versions()
+    then, now = (set(DeltaTable(str(table.root / "orders"), at).file_uris()) for at in (table.good_version, versions))
+    for file in then - now:
+        Path(file.removeprefix("file://")).unlink()
+
+    with pytest.raises(VersionGoneError, match="cannot be read any more"):
+        roll_back(table)
+
+    state = table.store.state(1)
+    assert (table.rows(), table.versions(), state.epoch) == (table.bad, versions, epoch)
+    assert (state.phase, state.paused_since_ms) == ("NORMAL", None)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("point", [None, "collected.after", "publish.after", "errors.before", "errors.after"])
+def test_the_error_table_goes_back_with_main(lake, at_point, point):
+    folder = lake.root / "raw/csv"
+    folder.mkdir(parents=True)
+
+    def refresh(*lines):
+        (folder / "a.csv").write_text("\n".join(["id,v", *lines, ""]))
+        lake.refresh(force=True)
+        return lake.versions(), lake.rows(), errors()
+
+    def errors():
+        found = lake.rows("orders__errors")  # without batch and refresh, which are the rollback's
+        return sorted((*row[1:3], *row[4:]) for row in found)
+
+    source = {"type": "files", "path": "raw/csv/*.csv", "format": "csv", "schema": "id BIGINT, v STRING"}
+    lake.apply(source=source, errors={}, guards={"max_deleted_fraction": 1.0})
+    version, *good = refresh("1,a", "x,bad", "2,b")
+    refresh("1,a", "y,worse", "z,worst", "2,c")
+    refresh("1,c", "2,d")
+    assert [len(good[1]), errors()] == [1, []]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    if point:
+        at_point(point, die)
+        with pytest.raises(KeyboardInterrupt):
+            roll_back(lake, version)
+        lake.clock.pass_ms(lake.settings.lease_ms + 1)
+        lake.refresher().recover(lake.caller())
+    else:
+        roll_back(lake, version)
+
+    is_done = point != "collected.after"
+    assert [lake.rows(), errors()] == (good if is_done else [[(1, "c"), (2, "d")], []])
+    assert lake.phase() == "NORMAL"

@@ -77,3 +77,19 @@ def test_a_table_that_nobody_knows_fails_without_a_retry(home, airflow):
 
     assert (found.states, found.tries) == ({"t": "failed"}, {"t": 1})
     assert "[MV-TABLE-UNKNOWN] nowhere" in str(found.errors["t"][0])
+
+
+def test_a_table_is_rolled_back(home, airflow):
+    home.apply()
+    home.refresh()
+    before, version = home.rows(), home.versions()
+    home.write("SELECT id, 'x' AS v FROM range(1)")
+    home.refresh(overrides=["max_deleted_fraction"])
+
+    done = run(airflow, f"RollbackOperator(task_id='t', table='orders', to='{version}', note='cut short')")
+
+    assert done.states == {"t": "success"}
+    assert home.rows() == before
+    report = home.store.report(done.xcoms["t:return_value"]["refresh_id"])
+    assert (report.outcome, report.trigger) == (Outcome.PUBLISHED, "manual")
+    assert home.store.status(home.store.table("orders")).paused_by == report.user

@@ -1,27 +1,38 @@
 """Bring main back to one of its versions, by a refresh whose source is main itself at that version.
 
-So it is fenced, compared, published in one commit and recovered like any other refresh. The table is paused before
-anything is sealed: otherwise the next refresh would bring back at once what was taken back. That next one, after a
-`resume`, compares everything, because main was last published from another source.
+So it is fenced, compared, published in one commit and recovered like any other refresh, with the error table that main
+had then. The write that records the publish also pauses the table: otherwise the next refresh would bring back at once
+what was taken back. That next one, after a `resume`, compares everything.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
 from airflow_mv_provider.core.approval.target import version_of
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import NAMES as GUARDS
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    MvError,
+    SourceChangedError,
+    SourceFileError,
+    VersionGoneError,
+)
 from airflow_mv_provider.runner.admission import Substitute, begin
-from airflow_mv_provider.runner.context import Context, source_of_rollback
+from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.recovery import Recoverer
-from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.runner.steps.error_table import former_version
+from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import condition_of, translated
 
 _HISTORY = 10_000
 
@@ -32,34 +43,49 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     to     : as `core.approval.target.version_of` reads it
     note   : why, for the history
     cost   : as of a refresh that compares everything; both sides are main
-    raises : DefinitionError, if there is no such version; SchemaMismatchError, if its columns cannot become main's;
-             RefreshInProgressError, and every other error of a refresh
+    raises : DefinitionError, if there is no such version; VersionGoneError, if its files or log entries are gone;
+             SchemaMismatchError, if its columns cannot become main's; and every other error of a refresh
     """
     store = context.store
     table = store.table(name)
     version = version_of(name, to, store.history(table.id, _HISTORY))
-    definition = _definition(table)
+    definition = definition_of_rollback(table)
     substitute = Substitute(definition, _frontier(context, table, definition, version))
+    check_readable(context, table, version)
     reason = f"rolled back to version {version}: {note}"
     request = Request(force=True, strategy="corrections", overrides=GUARDS, note=reason[:1000])
     begun = begin(context, name, caller, request, substitute)
     if isinstance(begun, RefreshReport):
         return begun
-    is_paused_here = store.pause(table.id, caller.user)
-    try:
-        Recoverer(context).work(begun.table, begun.own, caller)
-    except MvError:
-        if is_paused_here and store.report(begun.own.refresh_id).outcome not in (Outcome.PUBLISHED, Outcome.RUNNING):
-            store.resume(table.id)  # main is as it was
-        raise
+    Recoverer(context).work(begun.table, begun.own, caller)
     return store.report(begun.own.refresh_id)
 
 
-def _definition(table: TableRecord) -> RefreshableTable:
-    """Return the definition of the refresh: main's own rows, one for each key, are its source."""
-    simple: dict[str, Any] = {"publish": "atomic", "on_conflict": "fail", "order_by": [], "approval": "never"}
-    simple |= {"source": source_of_rollback(table), **dict.fromkeys(("errors", "frozen_before"))}
-    return RefreshableTable.model_validate(table.definition.to_json() | simple)
+def check_readable(context: Context, table: TableRecord, version: int) -> None:
+    """Check that all files of main's version, and of the error table's that belongs to it, are there.
+
+    cost   : the footers of their files are read
+    raises : VersionGoneError
+    """
+    main, errors = (Main(context.spark, ref, table.uuid) for ref in (table.main, table.main.errors))
+    _check_files(main, table.name, version)
+    if table.definition.errors is not None and errors.properties() is not None:
+        beside = former_version(main, errors, version)
+        if beside is not None:
+            _check_files(errors, table.name, beside)
+
+
+def _check_files(table: Main, name: str, version: int) -> None:
+    try:
+        with translated(name):
+            delta.read(table.spark, table.ref, version).select(F.input_file_name()).distinct().count()
+    except MvError as error:
+        is_gone = isinstance(error, SourceChangedError | SourceFileError)
+        cause = error.__cause__
+        if is_gone or (cause is not None and condition_of(cause).startswith("DELTA_")):
+            problem = f"{table.ref} cannot be read any more at version {version}: {error.problem}"
+            raise VersionGoneError(name, problem) from error
+        raise
 
 
 def _frontier(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:

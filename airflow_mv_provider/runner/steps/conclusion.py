@@ -50,6 +50,7 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
             bytes_main=0,
             seconds=clock.spent(),
             is_main_known=False,
+            pauses=work.is_rollback,
             reason=f"{work.refresh.choice.reason}; {why}: the next refresh compares everything",
         )
 

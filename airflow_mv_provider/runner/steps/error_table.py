@@ -16,9 +16,15 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 
-from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version
+from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version, version_beside
 from airflow_mv_provider.core.progress.seal import Rejected
-from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MainNotOursError, TransientError
+from airflow_mv_provider.exceptions import (
+    EpochRegressionError,
+    FencedError,
+    MainNotOursError,
+    TransientError,
+    VersionGoneError,
+)
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
@@ -27,6 +33,19 @@ from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.layout import struct_type
 
 log = logging.getLogger(__name__)
+
+
+def former_version(main: Main, errors: Main, version: int) -> int | None:
+    """Return the error table's version that belongs to main's; None if it was empty or not there then.
+
+    raises : VersionGoneError, if main's log no longer shows it
+    """
+    commits = main.log(0)
+    found = version_beside(commits, version, errors.log(0))
+    if found is None and commits and commits[-1].version > 0:
+        problem = f"main's log no longer shows which records its error table had at version {version}."
+        raise VersionGoneError(str(main.ref), problem)
+    return found
 
 
 class ErrorTable:
@@ -66,11 +85,24 @@ class ErrorTable:
         raises : TooManyErrorsError
         """
         work = self._work
+        if work.is_rollback:
+            return self._former()
         found = work.source.rejected(work.refresh.frontier)
         if found is None:
             return Rejected()
         with durable(Write.COLLECTED):
             return rejected.collect(found, work.definition, work.workspace.errors(work.own.epoch))
+
+    def _former(self) -> Rejected:
+        """Write the records into staging that the table had when main was at the version to go back to."""
+        work = self._work
+        if work.definition.errors is None or self._table.properties() is None:
+            return Rejected()
+        version = former_version(work.main, self._table, work.refresh.frontier.to_json()["version"])
+        if version is None:
+            return Rejected()
+        with durable(Write.COLLECTED):
+            return rejected.collect_former(self._table, version, work.definition, work.workspace.errors(work.own.epoch))
 
     def check(self) -> None:
         """Check that the collected records can be published.

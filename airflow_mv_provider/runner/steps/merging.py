@@ -325,6 +325,7 @@ class Merging:
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
                 num_kept=num_kept,
+                pauses=work.is_rollback,
             )
         self.close()  # before CLEANUP deletes the files behind Spark's cache
 

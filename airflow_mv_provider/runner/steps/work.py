@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import Evolution, evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -49,6 +50,11 @@ class Work:
     def definition(self) -> RefreshableTable:
         """The definition that the refresh began with."""
         return self.refresh.definition
+
+    @property
+    def is_rollback(self) -> bool:
+        """True if main is brought back to one of its versions; the table is paused with the publish then."""
+        return is_rollback(self.definition, self.table)
 
     @property
     def is_progressive(self) -> bool:

@@ -1,0 +1,28 @@
+"""The definition of a refresh that rolls main back: its source is main itself, at one of its versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.state import TableRecord
+
+
+def definition_of_rollback(table: TableRecord) -> RefreshableTable:
+    """Return the definition of a refresh that rolls main back: main's own rows, one for each key, are its source."""
+    simple: dict[str, Any] = {"publish": "atomic", "on_conflict": "fail", "order_by": [], "approval": "never"}
+    simple |= {"source": _source(table), "frozen_before": None}
+    return RefreshableTable.model_validate(table.definition.to_json() | simple)
+
+
+def is_rollback(definition: RefreshableTable, table: TableRecord) -> bool:
+    """True if a refresh with this definition rolls main back.
+
+    No table can be registered with such a source; only the definition that a rollback's own refresh began with has it.
+    """
+    source = definition.source.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    return source | {"type": "delta"} == _source(table) and definition.source_kind.name == "delta"
+
+
+def _source(table: TableRecord) -> dict[str, str]:
+    return {"type": "delta", "path": table.location}
