@@ -191,13 +191,14 @@ TABLES = {"orders": 100, "customers": 1, "gold.revenue": 24, "web_clicks": 36, "
     "payments": 1,
     "flights": 48,
     "gold.margins": 6,
+    "lonely": 2,
     "finance.ledger_entries": 60,
 }
 
 
-def hold(keeper: Keeper) -> Hold:
+def hold(keeper: Keeper, key: str | None = None) -> Hold:
     """Let a refresh wait for a decision about all that it would change; return its hold."""
-    own = keeper.begin(CORRECTIONS)
+    own = keeper.begin(CORRECTIONS, key=key)
     keeper.clock.pass_ms(12_000)
     keeper.seal(own, 12.0)
     for number in range(len(keeper.partitions)):

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 from typing import Any
 
 import pytest
@@ -251,6 +253,29 @@ def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open
     state = keeper.store.state(keeper.table.id)
     decided = keeper.store.last_hold(state.refresh_id)
     assert (decided.decision, decided.decided_by, decided.note) == ("without deletes", "admin", "a region was closed")
+
+
+def test_a_decision_that_a_task_waits_for_is_airflows_answer(open_page, keepers, server):
+    keeper = keepers["lonely"]
+    page = open_page(LIST)
+    started = page.request.post("/api/v2/dags/alone/dagRuns", data={"logical_date": None}).json()
+    hold(keeper, f"airflow:alone:publish_lonely:-1:{started['dag_run_id']}")
+    with sqlite3.connect(server.home / "airflow.db") as airflow:  # as the task does that asks; nothing runs tasks here
+        [(task,)] = airflow.execute("SELECT id FROM task_instance WHERE task_id = 'publish_lonely'")
+        airflow.execute("UPDATE task_instance SET state = 'awaiting_input', try_number = 1 WHERE id = ?", (task,))
+        columns = "ti_id, options, subject, params, params_input, created_at"
+        options = json.dumps(["Approve", "Approve without deletes", "Reject"])
+        asked = (task, options, "publish?", "{}", "{}", "2026-11-24 00:00:00")
+        airflow.execute(f"INSERT INTO hitl_detail ({columns}) VALUES (?, ?, ?, ?, ?, ?)", asked)
+    page.goto("/mv/tables/lonely")
+
+    page.get_by_label("Why, for the history").fill("the export was cut short")
+    page.get_by_role("button", name="Reject").click()
+
+    page.get_by_text("Rejected: the waiting task goes on with it.").wait_for()
+    with sqlite3.connect(server.home / "airflow.db") as airflow:
+        [answer] = airflow.execute("SELECT chosen_options, params_input FROM hitl_detail WHERE ti_id = ?", (task,))
+    assert [json.loads(each) for each in answer] == [["Reject"], {"note": "the export was cut short"}]
 
 
 def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means(open_page):
