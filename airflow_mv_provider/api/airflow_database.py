@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
+from airflow.sdk import conf
 from airflow.utils.types import DagRunType
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
@@ -34,6 +35,7 @@ class DeclaringDag:
     schedule : the timetable's description
     next_run : when the scheduler creates the next run; None if none is planned or the DAG is paused
     can_run  : users can start runs: the DAG allows manual runs and has no import error
+    owners   : those of its tasks, without the one that tasks have by default
     """
 
     dag_id: str
@@ -43,6 +45,8 @@ class DeclaringDag:
     next_run: datetime | None
     is_paused: bool
     can_run: bool
+    owners: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ Declared = Mapping[str, tuple[DeclaringDag, ...]]
 def declared(session: Session) -> Declared:
     """Return every table that a DAG declares, with the DAGs.
 
-    cost : one query, one row per pair of a DAG and a table
+    cost : one query, one row per pair of a DAG and a table, and per tag of the DAG
     """
     query = (
         select(
@@ -106,18 +110,26 @@ def declared(session: Session) -> Declared:
             DagModel.has_import_errors,
             DagModel.allowed_run_types,
             bundle_teams.c.team_name,
+            DagModel.owners,
+            DagTag.name.label("tag"),
         )
         .join(TaskOutletAssetReference, TaskOutletAssetReference.asset_id == AssetModel.id)
         .join(DagModel, DagModel.dag_id == TaskOutletAssetReference.dag_id)
         .join(DagBundleModel, DagBundleModel.name == DagModel.bundle_name)
         .outerjoin(bundle_teams, bundle_teams.c.dag_bundle_name == DagBundleModel.name)
+        .outerjoin(DagTag, DagTag.dag_id == DagModel.dag_id)
         .where(AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True), ~DagModel.is_stale)
-        .order_by(DagModel.dag_id)
+        .order_by(DagModel.dag_id, DagTag.name)
     )
     found: dict[str, dict[str, DeclaringDag]] = defaultdict(dict)
+    default = conf.get("operators", "default_owner", fallback="airflow")
     for row in session.execute(query):
         table = table_of_asset(row.uri)
-        if table is not None:
+        if table is not None and row.dag_id in found[table]:  # the same with its next tag
+            dag = found[table][row.dag_id]
+            if row.tag not in dag.tags:
+                found[table][row.dag_id] = replace(dag, tags=(*dag.tags, row.tag))
+        elif table is not None:
             takes_people = row.allowed_run_types is None or DagRunType.MANUAL in row.allowed_run_types
             found[table][row.dag_id] = DeclaringDag(
                 dag_id=row.dag_id,
@@ -127,6 +139,10 @@ def declared(session: Session) -> Declared:
                 next_run=None if row.is_paused else row.next_dagrun_create_after,
                 is_paused=bool(row.is_paused),
                 can_run=takes_people and not row.has_import_errors,
+                owners=tuple(
+                    each for each in map(str.strip, (row.owners or "").split(",")) if each not in ("", default)
+                ),
+                tags=() if row.tag is None else (row.tag,),
             )
     return {table: tuple(dags.values()) for table, dags in found.items()}
 

@@ -6,6 +6,7 @@
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
+    POST /picked                  pause or resume tables that are picked in the list: the same for each of them
     GET  /static/{file}           style sheet and script
 
 This process has no Spark, so it neither starts a refresh nor takes one over from a dead owner. A DAG run does both; the
@@ -18,10 +19,10 @@ dependencies for lists of DAGs return status 500 in a mounted application, hence
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
@@ -43,7 +44,7 @@ from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
-from airflow_mv_provider.api.table_list import next_run_ms, selected
+from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.state import Cancelled, TableRecord
@@ -52,6 +53,22 @@ from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
+
+
+_MAX_FORM_BYTES = 50_000  # a hundred names of tables
+
+
+async def _fields(request: Request) -> list[tuple[str, str]]:
+    """Return the fields of a form that a browser has sent, in its order.
+
+    raises : HTTPException 413
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM_BYTES:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too large.")
+    return parse_qsl(body.decode("utf-8", "replace"))
 
 
 def create_app() -> FastAPI:
@@ -71,6 +88,7 @@ def create_app() -> FastAPI:
     from_us = [Depends(access.from_our_own_page)]
     for action in (cancel, pause, resume, decide):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
+    app.add_api_route("/picked", pause_or_resume, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
     app.add_exception_handler(MvError, _say_error)
     app.add_exception_handler(AnyHTTPException, _say_refusal)
@@ -84,7 +102,12 @@ def list_tables(
     connection: ConnectionDep,
     search: str = "",
     show: str = "all",
+    owner: str = "",
+    tag: str = "",
+    sort: str = "table",
+    order: str = "",
     page: int = 1,
+    done: str = "",
 ) -> Response:
     """Show the tables that the user may see; three queries for any number of tables."""
     everything = declared(session)
@@ -93,8 +116,10 @@ def list_tables(
     def visible(table: str) -> bool:
         return access.may_see(table, everything, seen)
 
-    listing = selected(connection.reader().overview(), visible, seen, search=search[:400], chosen=show, page=page)
-    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=None)
+    query = Query(search[:400], show, owner[:400], tag[:400], sort, order == "desc", page)
+    listing = selected(connection.reader().overview(), visible, seen, query, _may_act_on(user, everything))
+    said = MESSAGES.get(done, "")
+    return render("list.html", request, facts=(listing.facts, said), listing=listing, of_dag=None, message=said)
 
 
 def list_tables_of_dag(
@@ -104,10 +129,47 @@ def list_tables_of_dag(
     everything = declared(session)
     of_dag = {table: dags for table, dags in everything.items() if any(dag.dag_id == dag_id for dag in dags)}
     seen = access.readable(user, of_dag)
-    listing = selected(connection.reader().overview(), of_dag.__contains__, seen, search="", chosen="all", page=1)
+    overview = connection.reader().overview()
+    listing = selected(overview, of_dag.__contains__, seen, Query(), _may_act_on(user, everything))
     if len(listing.rows) == 1:
         return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
-    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=dag_id)
+    return render("list.html", request, facts=listing.facts, listing=listing, of_dag=dag_id, message="")
+
+
+def _may_act_on(user: Any, everything: Declared) -> Callable[[str], bool]:
+    return lambda table: access.may_act(user, everything.get(table, ()))
+
+
+def pause_or_resume(
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    fields: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
+) -> Response:
+    """Pause or resume the tables that are picked in the list: all of them, or none if the user may not act on one.
+
+    fields : verb; table, once for each; search, show, owner, tag, sort and order of the list
+    """
+    given = dict(fields)
+    names = list(dict.fromkeys(value for name, value in fields if name == "table"))
+    verb, control, everything = given.get("verb"), connection.control(), declared(session)
+    if verb not in ("pause", "resume") or not names:
+        _refuse_unless(access.may_act(user, ()))
+        return _to_list(given, "bulk-nothing")
+    for one in names:
+        _refuse_unless(access.may_act(user, everything.get(one, ())))
+    for table in [control.table(one) for one in names]:
+        note_action(session, f"mv_{verb}", table.name, user.get_name(), everything.get(table.name, ()))
+        if verb == "pause":
+            control.pause(table.id, user.get_name())
+        else:
+            control.resume(table.id)
+    return _to_list(given, f"bulk-{verb}")
+
+
+def _to_list(given: Mapping[str, str], result: str) -> Response:
+    kept = {name: given[name] for name in ("search", "show", "owner", "tag", "sort", "order") if given.get(name)}
+    return RedirectResponse(f"./?{urlencode(kept | {'done': result})}", status.HTTP_303_SEE_OTHER)
 
 
 def show_table(
@@ -176,20 +238,6 @@ def resume(name: str, user: GetUserDep, session: SessionDep, connection: Connect
     return _back(table, "resume" if control.resume(table.id) else "resume-not")
 
 
-async def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a form that a browser has sent.
-
-    raises : HTTPException 413
-    """
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_FORM_BYTES:
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too large.")
-    return dict(parse_qsl(body.decode("utf-8", "replace")))
-
-
-_MAX_FORM_BYTES = 20_000
 _MAX_NOTE = 1000
 _DECISIONS = {each.value: each for each in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED)}
 
@@ -199,12 +247,13 @@ def decide(
     user: GetUserDep,
     session: SessionDep,
     connection: ConnectionDep,
-    fields: Annotated[dict[str, str], Depends(_fields)],
+    sent: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
 ) -> Response:
     """Record a decision about the held refresh that was shown; none while its task in Airflow waits for the answer.
 
-    fields : decision, hold, note
+    sent : decision, hold, note
     """
+    fields = dict(sent)
     control, table = _to_act_on("decide", name, user, session, connection.control())
     decision, hold_id = _DECISIONS.get(fields.get("decision", "")), fields.get("hold", "")
     note = fields.get("note", "").strip()[:_MAX_NOTE]
@@ -267,14 +316,18 @@ def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) 
 
     raises : HTTPException 403
     """
-    dags: Iterable[DeclaringDag] = declared(session).get(name, ())
-    if not access.may_act(user, dags):
-        raise HTTPException(
-            status.HTTP_403_FORBIDDEN, "This needs the permission to start runs of every DAG of this table."
-        )
+    dags = declared(session).get(name, ())
+    _refuse_unless(access.may_act(user, dags))
     table = control.table(name)
     note_action(session, f"mv_{verb}", table.name, user.get_name(), dags)
     return control, table
+
+
+def _refuse_unless(may_act: bool) -> None:
+    if not may_act:
+        raise HTTPException(
+            status.HTTP_403_FORBIDDEN, "This needs the permission to start runs of every DAG of this table."
+        )
 
 
 def _back(table: TableRecord, result: str) -> Response:

@@ -25,6 +25,9 @@ MESSAGES = {
     "decide-incomplete": "Nothing was decided: a decision needs a reason, which is kept in the history.",
     "decide-in-airflow": "Nothing was decided: a task waits for the answer in Airflow, under its run's required"
     " actions.",
+    "bulk-nothing": "Nothing was changed: no table was picked.",
+    "bulk-pause": "Paused: no new refresh of these tables begins.",
+    "bulk-resume": "Resumed: refreshes of these tables can begin again.",
     "pause": "Paused: no new refresh begins.",
     "pause-not": "It was already paused.",
     "resume": "Resumed: refreshes can begin again.",

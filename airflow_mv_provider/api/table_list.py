@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
@@ -23,6 +24,41 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
 }
 
 
+COLUMNS = ("table", "phase", "fresh", "last", "took", "rows", "next")
+"""The list's columns, by each of which it can be sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the address of the list asks for.
+
+    search     : a part of a table's name
+    chosen     : one of FILTERS; any other value means "all"
+    sort       : one of COLUMNS; any other value means "table"
+    page       : counted from 1; a number out of range gives the nearest page
+    """
+
+    search: str = ""
+    chosen: str = "all"
+    owner: str = ""
+    tag: str = ""
+    sort: str = "table"
+    is_descending: bool = False
+    page: int = 1
+
+    def address(self, **changes: Any) -> dict[str, Any]:
+        """Return the parameters of the address that asks for this, with some changes."""
+        found = replace(self, **changes)
+        order = "desc" if found.is_descending else ""
+        sort = "" if found.sort == "table" else found.sort
+        facts = {"show": found.chosen, "search": found.search, "owner": found.owner, "tag": found.tag}
+        return facts | {"sort": sort, "order": order, "page": found.page}
+
+    def by(self, column: str) -> dict[str, Any]:
+        """Return the parameters that sort by a column; in the other direction if it sorts already."""
+        return self.address(sort=column, is_descending=self.sort == column and not self.is_descending, page=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A filter of the list, with the number of tables that match it."""
@@ -39,6 +75,28 @@ class Row:
     line: TableLine
     dags: tuple[DeclaringDag, ...]
     next_run_ms: int | None
+    may_act: bool = False
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The owners of its DAGs, each once."""
+        return tuple(dict.fromkeys(owner for dag in self.dags for owner in dag.owners))
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of its DAGs, each once."""
+        return tuple(dict.fromkeys(tag for dag in self.dags for tag in dag.tags))
+
+    @property
+    def took_ms(self) -> int | None:
+        """How long its last refresh took."""
+        last = self.line.last
+        return None if last is None or last.finished_ms is None else last.finished_ms - last.started_ms
+
+    @property
+    def runnable(self) -> str | None:
+        """The id of the first of its DAGs of which people can start runs."""
+        return next((dag.dag_id for dag in self.dags if dag.can_run), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +107,7 @@ class Listing:
     """
 
     now_ms: int
-    search: str
-    chosen: str
+    query: Query
     choices: tuple[Choice, ...]
     rows: tuple[Row, ...]
     matching: int
@@ -69,24 +126,52 @@ class Listing:
 
 
 def selected(
-    found: Overview, visible: Callable[[str], bool], dags: Declared, *, search: str, chosen: str, page: int
+    found: Overview, visible: Callable[[str], bool], dags: Declared, query: Query, may_act: Callable[[str], bool]
 ) -> Listing:
-    """Return a page of the tables that are visible and match the search and the filter.
+    """Return a page of the tables that are visible and match the query.
 
-    dags   : the DAGs that the user may see, by table
-    chosen : one of FILTERS; any other value means "all"
-    page   : counted from 1; a number out of range gives the nearest page
+    dags    : the DAGs that the user may see, by table
+    may_act : asked only for tables on this page
     """
-    wanted = search.strip().lower()
-    chosen = chosen if chosen in FILTERS else "all"
-    lines = [line for line in found.lines if wanted in line.table.lower() and visible(line.table)]
-    choices = tuple(Choice(name, sum(shows(line) for line in lines), name == chosen) for name, shows in FILTERS.items())
-    matching = [line for line in lines if FILTERS[chosen](line)]
+    wanted = query.search.strip().lower()
+    chosen = query.chosen if query.chosen in FILTERS else "all"
+    sort = query.sort if query.sort in COLUMNS else "table"
+    rows = [
+        row
+        for line in found.lines
+        if wanted in line.table.lower() and visible(line.table)
+        for row in (_row(line, dags.get(line.table, ())),)
+        if (not query.owner or query.owner in row.owners) and (not query.tag or query.tag in row.tags)
+    ]
+    choices = tuple(
+        Choice(name, sum(shows(row.line) for row in rows), name == chosen) for name, shows in FILTERS.items()
+    )
+    matching = _sorted([row for row in rows if FILTERS[chosen](row.line)], sort, query.is_descending)
     num_pages = max(-(-len(matching) // PAGE_LINES), 1)
-    page = min(max(page, 1), num_pages)
+    page = min(max(query.page, 1), num_pages)
     here = matching[(page - 1) * PAGE_LINES : page * PAGE_LINES]
-    rows = tuple(_row(line, dags.get(line.table, ())) for line in here)
-    return Listing(found.now_ms, search.strip(), chosen, choices, rows, len(matching), page, num_pages)
+    shown = tuple(replace(row, may_act=may_act(row.line.table)) for row in here)
+    asked = replace(query, search=query.search.strip(), chosen=chosen, sort=sort, page=page)
+    return Listing(found.now_ms, asked, choices, shown, len(matching), page, num_pages)
+
+
+_VALUES: Mapping[str, Callable[[Row], Any]] = {
+    "phase": lambda row: row.line.phase,
+    "fresh": lambda row: row.line.fresh_ms,
+    "last": lambda row: row.line.last.finished_ms if row.line.last else None,
+    "took": lambda row: row.took_ms,
+    "rows": lambda row: row.line.num_rows,
+    "next": lambda row: row.next_run_ms,
+}
+
+
+def _sorted(rows: list[Row], sort: str, is_descending: bool) -> list[Row]:
+    """Sort rows that are in the order of their names; those without a value come last, in either direction."""
+    if sort == "table":
+        return rows[::-1] if is_descending else rows
+    value = _VALUES[sort]
+    known = [row for row in rows if value(row) is not None]
+    return sorted(known, key=value, reverse=is_descending) + [row for row in rows if value(row) is None]
 
 
 def _row(line: TableLine, dags: tuple[DeclaringDag, ...]) -> Row:

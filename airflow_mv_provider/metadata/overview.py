@@ -55,6 +55,7 @@ class TableLine:
     is_held  : its refresh waits for a person's decision
     fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time
     compared : progress of the running refresh, once it is sealed
+    num_rows : of main, as the last published refresh of everything left it; None before the first one
     """
 
     table: str
@@ -68,6 +69,7 @@ class TableLine:
     fresh_ms: int | None
     last: LastRefresh | None
     compared: Compared | None
+    num_rows: int | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -91,7 +93,7 @@ class Overview:
 def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
     """Return a line for every table, or for the one of this name; one query.
 
-    cost : four index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
+    cost : five index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
            refreshes
     """
     newest = _newest_that_ended()
@@ -119,6 +121,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             Refresh.error,
             progress.c.completed,
             progress.c.total,
+            _num_rows().label("num_rows"),
             now.label("now_ms"),
         )
         .join(State, State.table_id == Table.id)
@@ -152,6 +155,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
                 row.error["code"] if row.error else None,
             ),
             compared=None if row.total is None else Compared(int(row.completed), row.total),
+            num_rows=row.num_rows,
         )
         for row in rows
     )
@@ -162,6 +166,14 @@ def _newest_that_ended() -> ScalarSelect[str]:
     """Return the id of a table's newest refresh that has ended."""
     inner = select(Refresh.id).where(Refresh.table_id == Table.id, Refresh.outcome != Outcome.RUNNING)
     return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
+
+
+def _num_rows() -> ScalarSelect[int]:
+    """Return how many rows main had after a table's newest published refresh of everything; one index lookup."""
+    last = aliased(Refresh)
+    is_last = (last.table_id == Table.id, last.outcome == Outcome.PUBLISHED, last.is_whole.is_(True))
+    rows = select(last.rows_inserted + last.rows_updated + last.rows_unchanged).where(*is_last)
+    return rows.order_by(last.number.desc()).limit(1).correlate(Table).scalar_subquery()
 
 
 def _last_look_ms() -> ColumnElement[int]:

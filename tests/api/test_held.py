@@ -110,7 +110,7 @@ def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user
     decide(user, "rejected", hold.id)
     assert decide(user, "approved", hold.id) == "Nothing was decided: somebody has decided already."
     assert store.last_hold(hold.refresh_id).decision is Decision.REJECTED
-    assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 30_000).status_code == 413
+    assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 60_000).status_code == 413
 
 
 def test_a_decision_needs_the_right_to_act_and_comes_from_our_own_page(user, viewer, as_role, store, table):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def lines(page: str) -> dict[str, str]:
     """Return what the list says of each table, by its name."""
     found = {}
-    for row in re.findall(r"<tr>\s*<th scope=\"row\">(.*?)</tr>", page, re.S):
+    for row in re.findall(r"<tr>\s*(?:<td class=\"pick\".*?</td>\s*)?<th scope=\"row\">(.*?)</tr>", page, re.S):
         words = html.unescape(re.sub(r"<[^>]*>", " ", row)).split()
         found[words[0]] = " ".join(words[1:])
     return found
@@ -44,10 +44,13 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     found = lines(viewer.get(f"{PAGE}/").text)
 
     assert re.fullmatch(r"hourly, repair Merging 2 of 3 never none yet (due|in \d+ \w+)", found["orders"])
-    lonely = "<b>Alone & bold</b> Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago) on request"
+    lonely = (
+        "<b>Alone & bold</b> ann & co #<b>sales #gold Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago)"
+        r" \d.*s 60 on request"
+    )
     assert re.fullmatch(lonely, found["lonely"])
     assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
-    assert re.fullmatch(r"Normal never failed MV-ENGINE (just now|.* ago) no DAG", found["broken"])
+    assert re.fullmatch(r"Normal never failed MV-ENGINE (just now|.* ago) 0.0 s no DAG", found["broken"])
 
 
 def test_what_a_browser_has_is_not_sent_again_until_it_changes(viewer, store):
@@ -111,6 +114,63 @@ def several(store):
 )
 def test_filters_and_search(viewer, several, query, shown):
     assert list(lines(viewer.get(f"{PAGE}/", params=query).text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ({"order": "desc"}, ["lonely", "halted", "fine", "busy", "broken"]),
+        ({"sort": "phase"}, ["broken", "fine", "halted", "lonely", "busy"]),
+        ({"sort": "rows"}, ["lonely", "broken", "busy", "fine", "halted"]),
+        ({"sort": "rows", "order": "desc"}, ["lonely", "broken", "busy", "fine", "halted"]),
+        ({"sort": "no such column"}, ["broken", "busy", "fine", "halted", "lonely"]),
+        ({"tag": "gold"}, ["lonely"]),
+        ({"owner": "ann & co"}, ["lonely"]),
+        ({"owner": "ann"}, []),
+    ],
+    ids=str,
+)
+def test_sorting_owners_and_tags_are_in_the_address(viewer, store, several, query, shown):
+    walk(store, acquired(store, registered(store, "lonely")), Phase.NORMAL)
+
+    assert list(lines(viewer.get(f"{PAGE}/", params=query).text)) == shown
+
+
+@pytest.mark.parametrize("order", ["", "desc"])
+@pytest.mark.parametrize("sort", ["table", "phase", "fresh", "last", "took", "rows", "next"])
+def test_every_column_sorts_and_the_other_way_round_at_the_second_click(viewer, several, sort, order):
+    page = viewer.get(f"{PAGE}/", params={"sort": sort, "order": order, "show": "paused", "search": "a"}).text
+
+    [heading] = re.findall(r'<th[^>]*aria-sort="(\w+)"', page)
+    [link] = re.findall(rf'id="sort-{sort}" href="([^"]*)"', page)
+    assert heading == ("descending" if order else "ascending")
+    assert ("order=desc" in link) == (not order)
+    assert "show=paused" in link
+    assert "search=a" in link
+
+
+def pick(browser, verb: str, *tables: str):
+    fields = {"verb": verb, "table": list(tables), "show": "paused", "sort": "rows", "done": "x"}
+    return browser.post(f"{PAGE}/picked", data=fields)
+
+
+def test_picked_tables_are_paused_and_resumed_together(user, store, several):
+    answer = pick(user, "pause", "fine", "busy", "fine")
+
+    assert answer.headers["location"] == "./?show=paused&sort=rows&done=bulk-pause"
+    page = user.get(f"{PAGE}/{answer.headers['location'][2:]}").text
+    assert "Paused: no new refresh of these tables begins." in page
+    assert sorted(lines(page)) == ["busy", "fine", "halted"]
+    pick(user, "resume", "fine", "busy", "halted")
+    assert lines(user.get(f"{PAGE}/?show=paused").text) == {}
+
+
+def test_one_table_that_may_not_be_changed_or_is_none_bars_all(user, viewer, store, several):
+    assert pick(viewer, "pause", "fine").status_code == 403
+    assert 'name="table"' not in viewer.get(f"{PAGE}/").text
+    assert pick(user, "pause", "fine", "no_such").status_code == 404
+    assert pick(user, "drop", "fine").headers["location"].endswith("done=bulk-nothing")
+    assert "paused" not in lines(user.get(f"{PAGE}/").text)["fine"]
 
 
 def test_a_page_number_that_is_none_is_refused(viewer, store):

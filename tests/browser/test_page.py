@@ -207,6 +207,7 @@ def test_an_action_is_confirmed_in_the_page_inside_airflows_frame(open_page, kee
     page = open_page("/plugin/refreshable-tables")
     frame = frame_of(page)
     frame.get_by_role("link", name="web_clicks", exact=True).click()
+    frame.get_by_role("heading", name="web_clicks", exact=True).wait_for()
 
     frame.get_by_role("button", name="Pause").click()
     frame.get_by_role("button", name="Back").click()
@@ -222,6 +223,7 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     page = open_page("/plugin/refreshable-tables")
     frame = frame_of(page)
     frame.get_by_role("link", name="customers", exact=True).click()
+    frame.get_by_role("heading", name="customers", exact=True).wait_for()
 
     frame.get_by_role("button", name="Refresh").click()
     frame.get_by_label("Only show the differences").check()
@@ -232,6 +234,28 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     run_id = said.inner_text().split()[1]
     run = page.request.get(f"/api/v2/dags/hourly/dagRuns/{run_id}").json()
     assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
+
+
+def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(open_page, keepers):
+    page = open_page("/mv/?tag=gold")
+    store = keepers["lonely"].store
+
+    page.get_by_label("Pick lonely").focus()
+    page.keyboard.press("Space")
+    page.get_by_text("1 picked").wait_for()
+    page.get_by_role("button", name="Pause").press("Enter")
+    page.get_by_text("Paused: no new refresh of these tables begins.").wait_for()
+    assert store.state(store.table("lonely").id).paused_by == "admin"
+    page.get_by_label("All on this page").check()
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_role("button", name="Yes").click()
+    page.get_by_text("1 of 1 runs were started.").wait_for()
+
+    runs = page.request.get("/api/v2/dags/alone/dagRuns?order_by=-id").json()["dag_runs"]
+    assert runs[0]["triggering_user_name"] == "admin"
+    page.get_by_label("Pick lonely").check()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_text("Resumed: refreshes of these").wait_for()
 
 
 def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open_page, keepers):
@@ -259,9 +283,10 @@ def test_a_decision_that_a_task_waits_for_is_airflows_answer(open_page, keepers,
     keeper = keepers["lonely"]
     page = open_page(LIST)
     started = page.request.post("/api/v2/dags/alone/dagRuns", data={"logical_date": None}).json()
-    hold(keeper, f"airflow:alone:publish_lonely:-1:{started['dag_run_id']}")
+    run = started["dag_run_id"]
+    hold(keeper, f"airflow:alone:publish_lonely:-1:{run}")
     with sqlite3.connect(server.home / "airflow.db") as airflow:  # as the task does that asks; nothing runs tasks here
-        [(task,)] = airflow.execute("SELECT id FROM task_instance WHERE task_id = 'publish_lonely'")
+        [(task,)] = airflow.execute("SELECT id FROM task_instance WHERE run_id = ? AND task_id LIKE 'publish%'", (run,))
         airflow.execute("UPDATE task_instance SET state = 'awaiting_input', try_number = 1 WHERE id = ?", (task,))
         columns = "ti_id, options, subject, params, params_input, created_at"
         options = json.dumps(["Approve", "Approve without deletes", "Reject"])

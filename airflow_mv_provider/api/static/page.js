@@ -102,6 +102,7 @@
     }
     setClock();
     tellTimes();
+    tellPicked();
     if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus();
   };
   // While a dialog is open only its own text changes: what its buttons were meant for stays as it was.
@@ -176,24 +177,29 @@
   });
 
   // Airflow's own API: it checks the right to start runs of this DAG, and writes its audit log.
-  const startRun = async (form) => {
-    const dag = form.elements.dag.value;
-    const body = { logical_date: null, conf: form.elements.read_only.checked ? { read_only: true } : {} };
+  const newRun = async (dag, conf) => {
     const address = `${airflow()}api/v2/dags/${encodeURIComponent(dag)}/dagRuns`;
     const headers = { "Content-Type": "application/json", Accept: "application/json" };
+    const body = JSON.stringify({ logical_date: null, conf });
+    let answer;
+    try {
+      answer = await fetch(address, { method: "POST", credentials: "same-origin", headers, body });
+    } catch {
+      throw new Error("Airflow does not respond: check the DAG's runs before you try again.");
+    }
+    const facts = await answer.json().catch(() => ({}));
+    if (answer.ok) return facts.dag_run_id;
+    const why = typeof facts.detail === "string" ? facts.detail : `HTTP ${answer.status}`;
+    throw new Error(`Airflow did not start a run: ${why}`);
+  };
+  const startRun = async (form) => {
     note("Starting a run …", "plain");
     try {
-      const answer = await fetch(address, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(body) });
-      const facts = await answer.json().catch(() => ({}));
-      if (!answer.ok) {
-        const why = typeof facts.detail === "string" ? facts.detail : `HTTP ${answer.status}`;
-        note(`Airflow did not start a run: ${why}`, "bad");
-        return;
-      }
-      note(`Run ${facts.dag_run_id} was started. It shows here as soon as a worker has begun.`, "good");
+      const run = await newRun(form.elements.dag.value, form.elements.read_only.checked ? { read_only: true } : {});
+      note(`Run ${run} was started. It shows here as soon as a worker has begun.`, "good");
       watchUntil = Date.now() + WATCH_MS;
-    } catch {
-      note("Airflow does not respond: check the DAG's runs before you try again.", "bad");
+    } catch (error) {
+      note(error.message, "bad");
     }
     schedule();
   };
@@ -220,6 +226,38 @@
     }
     refresh();
   };
+
+  // What is picked in the list. A run may refresh several tables: each DAG is started once.
+  const picked = () => [...document.querySelectorAll("input[name=table]:checked")];
+  const tellPicked = () => {
+    const place = $("#num-picked");
+    if (!place) return;
+    const text = picked().length ? `${picked().length} picked` : "";
+    if (place.textContent !== text) place.textContent = text;
+  };
+  const runPicked = async () => {
+    const dags = [...new Set(picked().map((each) => each.dataset.dag).filter(Boolean))];
+    if (!dags.length) {
+      note("No run was started: none of the picked tables has a DAG whose runs people can start.", "warn");
+      return;
+    }
+    if (!(await ask(`Start a run of ${dags.length === 1 ? dags[0] : `${dags.length} DAGs`}? It refreshes all tables of the DAG.`))) return;
+    note("Starting runs …", "plain");
+    const refused = [];
+    for (const dag of dags) {
+      const why = await newRun(dag, {}).then(() => null, (error) => error.message);
+      if (why) refused.push(`${dag}: ${why}`);
+    }
+    const started = `${dags.length - refused.length} of ${dags.length} runs were started.`;
+    note(refused.length ? `${started} ${refused.join(" ")}` : started, refused.length ? "bad" : "good");
+    refresh();
+  };
+  document.addEventListener("change", (event) => {
+    if ("all" in event.target.dataset) {
+      for (const each of document.querySelectorAll("input[name=table]")) each.checked = event.target.checked;
+    }
+    tellPicked();
+  });
 
   document.addEventListener("submit", async (event) => {
     const form = event.target;
@@ -253,6 +291,7 @@
     }
   };
   document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-runs]")) runPicked();
     const opens = event.target.closest("[data-opens]");
     if (opens) open(document.getElementById(opens.dataset.opens));
     const link = event.target.closest("a.to-airflow");
