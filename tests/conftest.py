@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import pyarrow.parquet
 import pytest
 from sqlalchemy import text
 
@@ -139,12 +140,20 @@ class Lake:
         assert (rows.groupBy().sum(digest_algebra.ROWS).collect()[0][0] or 0) == kept.num_rows
         return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
 
+    def kept_copies(self) -> set[str]:
+        """The names of the copies of rows that the lists of files beside main's digests need."""
+        states = (self.store.state(table.id) for table in self.store.tables())
+        lists = [files_of(s.published_digests.path) for s in states if s.published_digests]
+        found = [row for path in lists if os.path.isdir(path) for row in pyarrow.parquet.read_table(path).to_pylist()]
+        return {row["copy"] for row in found if row["copy"] and row["num_rows"]}
+
     def workspaces(self) -> list[str]:
         """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
         area = self.root / "_mv"
         states = (self.store.state(table.id) for table in self.store.tables())
         digests = [s.published_digests.path for s in states if s.published_digests]
         kept = [Path(path) for each in digests for path in (each, files_of(each))]
+        kept += [area / of / "copies" / name for of in os.listdir(area) for name in self.kept_copies()] if kept else []
         files = (p for p in area.rglob("*") if p.is_file() and not any(k in p.parents for k in kept))
         return sorted(str(p.relative_to(area)) for p in files)
 

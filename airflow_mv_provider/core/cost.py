@@ -39,6 +39,7 @@ class CostSample:
     num_rows     : rows of main before it
     num_changes  : rows that it inserted, updated and deleted
     in_new_files : the rows among which it looked for changes that the source does not list; None if it lists them
+    has_former   : the former rows of the source's files were kept
     """
 
     way: Strategy
@@ -46,6 +47,7 @@ class CostSample:
     num_changes: int
     seconds: float
     in_new_files: int | None = None
+    has_former: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Estimate:
     why          : the obstacle; or the comparison with the strategy that was chosen
     num_changes  : rows that were expected to differ
     in_new_files : rows of the source's new files, if the changes are looked for among these
+    has_former   : the former rows of its files are kept, so that main is not searched for them
     """
 
     strategy: Strategy
@@ -63,14 +66,18 @@ class Estimate:
     why: str
     num_changes: int | None = None
     in_new_files: int | None = None
+    has_former: bool = False
 
 
-def seconds(way: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None) -> float:
+def seconds(
+    way: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None, *, has_former: bool = False
+) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
     num_rows     : rows of main
     num_changes  : rows to insert, update and delete
     in_new_files : for `incremental`: the rows among which the changes are found, where the source does not list them
+    has_former   : the former rows of the files that changed are kept beside them
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
     find = _FIND * rows if num_changes else 0.0
@@ -83,7 +90,7 @@ def seconds(way: Strategy, num_rows: int, num_changes: int, in_new_files: int | 
         case "incremental":
             found, looked_for = changes, 0.0
             if in_new_files is not None:
-                found, looked_for = in_new_files / 1e6, (_SUM + _REPLACED) * rows
+                found, looked_for = in_new_files / 1e6, 0.0 if has_former else (_SUM + _REPLACED) * rows
             return _FIXED + _FEED * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
         case _:
             assert_never(way)
@@ -101,7 +108,7 @@ def factor(way: Strategy, past: Sequence[CostSample], num_changes: int) -> float
     alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
     recent = (alike or past)[:_MAX_PAST]
     ratios = [
-        each.seconds / seconds(each.way, each.num_rows, each.num_changes, each.in_new_files)
+        each.seconds / seconds(each.way, each.num_rows, each.num_changes, each.in_new_files, has_former=each.has_former)
         for each in [each for each in recent if each.way == way] or recent
     ]
     return statistics.median(ratios) if ratios else 1.0

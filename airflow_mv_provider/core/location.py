@@ -9,6 +9,7 @@
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>          kept until the next publish
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-again    the same, if its first write failed
     <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-files    sums of the source's rows by file, kept with them
+    <warehouse>/_mv/<table uuid>/copies/<refresh id>/<epoch>-<what>    rows of the source's files, kept while needed
 
 Everything here is lexical; `sources` has access to the file system and resolves symbolic links.
 """
@@ -20,6 +21,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 from urllib.parse import unquote
 
 from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, check_table_name, quoted
@@ -29,9 +31,10 @@ from airflow_mv_provider.exceptions import UnsafeLocationError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 ALLOWED_SCHEMES = frozenset({"file", "hdfs", "abfs", "abfss", "gs", "s3", "s3a"})
 MARKER = "_mv"
-_DIGESTS = "digests"
+_DIGESTS, _COPIES = "digests", "copies"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
+_COPY = re.compile(r"[0-9a-f]{32}/[0-9]+-(all|new|joined)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The two directories of one refresh. Except for a drop, this package deletes files only in these."""
+    """The three directories of one refresh. Except for a drop, this package deletes files only in these."""
 
     warehouse: str
     table_uuid: str
@@ -82,6 +85,26 @@ class Workspace:
     @property
     def digests_root(self) -> str:
         return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_DIGESTS}/{self.refresh_id}"
+
+    @property
+    def copies_root(self) -> str:
+        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_COPIES}/{self.refresh_id}"
+
+    def copy_of(self, name: str) -> str:
+        """Return where a copy of rows lies, by its name; this refresh or an earlier one has made it.
+
+        raises : UnsafeLocationError, if it is no name of a copy
+        """
+        if not _COPY.match(name):
+            raise UnsafeLocationError("staging", f"{name!r} is not a copy of rows.")
+        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_COPIES}/{name}"
+
+    def copy_name(self, epoch: int, what: Literal["all", "new", "joined"]) -> str:
+        """Return the name of the copy in which the attempt `epoch` keeps rows of the source's files.
+
+        what : the rows of all files, of the new ones, or those of several copies that are still needed
+        """
+        return f"{self.refresh_id}/{epoch}-{what}"
 
     def digests(self, epoch: int) -> str:
         """Return where the attempt `epoch` writes the digests, per bucket of keys, of the future main."""
@@ -159,13 +182,20 @@ def table_workspaces(warehouse: str, table_uuid: str) -> str:
 def refresh_id_of(path: str, warehouse: str, table_uuid: str) -> str | None:
     """Return the refresh whose workspace holds `path`, or None if it lies in none."""
     _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/")
-    first = rest.removeprefix(f"{_DIGESTS}/").split("/", 1)[0]
+    first = rest.removeprefix(f"{_DIGESTS}/").removeprefix(f"{_COPIES}/").split("/", 1)[0]
     return first if found and _REFRESH_ID.match(first) else None
 
 
 def is_digest(path: str, warehouse: str, table_uuid: str) -> bool:
     """True if `path` lies among the digests of a table's refreshes."""
     return f"/{MARKER}/{table_uuid}/{_DIGESTS}/" in path
+
+
+def copy_in(path: str, warehouse: str, table_uuid: str) -> str | None:
+    """Return the name of the copy of rows that `path` lies in; None if it lies in none."""
+    _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/{_COPIES}/")
+    name = "/".join(rest.split("/", 2)[:2])
+    return name if found and _COPY.match(name) else None
 
 
 def main_location(warehouse: str, name: str) -> str:

@@ -93,6 +93,7 @@ class Situation:
     must_compare : why main has to be compared with all of the source; None if it is as it was published
     has_digests  : main's digests of the last publish are kept
     changes      : what the source's own log shows since then; None if it shows nothing
+    has_former   : the rows that the source's files had then are kept
     has_failed   : the last refresh was incremental and failed: comparing avoids the cause, whatever it was
     """
 
@@ -103,6 +104,7 @@ class Situation:
     changes: SourceChanges | None
     past: tuple[CostSample, ...] = ()
     has_failed: bool = False
+    has_former: bool = False
 
 
 def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
@@ -117,6 +119,7 @@ def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
             r.rows_inserted + r.rows_updated + r.rows_deleted,
             sum(r.phase_seconds.values()),
             next((each.in_new_files for each in r.estimates if each.strategy == way), None),
+            any(each.has_former for each in r.estimates if each.strategy == way),
         )
         for r in reports
         for way in STRATEGIES
@@ -273,6 +276,14 @@ def keeps_file_sums(choice: Choice, num_rows: int) -> bool:
     return choice.wanted == "incremental" or num_rows >= MIN_ROWS_FOR_NEW_FILES
 
 
+def may_keep_copy(table: RefreshableTable, choice: Choice, published_rows: int | None) -> bool:
+    """True if a copy of the source's rows is to be written to where it can be kept, beside the sums of its files.
+
+    published_rows : rows of main after the last publish; None if unknown, for which the source may be large
+    """
+    return table.source.may_keep_rows and (published_rows is None or keeps_file_sums(choice, published_rows))
+
+
 def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted: RequestedStrategy) -> Estimate:
     obstacle = None
     if way == "incremental":
@@ -283,9 +294,11 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    expected = cost.seconds(way, num_rows, num_changes, in_new_files) * cost.factor(way, situation.past, num_changes)
+    has_former = situation.has_former and in_new_files is not None
+    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former)
+    expected = fresh * cost.factor(way, situation.past, num_changes)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
-    return Estimate(way, round(expected, 1), why, num_changes, in_new_files)
+    return Estimate(way, round(expected, 1), why, num_changes, in_new_files, has_former)
 
 
 def _num_changes(situation: Situation) -> int:

@@ -85,6 +85,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
     names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
     stored = {name: row.seal[name] for name in names}
+    stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])
     return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))

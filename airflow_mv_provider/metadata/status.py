@@ -39,6 +39,7 @@ class TableStatus:
 
     is_held            : the refresh waits for a person's decision, which `hold` describes
     rows_kept          : rows that main has and the source had no longer at the last publish, as a person has decided
+    kept_bytes         : size of the copies of the source's rows that are kept between refreshes, by file
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
     pending_definition : the fields in which the registered definition differs from the running refresh's
@@ -67,6 +68,7 @@ class TableStatus:
     is_held: bool = False
     hold: HoldReport | None = None
     rows_kept: int = 0
+    kept_bytes: int = 0
 
     @property
     def kept_for(self) -> str | None:
@@ -85,6 +87,7 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         phase=state.phase,
         epoch=state.epoch,
         main_version=state.published_version,
+        kept_bytes=state.published_digests.kept_bytes if state.published_digests else 0,
         is_main_trusted=state.is_main_trusted,
         refresh_id=state.refresh_id,
         owner=state.owner_process,

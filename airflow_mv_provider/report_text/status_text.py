@@ -13,6 +13,7 @@ from airflow_mv_provider.report_text.figures import (
     outcome_words,
     partition_text,
     shown,
+    size,
     table,
     time_text,
 )
@@ -47,6 +48,8 @@ def status_text(status: TableStatus) -> str:
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
     if status.rows_kept:
         lines.append(f"  kept       {kept_text(status.rows_kept)}; the next refresh compares")
+    if status.kept_bytes:
+        lines.append(f"  copies     {size(status.kept_bytes)} of the source's rows, kept by file")
     if status.refresh_id:
         alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [

@@ -125,6 +125,7 @@ def _assess(
         changes=changes,
         past=cost_samples(history),
         has_failed=has_failed(history),
+        has_former=bool(state.published_digests and state.published_digests.kept_bytes),
     )
     wanted = request.strategy or definition.strategy
     if request.force and request.strategy is None and wanted == "incremental":

@@ -28,6 +28,7 @@ from airflow_mv_provider.exceptions import (
     one_line,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps import source_files
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.conclusion import conclude
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
@@ -226,6 +227,7 @@ class Attempt:
         outdated, kept = work.current().outdated_digests_of, work.store.state(work.table.id).published_digests
         with durable(Write.STAGING_DELETE), as_far_as_possible(work.table.name):
             storage.remove(work.spark, work.workspace)
+            source_files.remove_unneeded(work, kept, outdated)
             if outdated is not None:
                 storage.remove_digests(work.spark, replace(work.workspace, refresh_id=outdated))
             if kept is None:

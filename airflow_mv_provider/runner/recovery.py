@@ -320,6 +320,7 @@ class Recoverer:
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.context.spark, workspace)
             storage.remove_digests(self.context.spark, workspace)
+            storage.remove_copies(self.context.spark, workspace)
 
 
 def _may_end(state: RefreshState, caller: Caller) -> bool:

@@ -1,4 +1,4 @@
-"""Delete the files that ended refreshes have left: their workspaces, and digests that are not main's.
+"""Delete the files that ended refreshes have left: workspaces, digests that are not main's, copies no longer needed.
 
 Files of a refresh without a row in this database are deleted once they are a day old and main's log proves that no
 process can need them (`core.leftover`).
@@ -13,6 +13,7 @@ from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.steps.source_files import needed_copies
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main
 
@@ -37,8 +38,8 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
 def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:
     now_ms = context.store.now_ms()
     kept = context.store.state(table.id).published_digests
-    in_use = {each.refresh_id for each in unknown if kept and _holds(each, kept) and not each.has_workspace}
-    old = [each for each in unknown if each.refresh_id not in in_use and not each.is_in_grace(now_ms)]
+    needed = needed_copies(context.spark, table.name, kept) if any(each.copies for each in unknown) else frozenset()
+    old = [each for each in unknown if not each.is_in_grace(now_ms) and not _is_in_use(each, kept, needed)]
     if not old:
         return
     main = Main(context.spark, table.main, table.uuid)
@@ -53,16 +54,27 @@ def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Lefto
 
 
 def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:
-    """Delete the files of an ended refresh except main's digests; return False if it has no other files."""
+    """Delete the files of an ended refresh except what is kept with main's digests; False if it has no other files."""
     workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
-    # Read after the refresh has ended: from then on its digests can cease to be main's, but never become main's.
+    # Read after the refresh has ended: from then on what it made can cease to be needed, but never become needed.
     kept = context.store.state(table.id).published_digests
     is_garbage = leftover.has_digests and not (kept and _holds(leftover, kept))
+    needed = needed_copies(context.spark, table.name, kept) if leftover.copies else frozenset()
+    copies = () if needed is None else tuple(name for name in leftover.copies if name not in needed)
     if leftover.has_workspace:
         storage.remove(context.spark, workspace)
     if is_garbage:
         storage.remove_digests(context.spark, workspace)
-    return leftover.has_workspace or is_garbage
+    for name in copies:
+        storage.remove_copy(context.spark, workspace, name)
+    return leftover.has_workspace or is_garbage or bool(copies)
+
+
+def _is_in_use(leftover: Leftover, kept: PublishedDigests | None, needed: frozenset[str] | None) -> bool:
+    """True if a refresh has left nothing but what is kept with main's digests."""
+    has_other_digests = leftover.has_digests and not (kept and _holds(leftover, kept))
+    has_other_copies = needed is not None and not needed.issuperset(leftover.copies)
+    return not leftover.has_workspace and not has_other_digests and not has_other_copies
 
 
 def _holds(leftover: Leftover, kept: PublishedDigests) -> bool:

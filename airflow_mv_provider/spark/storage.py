@@ -22,6 +22,7 @@ from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import (
     MainPlace,
     Workspace,
+    copy_in,
     files_of,
     is_digest,
     refresh_id_of,
@@ -94,6 +95,17 @@ def remove_digests_at(spark: SparkSession, workspace: Workspace, path: str) -> N
             _remove(spark, each)
 
 
+def remove_copies(spark: SparkSession, workspace: Workspace) -> None:
+    """Remove all copies of rows that a refresh made; does nothing if there are none."""
+    _remove(spark, workspace.copies_root)
+
+
+def remove_copy(spark: SparkSession, workspace: Workspace, name: str) -> None:
+    """Remove one copy of rows, of this refresh or an earlier one, if it is there."""
+    if has_files(spark, workspace.copy_of(name)):
+        _remove(spark, workspace.copy_of(name))
+
+
 def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str) -> None:
     """Remove the workspaces and digests of all refreshes of one table, which is being dropped."""
     anything_of_it = Workspace(warehouse, table_uuid, "0" * 32)  # rejects an invalid table UUID
@@ -154,15 +166,19 @@ def has_files(spark: SparkSession, location: str) -> bool:
 
 def leftovers(spark: SparkSession, warehouse: str, table_uuid: str) -> list[Leftover]:
     """Return what refreshes have left behind, one `Leftover` per refresh id."""
-    times: dict[str, dict[bool, int]] = {}
+    found: dict[str, Leftover] = {}
     for path, written_ms in _files_with_times(spark, table_workspaces(warehouse, table_uuid)):
-        if found := refresh_id_of(path, warehouse, table_uuid):
-            of_kind, is_sums = times.setdefault(found, {}), is_digest(path, warehouse, table_uuid)
-            of_kind[is_sums] = max(written_ms, of_kind.get(is_sums, 0))
-    return [
-        Leftover(refresh_id, False in of_kind, True in of_kind, max(of_kind.values()))
-        for refresh_id, of_kind in sorted(times.items())
-    ]
+        if refresh_id := refresh_id_of(path, warehouse, table_uuid):
+            before = found.get(refresh_id, Leftover(refresh_id, False, False, 0))
+            copy, is_of_digests = copy_in(path, warehouse, table_uuid), is_digest(path, warehouse, table_uuid)
+            found[refresh_id] = Leftover(
+                refresh_id,
+                before.has_workspace or (copy is None and not is_of_digests),
+                before.has_digests or is_of_digests,
+                max(written_ms, before.newest_ms),
+                tuple(sorted({*before.copies, *([copy] if copy else [])})),
+            )
+    return [found[refresh_id] for refresh_id in sorted(found)]
 
 
 def _files_with_times(spark: SparkSession, location: str) -> list[tuple[str, int]]:

@@ -11,6 +11,7 @@ from airflow_mv_provider.core.location import (
     Workspace,
     absolute_root,
     check_apart,
+    copy_in,
     is_digest,
     is_inside,
     main_location,
@@ -273,6 +274,7 @@ def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh
         (f"/wh/_mv/{UUID}/{REFRESH}/staging-1/part-0.parquet", REFRESH),
         (f"file:/wh/_mv/{UUID}/{REFRESH}", REFRESH),
         (f"/wh/_mv/{UUID}/digests/{REFRESH}/3/part-0.parquet", REFRESH),
+        (f"/wh/_mv/{UUID}/copies/{REFRESH}/3-all/part-0.parquet", REFRESH),
         (f"/wh/_mv/{UUID}/digests/other/3", None),
         (f"/wh/_mv/{UUID}/other/x", None),
         (f"/wh/_mv/{UUID}", None),
@@ -292,6 +294,25 @@ def test_digests_lie_apart_from_the_workspace_that_is_removed_after_the_publish(
     assert not is_inside(workspace.digests(3), workspace.root)
     assert is_digest(workspace.digests(3), "/wh", UUID)
     assert not is_digest(workspace.staging(3), "/wh", UUID)
+
+
+def test_copy_of_rows_is_addressed_by_a_name_that_survives_a_relocation():
+    workspace = Workspace("/wh", UUID, REFRESH)
+    name = workspace.copy_name(3, "new")
+
+    assert workspace.copy_of(name) == f"/wh/_mv/{UUID}/copies/{REFRESH}/3-new"
+    assert is_inside(workspace.copy_of(name), workspace.copies_root)
+    assert copy_in(f"file:{workspace.copy_of(name)}/part-0.parquet", "/wh", UUID) == name
+    assert copy_in(workspace.digests(3), "/wh", UUID) is None
+    assert copy_in(workspace.staging(3), "/wh", UUID) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", f"{REFRESH}/../x", f"{REFRESH}/3", f"{REFRESH}/3-new/x", f"{REFRESH}/3-new\n"]
+)
+def test_anything_else_is_no_copy_and_cannot_be_deleted(name):
+    with pytest.raises(UnsafeLocationError, match="not a copy of rows"):
+        Workspace("/wh", UUID, REFRESH).copy_of(name)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_sums_of_files_that_are_lost_are_made_again(folder, content):
 
     assert (compared.strategy, incremental.strategy) == ("corrections", "incremental")
     assert "the sums of the source's files are not kept" in compared.reason
+    folder.refresher().recover(folder.caller())  # no list names the first copy of the rows any more
     holds(folder, A, B | {101: "again"})
 
 
@@ -255,6 +256,73 @@ def test_rows_are_copied_only_if_some_have_changed(folder, at_point, monkeypatch
     assert (unchanged.rows_updated, changed.rows_updated) == (0, 1)
     assert [any("/staging-" in file for file in files) for files in staged] == [False, True]
     holds(folder, A, B | {101: "w"})
+
+
+def test_corrected_file_is_compared_with_its_own_former_rows(folder):
+    """So main is not searched for them; and of the copies only those stay whose rows a file still has."""
+    first = folder.kept_copies()
+    put(folder, "b.csv", {100: "x", 101: "other"})
+    report = folder.refresh()
+    second = folder.kept_copies()
+    rest = {n: f"w{n}" for n in range(38)}
+    put(folder, "a.csv", rest)
+    folder.refresh()
+
+    assert (report.strategy, report.rows_updated, report.rows_deleted) == ("incremental", 1, 1)
+    assert next(each for each in report.estimates if each.strategy == "incremental").has_former
+    assert (len(first), second > first, first & folder.kept_copies()) == (1, True, set())
+    assert folder.store.status(folder.store.table("orders")).kept_bytes > 0
+    holds(folder, rest, {100: "x", 101: "other"})
+
+
+def test_copies_are_joined_when_most_of_their_rows_are_outdated(folder):
+    for number in range(3):
+        put(folder, "a.csv", A | {3: f"again {number}"})
+        assert folder.refresh().strategy == "incremental"
+    copies = folder.kept_copies()
+    put(folder, "b.csv", B | {101: "other"})
+    folder.refresh()
+
+    assert any(name.endswith("-joined") for name in copies) or len(copies) == 2
+    holds(folder, A | {3: "again 2"}, B | {101: "other"})
+
+
+@pytest.mark.parametrize(
+    "content", [pytest.param(None, marks=pytest.mark.in_test_all), "others"], ids=["gone", "other rows"]
+)
+def test_copy_that_is_not_what_was_kept_is_noticed(folder, content):
+    (name,) = folder.kept_copies()
+    copy = next((folder.root / "_mv").glob(f"*/copies/{name}"))
+    if content is None:
+        shutil.rmtree(copy)
+    else:
+        kept = folder.spark.read.parquet(str(copy)).collect()
+        others = [row.asDict() | {"v": "nobody's" if row.id == 101 else row.v} for row in kept]
+        frame = folder.spark.createDataFrame(others, folder.spark.read.parquet(str(copy)).schema)
+        shutil.rmtree(copy)
+        frame.write.parquet(str(copy))
+    put(folder, "b.csv", B | {102: "other"})
+
+    report = folder.refresh()
+
+    assert report.strategy == ("incremental" if content is None else "corrections"), report.reason
+    folder.refresher().recover(folder.caller())
+    holds(folder, A, B | {102: "other"})
+
+
+@pytest.mark.in_test_all
+def test_nothing_is_kept_where_the_definition_forbids_it(folder):
+    folder.apply(source=FILES | {"keep_source": "never"}, guards=LOOSE)
+    put(folder, "b.csv", B | {101: "other"})
+    folder.refresh()
+    put(folder, "b.csv", {101: "again"})
+    report = folder.refresh()
+
+    assert (report.strategy, report.rows_updated, report.rows_deleted) == ("incremental", 1, 2)
+    folder.refresh(force=True)
+    folder.refresher().recover(folder.caller())
+    assert folder.workspaces() == []
+    holds(folder, A, {101: "again"})
 
 
 _FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), min_size=1, max_size=5)

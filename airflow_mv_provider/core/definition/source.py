@@ -51,6 +51,11 @@ class Source(Part):
         """The id of the connection that its reader needs; None for a kind that needs none."""
         return None
 
+    @property
+    def may_keep_rows(self) -> bool:
+        """True if the definition allows to keep copies of the source's rows between refreshes, by file."""
+        return False
+
     @field_validator("watermark")
     @classmethod
     def _is_column(cls, column: str | None) -> str | None:

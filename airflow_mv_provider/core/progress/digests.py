@@ -18,6 +18,7 @@ class PublishedDigests:
     refresh_id       : the refresh that published; its workspace holds them
     num_rows, digest, mixed : the required totals, as in the seal; digests with other totals are not used
     columns          : the fingerprint of the columns that the digests cover; other columns are not in them
+    kept_bytes       : size of the copies of the source's rows that are kept by file, see `core.progress.file_rows`
     """
 
     refresh_id: str
@@ -27,6 +28,7 @@ class PublishedDigests:
     digest: int
     mixed: int
     columns: str
+    kept_bytes: int = 0
 
     @property
     def sums(self) -> tuple[int, int, int]:
@@ -50,4 +52,5 @@ def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
     if not ideal // 4 <= seal.num_buckets <= ideal * 4:
         return None
     sums = (seal.num_rows, seal.digest, seal.mixed)
-    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, *sums, fingerprint(seal.columns))
+    columns = fingerprint(seal.columns)
+    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, *sums, columns, seal.kept_bytes)

@@ -43,6 +43,7 @@ class Seal:
     strategy    : how main is brought up to date, unless another writer changes main
     changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
     mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
+    kept_bytes  : size of the copies of the source's rows that are kept for the next refresh
     """
 
     rows: str | None
@@ -55,6 +56,7 @@ class Seal:
     strategy: Strategy = "corrections"
     changes: str | None = None
     mixed: int = 0
+    kept_bytes: int = 0
 
     @property
     def num_rows(self) -> int:

@@ -9,7 +9,6 @@ Both produce the same seal. The strategy is finally decided here, because only h
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -19,9 +18,11 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import again, files_of
+from airflow_mv_provider.core.location import again
+from airflow_mv_provider.core.progress import file_rows
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
 from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.file_rows import Sums
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -35,15 +36,14 @@ from airflow_mv_provider.exceptions import (
     StrategyError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps import source_files
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import delta, marking, partitions, staging, storage
-from airflow_mv_provider.spark.compare import corrections, feed, file_sums, frozen, hashing, keys
+from airflow_mv_provider.spark import delta, marking, partitions, staging
+from airflow_mv_provider.spark.compare import corrections, feed, frozen, keys
 from airflow_mv_provider.spark.compare.buckets import Buckets
-from airflow_mv_provider.spark.compare.file_sums import Sums
-from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import any_null, struct_type
+from airflow_mv_provider.spark.layout import any_null
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +105,12 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, ground.base)
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
-    known = _known_sums(work, published, since.frontier, is_by_files=is_by_files)
+    known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
     if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
         return "the sums of the source's files are not kept"
     try:
         with durable(Write.STAGING):
-            path, sums = _write_changes(work, main, published, since.frontier, known)
+            path, files = _write_changes(work, main, published, since.frontier, known)
     except _UNREADABLE as error:
         return _unreadable(work, error, is_by_files=is_by_files)
     work.source.verify(work.refresh.frontier)
@@ -125,18 +125,16 @@ def _changes(work: Work, ground: FencedMain) -> Seal | str:
         found = feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
         return _unreadable(work, error, is_by_files=is_by_files)
-    if sums:
-        file_sums.write(work.spark, sums, files_of(found.digests))
-    return found
+    return source_files.keep(work, files, found) if files else found
 
 
 def _write_changes(
-    work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, known: Mapping[str, Sums] | None
-) -> tuple[str | None, dict[str, Sums]]:
+    work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, known: source_files.Files | None
+) -> tuple[str | None, source_files.Files]:
     """Write the corrections that turn main into the source.
 
-    known   : the kept sums of files, by identity
-    returns : where the corrections lie, None if they do not account for all changes; the sums of all files, if known
+    known   : what is kept of the source's files
+    returns : where the corrections lie, None if they do not account for all changes; the files of the source, if known
     """
     path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
@@ -146,11 +144,19 @@ def _write_changes(
         feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
         return path, {}
     if known is not None:
-        new, sums = _new_files(work, known)
-        if is_by_files:
-            return _write_replacing(work, new, main, published, path, file_sums.total(sums.values())), sums
-        feed.write(new.withColumn(corrections.SIGN, F.lit(1)), work.layout, path)
-        return path, sums
+        new, files = source_files.read_new(work, known)
+        gained = new.withColumn(corrections.SIGN, F.lit(1))
+        if not is_by_files:
+            feed.write(gained, work.layout, path)
+            return path, files
+        sums = file_rows.total(each.sums for each in files.values())
+        former = source_files.former_rows(work, known, since)
+        if former is None:
+            return _write_replacing(work, new, main, published, path, sums), files
+        lost = former.drop(marking.IN_FILE).withColumn(corrections.SIGN, F.lit(-1))
+        feed.write(gained.unionByName(lost), work.layout, path)
+        # The former rows are as trustworthy as this: main with the corrections has exactly the sums of all files.
+        return path if feed.sums_with(work.spark, work.layout, path, published) == sums else None, files
     if is_by_files:
         rows = work.source.with_new_files(since, upper)
         new, total = feed.split(rows, work.layout, work.workspace.new_files(work.own.epoch))
@@ -180,38 +186,6 @@ def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, sin
         path = again(path)
     feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
     return path
-
-
-def _known_sums(
-    work: Work, published: PublishedDigests, since: Frontier, *, is_by_files: bool
-) -> dict[str, Sums] | None:
-    """Return the kept sums of files, by identity; None if they are of no use.
-
-    since : the source at the last publish; where files were only added, the sums of all others must be known
-    """
-    before = work.source.file_ids(since)
-    if before is None or work.definition.source.watermark is not None:
-        return None
-    known = file_sums.read(work.spark, work.table.name, files_of(published.path))
-    return known if known and (is_by_files or known.keys() >= set(before.values())) else None
-
-
-def _new_files(work: Work, known: Mapping[str, Sums]) -> tuple[DataFrame, dict[str, Sums]]:
-    """Stage the rows of the files whose sums are not known.
-
-    returns : these rows, (*columns, _mv_hash bigint); the sums of all files, by identity
-    raises  : SchemaMismatchError; SourceChangedError; and any other error of reading the source
-    """
-    frontier, path = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
-    ids = work.source.file_ids(frontier) or {}
-    new = {file: identity for file, identity in ids.items() if identity not in known}
-    if not new:
-        none = delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED]))
-        return none, {each: known[each] for each in ids.values()}
-    rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path, file_sums.IN_FILE)
-    with translated(work.table.name):
-        found = file_sums.measured(rows, new)
-    return rows.drop(marking.IN_FILE), {each: found[each] if each in found else known[each] for each in ids.values()}
 
 
 def _write_replacing(
@@ -260,11 +234,12 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     layout, published = work.layout, ground.published_digests()
     place, epoch = work.workspace, work.own.epoch
     determinism = work.source.determinism(work.refresh.frontier)
-    copy = place.staging(epoch) if strategy.is_copied(work.definition, determinism) else None
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
-    is_file_by_file = copy is not None and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
-    ids = work.source.file_ids(work.refresh.frontier) if is_file_by_file else None
+    is_copied = strategy.is_copied(work.definition, determinism)
+    is_by_file = is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
+    ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
+    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if is_copied else None
     rows = work.source_rows(ground.base)
     if ids:
         rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
@@ -277,11 +252,13 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
                 is_copied_at_once=not ids or not strategy.is_expected_unchanged(choice),
             )
             undo.callback(staged.close)
+            files = None
             if ids and staged.rows and not staged.is_as_published:
-                _keep_file_sums(work, staged, ids)
+                files = source_files.of_copy(work, staged.rows, ids)
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
+        seal = source_files.keep(work, files, seal) if files else seal
         main = delta.read(work.spark, work.table.main, ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
             keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)
@@ -293,15 +270,6 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     is_told = way != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_told else problem
     return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
-
-
-def _keep_file_sums(work: Work, staged: staging.Staged, ids: Mapping[str, str]) -> None:
-    """Keep the sums of each file's rows beside the digests, so that the next refresh reads only files that are new."""
-    name, columns = work.table.name, [hashing.HASHED, file_sums.IN_FILE]
-    with translated(name):
-        sums = file_sums.measured(storage.read(work.spark, name, staged.rows or "", columns), ids)
-        if strategy.keeps_file_sums(work.refresh.choice, file_sums.total(sums.values())[0]):
-            file_sums.write(work.spark, sums, files_of(staged.digests))
 
 
 def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:

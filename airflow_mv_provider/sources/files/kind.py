@@ -25,4 +25,5 @@ KIND = SourceKind(
     is_repeatable=True,
     has_feed=True,
     is_cheap_to_probe=True,
+    identifies_files=True,
 )
