@@ -59,6 +59,7 @@ def test_a_kind_can_do_what_it_announces(kind):
 
     assert issubclass(reader, SourceReader)
     assert kind.has_feed is (reader.feed is not SourceReader.feed)
+    assert kind.identifies_files is (reader.file_ids is not SourceReader.file_ids)
     assert kind.is_repeatable or not kind.keeps_versions
     assert kind.has_triggers is False or kind.model.paths is not Source.paths
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.definition.schema import fingerprint
 from airflow_mv_provider.core.progress.seal import Seal
@@ -34,6 +34,11 @@ class PublishedDigests:
     def sums(self) -> tuple[int, int, int]:
         """Count, xor and mixed sum: equal for equal rows, and different for others unless a collision was crafted."""
         return self.num_rows, self.digest, self.mixed
+
+    def rewritten(self, path: str, sums: tuple[int, int, int]) -> PublishedDigests:
+        """Return these digests after changes of main, written at another path; no list of files lies beside them."""
+        num_rows, digest, mixed = sums
+        return replace(self, path=path, num_rows=num_rows, digest=digest, mixed=mixed, kept_bytes=0)
 
 
 def bucket_count(most_rows: int, at_least: int = 1) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -160,7 +159,7 @@ def merged(
     except MvError as error:
         log.warning("%s: no digests of main are kept: %s", layout.table.name, error)
         return None
-    return replace(published, path=path, num_rows=num_rows, digest=digest, mixed=mixed)
+    return published.rewritten(path, (num_rows, digest, mixed))
 
 
 def corrected(
@@ -189,7 +188,7 @@ def corrected(
     except MvError as error:
         log.warning("%s: no digests of main are kept: %s", table.name, error)
         return None
-    return replace(published, path=path, num_rows=num_rows, digest=digest, mixed=mixed)
+    return published.rewritten(path, (num_rows, digest, mixed))
 
 
 def measured(

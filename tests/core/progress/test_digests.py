@@ -32,3 +32,10 @@ def test_digests_are_kept_while_their_buckets_have_about_the_right_size(rows, nu
 
     columns = fingerprint(seal.columns)
     assert kept == (PublishedDigests("r", "d", num_buckets, rows, 5, 0, columns) if is_kept else None)
+
+
+def test_digests_at_another_path_have_no_list_of_files_beside_them():
+    """So nothing looks for the copies of rows that such a list would name."""
+    found = PublishedDigests("r", "/wh/1", 64, 10, 3, 5, "c", kept_bytes=100).rewritten("/wh/1-again", (9, 2, 4))
+
+    assert found == PublishedDigests("r", "/wh/1-again", 64, 9, 2, 4, "c", kept_bytes=0)
