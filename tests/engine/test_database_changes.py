@@ -89,6 +89,7 @@ class Writers:
         )
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.sample(1, by=lambda case: case.split("-")[-1])

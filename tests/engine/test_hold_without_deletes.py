@@ -72,7 +72,7 @@ def test_no_row_goes_and_status_and_history_say_so_until_a_refresh_agrees(table)
     assert table.store.status(registered).rows_kept == 0
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("changes", [{"partition_by": ["p"], "chunk_rows": 2}, {"hash_partitions": 4}, {"errors": {}}])
 def test_every_kind_of_table(lake, changes):
     prepare(lake, **changes)
