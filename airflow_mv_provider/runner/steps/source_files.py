@@ -74,7 +74,7 @@ def read_new(work: Work, before: Mapping[str, FileRows]) -> tuple[DataFrame, Fil
         found = file_sums.measured(rows, new)
         if name is not None:
             found = file_sums.kept_in(work.spark, found, place, name)
-    return rows.drop(marking.IN_FILE), {identity: {**kept, **found}[identity] for identity in ids.values()}
+    return rows.drop(marking.IN_FILE), kept | found
 
 
 def former_rows(work: Work, before: Mapping[str, FileRows], since: Frontier) -> DataFrame | None:
