@@ -3,7 +3,7 @@
 # Needs Python 3.11 or newer and the package registries; everything else it finds, installs through apt as root, or names.
 #   bash scripts/setup.sh             Java and Delta's jars: what the demo needs
 #   bash scripts/setup.sh server      PostgreSQL's programs too: what `make up` needs
-#   bash scripts/setup.sh all         Chromium too: what the tests need
+#   bash scripts/setup.sh all         Chromium and MariaDB's programs too: what the tests need
 #   PYTHON=/path/to/python3.12 bash scripts/setup.sh    chooses the interpreter of a new .venv
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -176,6 +176,19 @@ ensure_chromium() {
   fi
 }
 
+# ---- MariaDB ----------------------------------------------------------------------------------------------------------
+
+# These packages have its programs and start no server. The tests of MariaDB as a source need them, and nothing else.
+ensure_mariadb() {
+  if command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; then return; fi
+  if can_apt; then
+    say "Installing MariaDB (its programs only, no running server)"
+    apt_install mariadb-server-core mariadb-client-core
+  else
+    say "MariaDB is missing: its tests will fail without it (apt-get install mariadb-server-core mariadb-client-core)."
+  fi
+}
+
 # ---- All of it --------------------------------------------------------------------------------------------------------
 
 is_python_new_enough "$venv/bin/python" || make_venv
@@ -183,7 +196,7 @@ is_python_new_enough "$venv/bin/python" || make_venv
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
 ensure_java
 case ${1:-} in server | all) ensure_postgresql ;; esac
-case ${1:-} in all) ensure_chromium ;; esac
+case ${1:-} in all) ensure_chromium && ensure_mariadb ;; esac
 if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
   say "Fetching Delta's jars (about 20 s, once per machine)"
   quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py

@@ -17,14 +17,20 @@ INEXACT = "MV-COLUMN-INEXACT"
 """Begins the message of an error that the source's SQL raises: then a column and its value."""
 DRIVERS = {
     "org.postgresql.Driver": "org.postgresql:postgresql:42.7.14",
+    "org.mariadb.jdbc.Driver": "org.mariadb.jdbc:mariadb-java-client:4.0.0",
     "org.sqlite.JDBC": "org.xerial:sqlite-jdbc:3.54.1.0",
 }
 """Class of each driver → the Maven coordinates that were tested."""
-DATABASES = {"postgresql": "org.postgresql.Driver", "sqlite": "org.sqlite.JDBC"}
+DATABASES = {
+    "postgresql": "org.postgresql.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlite": "org.sqlite.JDBC",
+}
 """Names for `source_databases` → the class of the driver."""
+_MARIADB_AWAY = ("Socket error", "unexpected end of stream", "Connection reset", "Socket fail to connect", "was killed")
 _LOST = ("invalid snapshot identifier", "could not import the requested snapshot")
 _REFUSED = ("authentication failed", "no password was provided", "no pg_hba.conf entry", "permission denied for")
-_LOCKED = ("lock timeout", "[SQLITE_BUSY", "[SQLITE_LOCKED")
+_LOCKED = ("lock timeout", "Lock wait timeout exceeded", "[SQLITE_BUSY", "[SQLITE_LOCKED")
 _AWAY = (
     *("refused. Check that the hostname", "The connection attempt failed", "An I/O error occurred while"),
     *("terminating connection", "connection has been closed", "FATAL: "),
@@ -44,10 +50,25 @@ def of_database(text: str, where: str) -> MvError | None:
         return locked(where)
     if "PSQLException" in text and any(words in text for words in _REFUSED):
         return SourceDeniedError(where, f"the server refuses: {_said(_REFUSED, text)}.")
-    if "SocketTimeoutException: Read timed out" in text and "SQLException" in text:
+    if "SocketTimeoutException: Read timed out" in text and re.search(r"SQL\w*Exception", text):
         return silent(where, "no answer within `read_timeout`")
     if "PSQLException" in text and any(words in text for words in _AWAY):
         return SourceUnavailableError(where, f"the connection to the server failed: {_said(_AWAY, text)}.")
+    return _of_mariadb(text, where)
+
+
+def _of_mariadb(text: str, where: str) -> MvError | None:
+    if "org.mariadb.jdbc" not in text and "jdbc:mysql:" not in text:
+        return None
+    found = re.search(r"java\.sql\.(SQL\w+): (?:\(conn=\d+\) )?(.*)", text)
+    kind, said = (found.group(1), found.group(2).strip().rstrip(".")[:300]) if found else ("", "")
+    if re.search(r"certificate|\bSSL|\bTLS|PKIX", said):
+        return without_tls(where, said)
+    if kind == "SQLInvalidAuthorizationSpecException":
+        return SourceDeniedError(where, f"the server refuses: {said}.")
+    if "TransientConnectionException" in kind or any(words in text for words in _MARIADB_AWAY):
+        said = said or next(words for words in _MARIADB_AWAY if words in text)
+        return SourceUnavailableError(where, f"the connection to the server failed: {said}.")
     return None
 
 
@@ -77,6 +98,15 @@ def silent(where: str, problem: str) -> SourceUnavailableError:
     """Return the error for a server that keeps its connections and sends nothing."""
     hint = "Refresh again. If the database needs that long to sort or to count, raise the source's `read_timeout`."
     return SourceUnavailableError(where, f"the database is silent: {problem}.", hint=hint)
+
+
+def without_tls(where: str, said: str) -> SourceUnavailableError:
+    """Return the error for a server whose certificate is not trusted, or that has none."""
+    hint = (
+        "Name the authority that signed its certificate (`sslrootcert` in the connection's extra), or say what is"
+        " wanted: `sslmode: verify-full`, `verify-ca`, `require` (encrypted, to anybody) or `disable`."
+    )
+    return SourceUnavailableError(where, f"the server cannot be reached by TLS: {said}.", hint=hint)
 
 
 def locked(where: str) -> SourceUnavailableError:

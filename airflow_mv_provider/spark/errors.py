@@ -124,7 +124,9 @@ def translate(error: BaseException, where: str) -> MvError:
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     text = _text(error)
     condition = condition_of(error)
-    if database := of_database(text, where):
+    # Of a failed connection Spark's message says nothing; the driver's own is among the causes.
+    told = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
+    if database := of_database(told, where):
         return database
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main changed after the differences were computed.")
@@ -239,6 +241,12 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    """Return the JVM's stack trace with all causes; "" if there is none, or a Connect server keeps it."""
+    # PySpark has no public name for it in this process; over Connect it has another one.
+    return str(getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or "")
 
 
 def _sql_state(text: str) -> str:

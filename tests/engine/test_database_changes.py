@@ -150,7 +150,7 @@ def test_transaction_that_commits_after_later_ones_is_not_missed(items):
         (["UPDATE items SET t = t, at = at WHERE id < 9"], ("incremental", 0, 0, 0)),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_deleted_rows_are_found_by_their_keys(items, statements, expected):
     apply(items)
     items.refresh()
@@ -188,7 +188,7 @@ def test_duplicate_key_cannot_hide_a_deleted_row(items):
         (["ALTER TABLE items SET UNLOGGED"], "loses its rows in a crash"),
     ],
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_what_xmin_does_not_show_is_compared_and_said(items, statements, why):
     apply(items)
     items.refresh()
@@ -203,6 +203,7 @@ def test_what_xmin_does_not_show_is_compared_and_said(items, statements, why):
     )
 
 
+@pytest.mark.in_test_all
 def test_enum_value_that_is_renamed_is_renamed_in_every_row(items):
     items.run("CREATE TYPE size AS ENUM ('s', 'm')", "ALTER TABLE items ADD s size DEFAULT 's'")
     apply(items)

@@ -254,7 +254,7 @@ def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
         ({}, {"columns": {"w": "STRING"}}, DefinitionError, "not among id, v"),
         ({}, {"table": None, "query": "SELECT 1; SELECT 2"}, DefinitionError, 'at or near ";"'),
         ({}, {"table": None, "query": "SELECT nothing FROM orders"}, DefinitionError, '"nothing" does not exist'),
-        ({"conn_type": "mysql"}, {}, ConnectionUnknownError, "'mysql'"),
+        ({"conn_type": "oracle"}, {}, ConnectionUnknownError, "'oracle'"),
     ],
 )
 @pytest.mark.sample(3)

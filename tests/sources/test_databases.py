@@ -10,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from airflow_mv_provider.exceptions import ConnectionUnknownError, UnsafeLocationError
+from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
+    SourceDeniedError,
+    SourceUnavailableError,
+    UnsafeLocationError,
+)
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
 from airflow_mv_provider.sources.jdbc.dialect import parts
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.row_versions import obstacle_between, written_since
+from airflow_mv_provider.spark.database_errors import of_database
 
 SECRET = "p@ss:w/rd"
 
@@ -167,3 +174,57 @@ def test_every_host_is_allowed_unless_some_are_named_and_a_file_is_no_host():
 
     assert confined_to((), lambda conn_id: somewhere)("shop") == somewhere
     assert confined_to(("db1",), lambda conn_id: file)("shop") == file
+
+
+_FAILED = (
+    "[FAILED_JDBC.CONNECTION] Failed JDBC jdbc:mysql:*********(redacted) on the operation: ...\nCaused by: java.sql."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        (
+            f"{_FAILED}SQLNonTransientConnectionException: (conn=11) Self signed certificates. Either set",
+            *(SourceUnavailableError, "sslrootcert"),
+        ),
+        (
+            f"{_FAILED}SQLInvalidAuthorizationSpecException: (conn=17) Access denied for user 'asked'@'h' (using pass",
+            *(SourceDeniedError, "Access denied"),
+        ),
+        (
+            f"{_FAILED}SQLNonTransientConnectionException: Socket fail to connect to db:3306. Connection refused",
+            *(SourceUnavailableError, "db:3306"),
+        ),
+        (
+            ": java.sql.SQLException: (conn=16) Lock wait timeout exceeded; try restarting transaction",
+            *(SourceUnavailableError, "another session"),
+        ),
+    ],
+)
+def test_what_mariadbs_driver_says_is_understood(text, error, words):
+    found = of_database(text, "source")
+
+    assert isinstance(found, error)
+    assert words in str(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "flags", "length", "scale", "kind"),
+    [
+        (246, 0, 12, 2, "DECIMAL(10,2)"),
+        (246, 32, 11, 2, "DECIMAL(10,2)"),
+        (246, 0, 39, 0, "DECIMAL(38,0)"),
+        (246, 0, 67, 30, None),
+        (8, 32, 20, 0, "DECIMAL(20,0)"),
+        (8, 0, 20, 0, "BIGINT"),
+        (16, 32, 64, 0, "DECIMAL(20,0)"),
+        (1, 0, 1, 0, "INT"),
+        (255, 0, 9, 0, None),
+    ],
+)
+def test_number_of_mariadb_has_an_exact_type_or_none(code, flags, length, scale, kind):
+    found = column(Field("x", code, flags, length, scale, 63), None)
+
+    assert (found and found.kind) == kind
+    assert quoted("a`b") == "`a``b`"

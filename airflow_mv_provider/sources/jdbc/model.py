@@ -28,7 +28,7 @@ class Split(Part):
 
 
 class Jdbc(Source):
-    """A table or a query of a PostgreSQL or SQLite database, read with Spark."""
+    """A table or a query of a PostgreSQL, MariaDB or SQLite database, read with Spark."""
 
     model_config = ConfigDict(json_schema_extra=_needs_one)
 
@@ -37,7 +37,7 @@ class Jdbc(Source):
 
     type: Literal["jdbc"] = "jdbc"
     conn_id: str = Field(
-        description="Airflow's connection, of type postgres or sqlite; on the command line AIRFLOW_CONN_<ID>.",
+        description="Airflow's connection, of type postgres, mysql or sqlite; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
     )
     table: str | None = Field(default=None, description="schema.name, spelt as in the database. Or `query`.")

@@ -15,6 +15,7 @@ from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionErr
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.mariadb import MariaDb
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgresql import PostgreSql
 from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
@@ -25,9 +26,11 @@ from airflow_mv_provider.spark.session import hide_passwords
 
 log = logging.getLogger(__name__)
 
-_DIALECTS: dict[str, type[PostgreSql | Sqlite]] = {
+_DIALECTS: dict[str, type[PostgreSql | MariaDb | Sqlite]] = {
     "postgres": PostgreSql,
     "postgresql": PostgreSql,
+    "mysql": MariaDb,
+    "mariadb": MariaDb,
     "sqlite": Sqlite,
 }
 

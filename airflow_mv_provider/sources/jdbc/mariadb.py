@@ -1,0 +1,281 @@
+"""MariaDB as source: one connection, whose SELECT is one state, and the binary log's position as the token.
+
+    look   START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT … LIMIT 0 · Binlog_snapshot_*       then closed
+    hold   the same, kept open: ALTER and TRUNCATE of what it has selected from wait until it ends
+    Spark  START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT                                     later than `hold`
+
+Two connections cannot share a snapshot: only FLUSH TABLES WITH READ LOCK gives them equal ones, which stops all writers
+and needs more than SELECT. So there is no `split`, and a watermark is of no use: its rows, their number and the keys
+that are left would be of three moments.
+
+The position, and the global transaction id there, are those of the snapshot itself: a transaction is in the binary log
+before others see it. A server that is started again begins another file of the log. What is written past the log
+(`sql_log_bin=0`, a filtered database) does not move it, and no login may look that up; so equal positions count only
+if the author says so.
+
+The driver demands TLS with a verified certificate unless it is told otherwise, and so do we: a password and rows cross
+the network. Only on this machine, where nobody can listen and few servers have a certificate, TLS is off by default.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from airflow_mv_provider.core.secret import without
+from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
+    DefinitionError,
+    MvError,
+    SnapshotLostError,
+    SourceDeniedError,
+    SourceNotFoundError,
+    SourceUnavailableError,
+)
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known
+from airflow_mv_provider.sources.jdbc.exact import Column
+from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.spark.database_errors import locked, silent, without_tls
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+_DRIVER = "org.mariadb.jdbc.Driver"
+_PATIENCE_S, _LOCK_S, _LONG_S = 10, 30, 24 * 3600
+# How texts of values look must not depend on the server's settings; and none of these may cut a read short.
+_SESSION = (
+    f"time_zone='+00:00',lock_wait_timeout={_LOCK_S},net_write_timeout={_LONG_S},wait_timeout={_LONG_S},"
+    "sql_select_limit=18446744073709551615"
+)
+_ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+_BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+# What users write, as PostgreSQL's client calls it → what the driver calls it.
+_TLS = {"disable": "disable", "require": "trust", "verify-ca": "verify-ca", "verify-full": "verify-full"}
+_HOST = re.compile(r"[\w.:-]+")  # nothing that ends the host in the driver's address
+_DENIED = (1044, 1045, 1142, 1143, 1227, 1356, 1698)
+_MISSING = (1049, 1146)
+_LOCKED = (1205, 1213)
+_GONE = (1053, 1927, 2006, 2013)  # the server shuts down, was killed, or is not there any more
+
+
+class MariaDb(Dialect):
+    """A table or a query of a MariaDB database."""
+
+    def __init__(self, source: Jdbc, credentials: Credentials) -> None:
+        if source.split is not None:
+            hint = "Leave `split` out."
+            raise DefinitionError("source", "MariaDB is read by one connection, so it has no `split`.", hint=hint)
+        self._source = source
+        self._credentials = credentials
+        self._host = (credentials.host or "localhost").lower()
+        if not _HOST.fullmatch(self._host):
+            raise ConnectionUnknownError(credentials.conn_id, f"its host {self._host!r} is none.", hint="Name one.")
+        named = credentials.options.get("sslmode")
+        self._tls = named or ("disable" if _is_this_machine(self._host) else "verify-full")
+        if self._tls not in _TLS:
+            hint = f"Its `extra` may say sslmode: {', '.join(_TLS)}."
+            raise ConnectionUnknownError(credentials.conn_id, f"sslmode {self._tls[:40]!r} is not known.", hint=hint)
+        self._holder: Connection[Any] | None = None
+
+    def look(self) -> Found:
+        """See `Dialect`."""
+        with self._errors(), self._connect() as connection:
+            return self._found(connection)
+
+    def hold(self) -> Reading:
+        """See `Dialect`; what is held are locks: the rows are those of the reader's own, later snapshot."""
+        self.release()
+        with self._errors():
+            self._holder = connection = self._connect()
+            found = self._found(connection)
+        mine = self._credentials
+        address = f"[{self._host}]" if ":" in self._host else self._host
+        options = {
+            "user": mine.user or "",
+            "password": mine.password or "",
+            "database": mine.database or "",
+            "sessionVariables": _SESSION,
+            "sessionInitStatement": _BEGIN,
+            "transactionIsolation": "REPEATABLE-READ",
+            "connectTimeout": str(_PATIENCE_S * 1000),
+            "socketTimeout": str(self._source.read_timeout * 1000),
+            "sslMode": _TLS[self._tls],
+            "permitRedirect": "false",  # to a host that nobody has named
+            "tinyInt1isBit": "false",
+            "transformedBitIsBoolean": "false",
+            "yearIsDateType": "false",
+        }
+        if (root := mine.options.get("sslrootcert")) and self._tls != "disable":
+            options["serverSslCert"] = root
+        # Spark quotes names as MariaDB does only where the address is MySQL's.
+        url = f"jdbc:mysql://{address}:{mine.port or 3306}/?permitMysqlScheme"
+        return Reading(found, url, _DRIVER, self._relation(), options)
+
+    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
+        """See `Dialect`."""
+        return "MariaDB is read by one connection: changed rows, their number and all keys are not of one moment"
+
+    def check(self) -> None:
+        """See `Dialect`."""
+        with self._errors():
+            if self._holder is not None:
+                self._holder.ping(reconnect=False)
+
+    def release(self) -> None:
+        """See `Dialect`."""
+        if self._holder is not None:
+            with suppress(Exception):  # it may have been ended
+                self._holder.close()
+            self._holder = None
+
+    def _connect(self) -> Connection[Any]:
+        """Return a connection in a transaction with a snapshot; whoever closes it ends the transaction."""
+        try:
+            import pymysql
+        except ImportError as error:
+            hint = "Install it: pip install 'airflow-mv-provider[mysql]'."
+            raise DefinitionError("source", "MariaDB's client PyMySQL is not installed.", hint=hint) from error
+        mine = self._credentials
+        connection = pymysql.connect(
+            host=self._host,
+            port=mine.port or 3306,
+            user=mine.user,
+            password=(mine.password or "").encode(),  # it would encode a text as latin1
+            database=mine.database,
+            charset="utf8mb4",
+            connect_timeout=_PATIENCE_S,
+            read_timeout=self._source.read_timeout,
+            write_timeout=self._source.read_timeout,
+            init_command=f"SET SESSION {_SESSION}",
+            program_name="airflow-mv-provider",
+            **({"ssl_disabled": True} if self._tls == "disable" else {"ssl": self._context()}),
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(_ISOLATION)
+                cursor.execute(_BEGIN)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        root = self._credentials.options.get("sslrootcert")
+        try:
+            found = ssl.create_default_context(cafile=root)
+        except OSError as error:
+            problem = f"sslrootcert {root!r} cannot be read as certificates: {error.strerror or error}."
+            raise ConnectionUnknownError(self._credentials.conn_id, problem, hint="Name a PEM file.") from None
+        found.check_hostname = self._tls == "verify-full"
+        if self._tls == "require":
+            found.verify_mode = ssl.CERT_NONE
+        return found
+
+    def _relation(self) -> str:
+        if self._source.query is not None:
+            return f"({self._source.query}\n)"
+        return ".".join(quoted(part) for part in (self._source.table or "").split("."))
+
+    def _found(self, connection: Connection[Any]) -> Found:
+        return Found(self._frontier(connection), self._columns(connection), self._num_bytes(connection))
+
+    def _columns(self, connection: Connection[Any]) -> tuple[Column, ...]:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self._relation()} AS mv_source LIMIT 0")  # nosec B608  # the author's
+            described = cursor._result.fields if cursor._result else []  # `description` lacks signs and character sets
+        fields = [
+            Field(each.name, each.type_code, each.flags, each.length, each.scale, each.charsetnr) for each in described
+        ]
+        wanted = self._source.columns
+        check_known([field.name for field in fields], wanted)
+        columns = [(field, column(field, wanted.get(field.name))) for field in fields]
+        check_exact([(field.name, field.type_name) for field, found in columns if found is None])
+        return tuple(found for _, found in columns if found is not None)
+
+    def _frontier(self, connection: Connection[Any]) -> JdbcFrontier:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT VERSION(), DATABASE(), @@hostname, @@port")
+            version, database, host, port = cursor.fetchone()
+            cursor.execute("SHOW VARIABLES WHERE Variable_name IN ('server_uid', 'server_uuid')")
+            server = dict(cursor.fetchall())
+            cursor.execute("SHOW STATUS LIKE 'Binlog_snapshot_%'")
+            log = dict(cursor.fetchall())
+            place = [log.get("Binlog_snapshot_file", ""), log.get("Binlog_snapshot_position", "")]
+            if all(place):
+                cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", place)
+                place += [gtid for (gtid,) in cursor.fetchall() if gtid]
+        product = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+        known = server.get("server_uid") or server.get("server_uuid") or f"{host}:{port}"
+        obstacle: str | None = None
+        if not all(place):
+            obstacle = "the server writes no binary log, or does not tell a snapshot's position in it"
+        elif self._source.unchanged == "compare":
+            obstacle = "the definition says `unchanged: compare`"
+        elif self._source.unchanged is None:
+            obstacle = "what is written past the binary log shows nowhere: without `unchanged: snapshot` it is compared"
+        return JdbcFrontier(f"{product} {known} {database}", " ".join(place).strip() or "unknown", obstacle)
+
+    def _num_bytes(self, connection: Connection[Any]) -> int | None:
+        if self._source.table is None:
+            return None
+        sql = "SELECT data_length FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        schema, _, name = self._source.table.rpartition(".")
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [schema or self._credentials.database, name])
+            found = cursor.fetchone()
+        return None if found is None or found[0] is None else int(found[0])
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate PyMySQL's errors; they are raised from None, because a connection's error may quote its address."""
+        is_holding = self._holder is not None
+        try:
+            yield
+        except MvError:
+            self.release()
+            raise
+        except Exception as error:
+            self.release()
+            said = without(self._credentials.secrets, str(error.args[-1] if error.args else error))
+            found = _translated(error, said, self._source.read_timeout, is_holding=is_holding)
+            if found is None:
+                raise
+            raise found from None
+
+
+def _is_this_machine(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: bool) -> MvError | None:
+    from pymysql import err
+
+    if not isinstance(error, err.MySQLError):
+        return None
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    said = text.strip().rstrip(".")[:300]
+    if is_holding and (code in _GONE or isinstance(error, err.InterfaceError)) and "timed out" not in said:
+        return SnapshotLostError("source", "the connection that held the source's tables has ended.")
+    if code in _DENIED:
+        hint = "GRANT SELECT on the table TO the connection's login, and check its password."
+        return SourceDeniedError("source", f"{said}.", hint=hint)
+    if code in _MISSING:
+        return SourceNotFoundError("source", f"{said}.", hint="Check database and table, spelt as in the database.")
+    if code in _LOCKED:
+        return locked("source")
+    if "SSL" in said or "certificate" in said:
+        return without_tls("source", said)
+    if "timed out" in said and code != 2003:
+        return silent("source", f"no answer within {read_timeout} s")
+    if isinstance(error, (err.ProgrammingError, err.NotSupportedError, err.DataError)) or code == 1054:
+        return DefinitionError("source", f"MariaDB rejects it: {said}.")
+    return SourceUnavailableError("source", f"{said}.")
