@@ -288,7 +288,7 @@ def test_copies_are_joined_when_most_of_their_rows_are_outdated(folder):
 
 
 @pytest.mark.parametrize(
-    "content", [pytest.param(None, marks=pytest.mark.in_test_all), "others"], ids=["gone", "other rows"]
+    "content", [pytest.param(None, marks=pytest.mark.in_test_all), "others"], ids=["gone", "other hashes"]
 )
 def test_copy_that_is_not_what_was_kept_is_noticed(folder, content):
     (name,) = folder.kept_copies()
@@ -297,7 +297,7 @@ def test_copy_that_is_not_what_was_kept_is_noticed(folder, content):
         shutil.rmtree(copy)
     else:
         kept = folder.spark.read.parquet(str(copy)).collect()
-        others = [row.asDict() | {"v": "nobody's" if row.id == 101 else row.v} for row in kept]
+        others = [row.asDict() | {"_mv_hash": row._mv_hash + (row.id == 101)} for row in kept]
         frame = folder.spark.createDataFrame(others, folder.spark.read.parquet(str(copy)).schema)
         shutil.rmtree(copy)
         frame.write.parquet(str(copy))

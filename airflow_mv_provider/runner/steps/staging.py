@@ -145,16 +145,15 @@ def _write_changes(
         return path, {}
     if known is not None:
         new, files = source_files.read_new(work, known)
-        gained = new.withColumn(corrections.SIGN, F.lit(1))
         if not is_by_files:
-            feed.write(gained, work.layout, path)
+            feed.write(new.withColumn(corrections.SIGN, F.lit(1)), work.layout, path)
             return path, files
         sums = file_rows.total(each.sums for each in files.values())
         former = source_files.former_rows(work, known, since)
         if former is None:
             return _write_replacing(work, new, main, published, path, sums), files
-        lost = former.drop(marking.IN_FILE).withColumn(corrections.SIGN, F.lit(-1))
-        feed.write(gained.unionByName(lost), work.layout, path)
+        keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
+        feed.write_between(new, former, work.layout, path)
         # The former rows are as trustworthy as this: main with the corrections has exactly the sums of all files.
         return path if feed.sums_with(work.spark, work.layout, path, published) == sums else None, files
     if is_by_files:

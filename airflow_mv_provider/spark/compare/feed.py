@@ -126,8 +126,20 @@ def write_replacing(
         old = layout.shaped(main).join(keys_of_new, list(table.key), "left_semi")
         if source is not None:
             old = old.unionByName(layout.shaped(main).join(source.select(*key), list(table.key), "left_anti"))
-        former = hashing.aligned(old, layout).select(*columns(table.group_by), hashing.HASH)
-        storage.write(corrections.between(new, former, layout), path)
+        write_between(new, hashing.aligned(old, layout), layout, path)
+
+
+def write_between(new: DataFrame, former: DataFrame, layout: Layout, path: str) -> None:
+    """Write the corrections by which rows replace their former ones.
+
+    new    : (*columns, _mv_hash bigint), each key once
+    former : (*group_by, _mv_hash bigint, ...)
+    cost   : one shuffle of both, of `former` only keys and hashes: half of what `write` of both needs
+    raises : EngineError
+    """
+    with translated(layout.table.name):
+        old = former.select(*columns(layout.table.group_by), hashing.HASH)
+        storage.write(corrections.between(new, old, layout), path)
 
 
 def sums_with(spark: SparkSession, layout: Layout, path: str, published: PublishedDigests) -> tuple[int, int, int]:
