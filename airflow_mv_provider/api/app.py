@@ -13,16 +13,16 @@ This process has no Spark, so it neither starts a refresh nor takes one over fro
 script starts it through Airflow's public API, with the user's session. Without JavaScript, users can still read all
 pages and cancel, pause and resume.
 
-Every route requires `access.EVERY_ROUTE`, static files included; `tests/api/test_access.py` checks each. Airflow's
-dependencies for lists of DAGs return status 500 in a mounted application, hence `access.readable`.
+`actions` holds the POST routes. Every route requires `access.EVERY_ROUTE`, static files included;
+`tests/api/test_access.py` checks each. Airflow's dependencies for lists of DAGs return status 500 in a mounted
+application, hence `access.readable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlencode
+from typing import Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
@@ -30,13 +30,12 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from airflow_mv_provider.api import access
+from airflow_mv_provider.api import access, actions
 from airflow_mv_provider.api.airflow_database import (
     Declared,
     DeclaringDag,
     TaskTry,
     declared,
-    note_action,
     run_state,
     task_tries,
 )
@@ -46,29 +45,11 @@ from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.words import is_of, run_of
-from airflow_mv_provider.core.approval.hold import Decision, Objection
-from airflow_mv_provider.core.state import Cancelled, TableRecord
+from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
-from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
-
-
-_MAX_FORM_BYTES = 50_000  # a hundred names of tables
-
-
-async def _fields(request: Request) -> list[tuple[str, str]]:
-    """Return the fields of a form that a browser has sent, in its order.
-
-    raises : HTTPException 413
-    """
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_FORM_BYTES:
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too large.")
-    return parse_qsl(body.decode("utf-8", "replace"))
 
 
 def create_app() -> FastAPI:
@@ -86,9 +67,9 @@ def create_app() -> FastAPI:
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
-    for action in (cancel, pause, resume, decide):
+    for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
-    app.add_api_route("/picked", pause_or_resume, methods=["POST"], dependencies=from_us)
+    app.add_api_route("/picked", actions.pause_or_resume, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
     app.add_exception_handler(MvError, _say_error)
     app.add_exception_handler(AnyHTTPException, _say_refusal)
@@ -140,38 +121,6 @@ def _may_act_on(user: Any, everything: Declared) -> Callable[[str], bool]:
     return lambda table: access.may_act(user, everything.get(table, ()))
 
 
-def pause_or_resume(
-    user: GetUserDep,
-    session: SessionDep,
-    connection: ConnectionDep,
-    fields: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
-) -> Response:
-    """Pause or resume the tables that are picked in the list: all of them, or none if the user may not act on one.
-
-    fields : verb; table, once for each; search, show, owner, tag, sort and order of the list
-    """
-    given = dict(fields)
-    names = list(dict.fromkeys(value for name, value in fields if name == "table"))
-    verb, control, everything = given.get("verb"), connection.control(), declared(session)
-    if verb not in ("pause", "resume") or not names:
-        _refuse_unless(access.may_act(user, ()))
-        return _to_list(given, "bulk-nothing")
-    for one in names:
-        _refuse_unless(access.may_act(user, everything.get(one, ())))
-    for table in [control.table(one) for one in names]:
-        note_action(session, f"mv_{verb}", table.name, user.get_name(), everything.get(table.name, ()))
-        if verb == "pause":
-            control.pause(table.id, user.get_name())
-        else:
-            control.resume(table.id)
-    return _to_list(given, f"bulk-{verb}")
-
-
-def _to_list(given: Mapping[str, str], result: str) -> Response:
-    kept = {name: given[name] for name in ("search", "show", "owner", "tag", "sort", "order") if given.get(name)}
-    return RedirectResponse(f"./?{urlencode(kept | {'done': result})}", status.HTTP_303_SEE_OTHER)
-
-
 def show_table(
     request: Request, name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep, done: str = ""
 ) -> Response:
@@ -215,60 +164,6 @@ def show_table_now(
     return render("now.html", request, facts=facts, within=1, **shown)
 
 
-def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Request the running refresh to stop, or end it if nobody works on it."""
-    _, table = _to_act_on("cancel", name, user, session, connection.control())
-    result = connection.cancel(table, user.get_name())
-    if result is Cancelled.KEPT:
-        run = run_of(connection.reader().state(table.id).owner_key)
-        if run is not None and run_state(session, *run) not in ("queued", "running"):
-            return _back(table, "cancel-idle")
-    return _back(table, f"cancel-{result}")
-
-
-def pause(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Pause the table: no new refresh begins."""
-    control, table = _to_act_on("pause", name, user, session, connection.control())
-    return _back(table, "pause" if control.pause(table.id, user.get_name()) else "pause-not")
-
-
-def resume(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Resume the table: refreshes can begin again."""
-    control, table = _to_act_on("resume", name, user, session, connection.control())
-    return _back(table, "resume" if control.resume(table.id) else "resume-not")
-
-
-_MAX_NOTE = 1000
-_DECISIONS = {each.value: each for each in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED)}
-
-
-def decide(
-    name: str,
-    user: GetUserDep,
-    session: SessionDep,
-    connection: ConnectionDep,
-    sent: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
-) -> Response:
-    """Record a decision about the held refresh that was shown; none while its task in Airflow waits for the answer.
-
-    sent : decision, hold, note
-    """
-    fields = dict(sent)
-    control, table = _to_act_on("decide", name, user, session, connection.control())
-    decision, hold_id = _DECISIONS.get(fields.get("decision", "")), fields.get("hold", "")
-    note = fields.get("note", "").strip()[:_MAX_NOTE]
-    if decision is None or not hold_id or not note:
-        return _back(table, "decide-incomplete")
-    owner_key = control.state(table.id).owner_key
-    run = run_of(owner_key)
-    tries = task_tries(session, [run] if run else [])
-    if any(t.is_asking and is_of(owner_key, t.task_id, t.map_index) for t in tries):
-        return _back(table, "decide-in-airflow")  # which knows who may answer, and tells the task
-    found = connection.decide(table, decision, user.get_name(), note, hold_id)
-    result = found.name if isinstance(found, Objection) else decision.value
-    return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")
-
-
 def static_file(file: str) -> Response:
     """Return one of the page's own files; the name is looked up, never joined to a path."""
     found = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".css", ".js")}.get(file)
@@ -309,29 +204,6 @@ def _owners_run(
         return None
     going_on = (t for t in tries_of([owner_key]) if t.is_going_on and is_of(owner_key, t.task_id, t.map_index))
     return OwnersRun(*found, run_state(session, *found), next(going_on, None))
-
-
-def _to_act_on(verb: str, name: str, user: Any, session: Any, control: Control) -> tuple[Control, TableRecord]:
-    """Check the user's right to act, write the audit log, and return the control and the table's record.
-
-    raises : HTTPException 403
-    """
-    dags = declared(session).get(name, ())
-    _refuse_unless(access.may_act(user, dags))
-    table = control.table(name)
-    note_action(session, f"mv_{verb}", table.name, user.get_name(), dags)
-    return control, table
-
-
-def _refuse_unless(may_act: bool) -> None:
-    if not may_act:
-        raise HTTPException(
-            status.HTTP_403_FORBIDDEN, "This needs the permission to start runs of every DAG of this table."
-        )
-
-
-def _back(table: TableRecord, result: str) -> Response:
-    return RedirectResponse(f"../{quoted(table.name)}?done={result}", status.HTTP_303_SEE_OTHER)
 
 
 def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list[str]:
