@@ -24,14 +24,24 @@ POINTS = {mode: _points(writes) for mode, writes in _WRITES.items()}
 CASES = [(mode, point) for mode, points in POINTS.items() for point in points]
 
 
+# Where the owners of one refresh die, one after the other: at each of them but the repeated ones, and at a takeover in
+# REFRESHING and in MERGING.
+_TAKEOVER = ["hand_over.before", "hand_over.after"]
+IN_SUCCESSION = {
+    mode: [
+        each
+        for point in points
+        if ":" not in point
+        for each in ([point, *_TAKEOVER] if point in ("staging.after", "progress.after") else [point])
+    ]
+    for mode, points in POINTS.items()
+}
+
+
 def is_published_at(point: str) -> bool:
-    """True if main has an atomic refresh's commit at `point`."""
-    return POINTS["atomic"].index(point) >= POINTS["atomic"].index("publish.after")
-
-
-def write_of(case: str) -> str:
-    """Return the mode and the durable write of a case's id, such as `atomic-changes`, whichever passing of it dies."""
-    return case.partition(".")[0]
+    """True if main has an atomic refresh's commit at `point`; no takeover dies that late."""
+    points = POINTS["atomic"]
+    return point in points and points.index(point) >= points.index("publish.after")
 
 
 def groups(mode: str, size: int) -> list[list[str]]:

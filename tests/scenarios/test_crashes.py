@@ -6,6 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import EngineError
+from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash
 from tests.scenarios.conftest import (
     FIRST,
@@ -18,12 +19,47 @@ from tests.scenarios.conftest import (
     check_snapshots,
     publishes,
 )
-from tests.scenarios.points import CASES, is_published_at, write_of
+from tests.scenarios.points import CASES, IN_SUCCESSION, is_published_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.victim("refresh crashed")]
 
 
-@pytest.mark.sample(1, by=write_of)
+@pytest.mark.parametrize("mode", MODES)
+def test_refresh_that_dies_at_every_durable_write_one_after_the_other_is_published_once(table_in, mode):
+    """Each owner comes one write further than the last: before the seal it begins anew, after it it goes on."""
+    table = table_in(mode)
+    before, num_before = table.rows("orders"), publishes(table)
+    change_source(table)
+    passed: set[str] = set()
+
+    def die_at(point: str) -> None:
+        def reach(reached: str) -> None:
+            passed.add(reached)
+            if reached == point:
+                raise Crash(point)
+
+        crash_points.arm(reach)
+
+    try:
+        for point in IN_SUCCESSION[mode]:
+            die_at(point)
+            with pytest.raises(Crash):
+                table.refresh()
+            if mode == "atomic":
+                assert table.rows("orders") == (table.rows("raw/orders") if is_published_at(point) else before)
+            table.clock.pass_ms(table.settings.lease_ms + 1)
+    finally:
+        crash_points.arm(None)
+
+    assert passed == set(IN_SUCCESSION[mode]), "a durable write at which nobody has died"
+    assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+    check_invariants(table)
+    check_snapshots(table, mode, before, table.rows("raw/orders"))
+    assert publishes(table) - num_before == NUM_PUBLISHES[mode], "committed twice, or not at all"
+    assert changes_since_the_first(table) == NUM_CHANGES
+
+
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(("mode", "point"), CASES)
 def test_next_refresh_mends_a_crash(table_in, crash_at, mode, point):
     table = table_in(mode)
