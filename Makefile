@@ -10,7 +10,7 @@ stamp := .venv/.up-to-date
 server := .venv/.up-to-date-server
 all := .venv/.up-to-date-all
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
-# One process has the Spark session, the other one runs what needs none (tests/engines.py).
+# What each process begins with, and how the files are shared: tests/engines.py.
 in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)

@@ -6,16 +6,18 @@ import math
 import os
 import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pyarrow.parquet
 import pytest
-from sqlalchemy import text
+from sqlalchemy import JSON, String, text
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -24,6 +26,7 @@ from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import database_now, open_engine
+from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
@@ -46,7 +49,6 @@ hypothesis.settings.load_profile("here")
 # Tests may not meet a developer's own settings.
 for _name in [name for name in os.environ if name.startswith("AMV_")]:
     del os.environ[_name]
-os.environ |= SHORT_LIVED  # of the processes that tests start
 
 
 @dataclass
@@ -63,9 +65,20 @@ class Clock:
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C as a run in the foreground does: a shell starts what it runs in the background without it."""
+    """Set up the JVMs that tests start, and take Ctrl-C also in the background, where a shell starts without it."""
+    os.environ |= {name: f"{options} -Djava.io.tmpdir={temporary()}" for name, options in SHORT_LIVED.items()}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(temporary(), ignore_errors=True)
+
+
+@cache
+def temporary() -> Path:
+    """The directory of what a JVM that is killed would leave behind; removed at the end of the run."""
+    return Path(tempfile.mkdtemp(prefix="mv-tests-"))
 
 
 @pytest.fixture
@@ -158,12 +171,23 @@ class Lake:
         return sorted(str(p.relative_to(area)) for p in files)
 
 
+@cache
+def migrated_database() -> Path:
+    """A SQLite file at this package's version without rows, to be copied; a copy takes less time than migrations."""
+    file = temporary() / "migrated.db"
+    engine = open_engine(f"sqlite:///{file}")
+    migrations.migrate(engine)
+    engine.dispose()
+    return file
+
+
 def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
     """Open the lake at `root`: a warehouse and a SQLite database beside it, made where they are missing."""
     warehouse = root / "warehouse"
     warehouse.mkdir(parents=True, exist_ok=True)
+    if not (root / "mv.db").exists():
+        shutil.copy(migrated_database(), root / "mv.db")
     engine = open_engine(f"sqlite:///{root / 'mv.db'}")
-    migrations.migrate(engine)
     # A lease so long that no heartbeat falls into a test: its end is what a test passes the clock for.
     settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000)
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
@@ -199,19 +223,15 @@ def prepared(spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path
         place = tmp_path / f"{name}-{len(list(tmp_path.glob(f'{name}-*')))}"
         shutil.copytree(templates[name], place)
         lake = make_lake(spark, place, clock)
-        old, new = str(templates[name]), str(place)
+        lake._callers = 100  # nobody who has built it calls again
+        paths = {"old": str(templates[name]), "new": str(place)}
+        texts = [
+            each for table in Base.metadata.sorted_tables for each in table.c if isinstance(each.type, String | JSON)
+        ]
         with lake.store.engine.begin() as db:
-            db.execute(
-                text(
-                    "UPDATE refreshable_table SET warehouse = replace(warehouse, :old, :new), "
-                    "location = replace(location, :old, :new)"
-                ),
-                {"old": old, "new": new},
-            )
-            db.execute(
-                text("UPDATE refresh_state SET published_digests = replace(published_digests, :old, :new)"),
-                {"old": old, "new": new},
-            )
+            for column in texts:
+                change = f'UPDATE {column.table.name} SET "{column.name}" = replace("{column.name}", :old, :new)'
+                db.execute(text(change), paths)
         return lake
 
     return copy

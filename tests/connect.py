@@ -88,9 +88,9 @@ class ConnectServer:
             self._process.wait(_PATIENCE_S)
 
 
-@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+def serving(directory: Path) -> Iterator[ConnectServer]:
+    """Give a server that accepts connections, and end it afterwards: the body of a fixture."""
+    server = ConnectServer(directory)
     try:
         server.wait()
         yield server

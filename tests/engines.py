@@ -21,9 +21,14 @@ from tests.connect import ConnectServer
 # SQL that takes a good part of a second for each row
 A_SLOW_NUMBER = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
 
-# The tests of these need the session, and take as long as all others, of which some start one more.
-_WITH_SESSION = ("tests/engine", "tests/model/test_differential.py", "tests/scenarios", "tests/test_readme.py")
-_WITHOUT = ("tests/engine/test_connect.py",)
+# What each of the two processes of `make test` begins with; both have a session then. All other files are given one by
+# one to whoever is free, those that wait for servers early, those that need a session last.
+_FIRST = {
+    "the engine": ("tests/engine/", "tests/model/test_differential.py", "tests/test_readme.py"),
+    "airflow": ("tests/provider/", "tests/dags/"),
+}
+_EARLY = ("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/")
+_LAST = ("tests/scenarios/",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes; the order of files is that of their turns
+        items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))
     if not config.getoption("--connect"):
         return
     left_out = [item for item in items if item.get_closest_marker("in_process")]
@@ -45,15 +52,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of the two processes that `make test` runs, give one the engine's files; a file is never split."""
+    """Give each process one of `_FIRST`, then file after file; a file is never split."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return "the session" if path.startswith(_WITH_SESSION) and path not in _WITHOUT else path
+            return _begins_with(path) or path
 
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def _begins_with(path: str) -> str | None:
+    """Return which of `_FIRST` a file belongs to."""
+    names = (name for name, paths in _FIRST.items() if path.startswith(paths) and not path.startswith(_EARLY))
+    return next(names, None)
+
+
+def _turn(path: str) -> int:
+    """Return a file's place among all files; files of the same place stay in their order."""
+    if (first := _begins_with(path)) is not None:
+        return list(_FIRST).index(first)
+    return 3 + (path.startswith(_LAST) - path.startswith(_EARLY))
 
 
 @pytest.fixture(scope="session")
@@ -80,15 +101,16 @@ def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def _in_this_process() -> Iterator[Any]:
     from airflow_mv_provider.spark.database_errors import DRIVERS
-    from airflow_mv_provider.spark.session import local_session
+    from airflow_mv_provider.spark.session import local_session, warm_start
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     confs = {name.replace(".", "_"): value for name, value in small_tables.CONFS.items()}
-    java_options, driver_memory = small_tables.JAVA_OPTIONS, small_tables.DRIVER_MEMORY
+    # The archive of `make setup`, which has no drivers of databases: the classes that it has are the same.
+    java_options = f"{small_tables.JAVA_OPTIONS} {warm_start().java_options()}"
     os.environ["AMV_SPARK_PACKAGES"] = ",".join(DRIVERS.values())
     try:
-        session = local_session("tests", driver_memory=driver_memory, java_options=java_options, **confs)
+        session = local_session("tests", driver_memory=small_tables.DRIVER_MEMORY, java_options=java_options, **confs)
     finally:
         del os.environ["AMV_SPARK_PACKAGES"]  # the processes that tests start need no drivers
     yield session

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,9 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import read_independently
-from tests.connect import ConnectServer, connect
+from tests.connect import ConnectServer, serving
 from tests.proxy import proxied
 
-__all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 PATIENCE_S = 300
@@ -96,6 +96,11 @@ class Client:
 
     def is_equal(self) -> bool:
         return read_independently(self.root / "wh/orders") == read_independently(self.root / "wh/raw/orders")
+
+
+@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    yield from serving(tmp_path_factory.mktemp("connect"))
 
 
 @pytest.fixture
@@ -199,7 +204,7 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))
     with proxied(int(connect.url.rpartition(":")[2])) as proxy, ThreadPoolExecutor() as threads:
         behind = Client(client.root, f"sc://127.0.0.1:{proxy.port}")
-        running = threads.submit(behind.amv, "refresh", "orders", AMV_ANSWER_S="2", AMV_LEASE_S="5")
+        running = threads.submit(behind.amv, "refresh", "orders", AMV_ANSWER_S="1", AMV_LEASE_S="5")
         while store.state(1).phase is Phase.NORMAL:
             assert not running.done(), running.result()
         proxy.swallow()

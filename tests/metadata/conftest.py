@@ -14,6 +14,7 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
+from tests.conftest import migrated_database
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
 
@@ -24,16 +25,6 @@ def empty_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'empty.db'}"
     return str(request.getfixturevalue("postgres").new_database())
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file at this package's version, to be copied."""
-    file = tmp_path_factory.mktemp("migrated") / "mv.db"
-    engine = open_engine(f"sqlite:///{file}")
-    migrations.migrate(engine)
-    engine.dispose()
-    return file
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +40,7 @@ def migrated_server(postgres: Any) -> Iterator[Engine]:
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a database at this package's version, without rows."""
     if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "mv.db")
+        shutil.copy(migrated_database(), tmp_path / "mv.db")
         return f"sqlite:///{tmp_path / 'mv.db'}"
     server: Engine = request.getfixturevalue("migrated_server")
     with server.begin() as db:

@@ -18,7 +18,6 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from tests.conftest import read_independently
-from tests.connect import connect
 from tests.scenarios.conftest import (
     MODES,
     NUM_CHANGES,
@@ -33,7 +32,6 @@ from tests.scenarios.conftest import (
 from tests.scenarios.owners import Job, Owner
 from tests.scenarios.points import groups
 
-__all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.connect import connect
 from tests.soak import soaking
 
-__all__ = ["connect"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 
