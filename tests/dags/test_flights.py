@@ -104,6 +104,7 @@ def test_the_key_tells_all_flights_of_the_year_apart():
     assert len(keys) == len(set(keys)) == 336_776
 
 
+@pytest.mark.in_test_all
 def test_a_run_killed_in_the_middle_is_finished_by_the_next(home, examples, crash_at):
     rows = [row for row in real_rows() if row["month"] == "2"]
     write(home.root, rows)

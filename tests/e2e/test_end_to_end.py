@@ -232,6 +232,7 @@ def _num_successes(stack) -> int:
     return sum(run["state"] == "success" and run["run_type"] == "backfill" for run in runs)
 
 
+@pytest.mark.in_test_all
 def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
     before, rows = stack.main("sales"), stack.write("sales", sales("6"))
     run_id = stack.trigger("sales", hold=True)

@@ -154,6 +154,7 @@ def test_source_that_grew_or_shrank_too_much_is_refused(good, strategy):
     assert good.rows("orders") == good.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_empty_source_is_published_when_the_definition_allows_it(good):
     good.apply(guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     good.write("SELECT id, 'v' AS v FROM range(0)")

@@ -123,6 +123,7 @@ def test_bad_json_names_the_file(good_json, content, error, parts):
     refused(good_json, error, "bad.json", *parts)
 
 
+@pytest.mark.in_test_all
 def test_mended_json_is_refreshed(good_json):
     json(good_json, bad="2,b")
     refused(good_json, CorruptRecordError)

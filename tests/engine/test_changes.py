@@ -78,7 +78,7 @@ def test_everything_is_read_where_a_file_was(folder, how):
     is_finished(folder)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("rows", [("7,1,again",), ("200,0,a", "200,0,b")], ids=["another file's", "its own"])
 def test_key_that_new_files_bring_twice_is_found(folder, rows):
     before = folder.rows()

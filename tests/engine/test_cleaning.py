@@ -45,6 +45,7 @@ def close_catalog(session: Any) -> None:
         session.sql("CREATE DATABASE anything")
 
 
+@pytest.mark.in_test_all
 def test_catalog_that_forbids_databases_keeps_no_table_in_cleanup(table, at_point):
     # Over Spark Connect all tests share a session, and what is closed in it cannot be opened again.
     own = replace(table, spark=table.spark.cloneSession()) if is_remote(table.spark) else table

@@ -270,6 +270,7 @@ def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, p
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_sweep_leaves_a_live_preview_alone_however_long_it_runs(table, clock):
     """Its heartbeat is a thread's; here the clock stands still for it, and the preview is looked at from its side."""
     registered = table.store.table("orders")

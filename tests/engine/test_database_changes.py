@@ -188,7 +188,7 @@ def test_duplicate_key_cannot_hide_a_deleted_row(items):
         (["ALTER TABLE items SET UNLOGGED"], "loses its rows in a crash"),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_what_xmin_does_not_show_is_compared_and_said(items, statements, why):
     apply(items)
     items.refresh()

@@ -183,7 +183,7 @@ def test_values_arrive_as_they_are(shop):
     ],
     ids=lambda each: str(each)[:20],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, columns, words):
     shop.run(f"ALTER TABLE orders ADD x {column}", f"UPDATE orders SET x = {value} WHERE id = 7")
     shop.apply(columns=columns)
@@ -281,6 +281,7 @@ def test_connection_that_is_not_there_is_named(shop, monkeypatch):
         shop.refresh()
 
 
+@pytest.mark.in_test_all
 def test_holder_that_is_ended_loses_the_snapshot(shop, at_point):
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"
 

@@ -20,33 +20,17 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.report_text.difference_text import difference_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.report_text.status_text import status_text
+from tests.engine.holding import GUARDED, decide, held, lose_rows
 
 pytestmark = pytest.mark.slow
 
-GUARDED = {"guards": {"max_deleted_fraction": 0.1}, "approval": "guards"}
-
 
 @pytest.fixture
-def table(lake):
+def table(prepared):
     """Main has ten rows; the source has lost four of them and changed one."""
-    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
-    lake.apply(**GUARDED)
-    lake.refresh()
-    lake.sql("DELETE FROM {t} WHERE id < 4", path="raw/orders")
-    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 5", path="raw/orders")
-    lake.before = lake.rows()
-    lake.wanted = lake.rows("raw/orders")
+    lake = prepared("lost-rows", lose_rows)
+    lake.before, lake.wanted = lake.rows(), lake.rows("raw/orders")
     return lake
-
-
-def held(lake, **request):
-    with pytest.raises(RefreshHeldError) as caught:
-        lake.refresh(**request)
-    return caught.value
-
-
-def decide(lake, decision, **more):
-    return lake.refresher().decide("orders", decision, lake.caller(user="ann"), "I have looked", **more)
 
 
 def test_an_approved_refresh_publishes_what_was_shown_and_not_what_came_since(table):

@@ -10,21 +10,21 @@ from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError, RefreshPausedError
-from tests.engine.test_hold import GUARDED, decide, held
+from tests.engine.holding import GUARDED, decide, held, lose_rows
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(lake):
+def table(prepared):
     """As in `test_hold`, and held."""
-    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
-    lake.apply(**GUARDED)
-    lake.refresh()
-    lake.sql("DELETE FROM {t} WHERE id < 4", path="raw/orders")
-    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 5", path="raw/orders")
+
+    def build(lake):
+        lose_rows(lake)
+        held(lake)
+
+    lake = prepared("held", build)
     lake.before, lake.wanted = lake.rows(), lake.rows("raw/orders")
-    held(lake)
     return lake
 
 
@@ -115,7 +115,7 @@ def test_the_database_is_restored_from_before_the_decision(table, tmp_path, firs
     assert (report.rows_deleted, report.rows_updated) == (4 - report.rows_kept, 1)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "changes",
     [
@@ -141,7 +141,7 @@ def test_every_kind_of_table_is_held_and_approved(lake, changes):
     assert_at_rest(lake, wanted)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("request_", [{"partitions": [["1"]]}, {"strategy": "incremental"}], ids=["part", "feed"])
 def test_every_kind_of_refresh_is_held_and_approved(lake, request_):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")

@@ -9,23 +9,23 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import RefreshHeldError
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.report_text.status_text import status_text
-from tests.engine.test_hold import GUARDED, decide, held
+from tests.engine.holding import GUARDED, decide, held, lose_rows
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(lake):
+def table(prepared):
     """The source has lost four of main's ten rows, has changed one and gained one."""
-    return prepare(lake)
+    return with_a_new_row(prepared("lost-rows", lose_rows))
 
 
 def prepare(lake, **changes):
-    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
-    lake.apply(**GUARDED, **changes)
-    lake.refresh()
-    lake.sql("DELETE FROM {t} WHERE id < 4", path="raw/orders")
-    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 5", path="raw/orders")
+    lose_rows(lake, **changes)
+    return with_a_new_row(lake)
+
+
+def with_a_new_row(lake):
     lake.sql("INSERT INTO {t} VALUES (10, 0, 'new')", path="raw/orders")
     lake.gone = [row for row in lake.rows() if row[0] < 4]
     lake.wanted = sorted(lake.gone + lake.rows("raw/orders"))

@@ -23,6 +23,7 @@ _OPS = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.in_test_all
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(history=st.lists(st.lists(_OPS, max_size=3), min_size=2, max_size=3), is_partitioned=st.booleans())
 def test_incremental_refreshes_leave_what_a_full_one_would(

@@ -79,7 +79,7 @@ def test_delta_source_without_a_feed_is_not_compared(table):
 @pytest.mark.parametrize(
     ("b", "c", "counts"),
     [
-        (B | {101: "other"}, {}, (0, 1, 0)),
+        pytest.param(B | {101: "other"}, {}, (0, 1, 0), marks=pytest.mark.in_test_all),
         pytest.param({100: "x"}, {200: "new", 201: "newer"}, (2, 0, 2), marks=pytest.mark.in_test_all),
         pytest.param(None, {100: "moved", 300: "new"}, (1, 1, 2), id="removed"),
         pytest.param(None, {}, (0, 0, 3), id="removed alone", marks=pytest.mark.in_test_all),
@@ -196,6 +196,7 @@ def test_killed_anywhere_it_goes_on(folder, crash_at, point):
     holds(folder, A, {100: "x", 101: "other"})
 
 
+@pytest.mark.in_test_all
 def test_file_that_did_not_change_is_not_read_again(folder):
     """Its size and time are as before, so only a comparison that is asked for finds that its rows are others."""
     path = folder.root / "raw/in/a.csv"
@@ -215,9 +216,8 @@ def test_file_that_did_not_change_is_not_read_again(folder):
     holds(folder, A | {11: "w11"}, B | {101: "other"}, {7000: "new"})
 
 
-@pytest.mark.parametrize(
-    "content", [pytest.param(None, marks=pytest.mark.in_test_all), b"no Parquet"], ids=["gone", "bad"]
-)
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("content", [None, b"no Parquet"], ids=["gone", "bad"])
 def test_sums_of_files_that_are_lost_are_made_again(folder, content):
     folder.refresh()
     sums = next((folder.root / "_mv").glob("*/digests/*/*-files"))

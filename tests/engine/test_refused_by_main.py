@@ -147,7 +147,7 @@ def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
     check_ended(lake, [])
 
 
-@pytest.mark.sample(1, by=lambda case: case.rpartition("-")[2])
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("for_readers", [False, True])
 @pytest.mark.parametrize("point", ["progress.after", "publish.before"])
 def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_point, point, for_readers):

@@ -82,7 +82,7 @@ def test_file_that_does_not_count_its_changes_is_compared(lake, run, script, sou
         ("", {"conn_id": "none"}, ConnectionUnknownError, "AIRFLOW_CONN_NONE"),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_what_does_not_fit_is_named(lake, run, script, changes, error, words):
     run(script)
     lake.apply(source=Jdbc(**({"conn_id": "shop", "table": "orders", "columns": TYPES} | changes)))

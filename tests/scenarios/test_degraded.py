@@ -157,6 +157,7 @@ def mend(lake: Any, mode: str) -> None:
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["acquire.before", "fence.after", "progress.before", "published.before"])
 def test_engine_that_is_gone_between_two_calls_is_an_error_that_a_retry_may_mend(table_in, at_point, point):

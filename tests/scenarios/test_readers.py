@@ -15,7 +15,7 @@ from tests.scenarios.conftest import FIRST, LATER, check_invariants
 pytestmark = pytest.mark.slow
 
 NUM_READERS = 50
-NUM_REFRESHES = 3
+NUM_REFRESHES = 2
 _PAUSE_S = 2  # fifty that never pause leave no time for the refreshes
 
 

@@ -151,7 +151,7 @@ def die(lake: Any, crash_at: Callable[[str], None], way: Way, point: str) -> Non
     way.lose(lake)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", ["recover", "abandon", "refresh", "drop"])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("way", STRATEGIES)

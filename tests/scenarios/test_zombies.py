@@ -19,7 +19,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", POINTS)
 def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, point):
     change_source(table)
