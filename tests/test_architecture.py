@@ -367,6 +367,7 @@ ONE_IDEA = {
     "queue": "who waits for a table: decided, and stored",
     "reader": "what reads: a kind of source, or the database",
     "refresh": "one refresh: the runner's facade, and its operators",
+    "samples": "some of the rows that a refresh changes: read from Delta, and stored",
     "staging": "staging: its step, and how it is done in Spark",
 }
 

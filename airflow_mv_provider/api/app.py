@@ -4,6 +4,7 @@
     GET  /dags/{dag_id}           the same for one DAG; redirects to the table's page if the DAG declares one table
     GET  /tables/{name}           a table
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
+    GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
     POST /picked                  pause or resume tables that are picked in the list: the same for each of them
@@ -21,6 +22,7 @@ application, hence `access.readable`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from airflow_mv_provider.api.airflow_database import (
     task_tries,
 )
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of
+from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of, one_refresh
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
@@ -66,6 +68,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/dags/{dag_id}", list_tables_of_dag, methods=["GET"], dependencies=only_readable)
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
+    app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
@@ -162,6 +165,23 @@ def show_table_now(
     facts = None if now.facts is None else (now.facts, dags)
     shown: dict[str, Any] = {"now": now, "dags": dags, "next_run_ms": planned, "run": run, "may_act": may_act}
     return render("now.html", request, facts=facts, within=1, **shown)
+
+
+def show_refresh(
+    request: Request, name: str, refresh_id: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
+) -> Response:
+    """Show one refresh: what it changed and why, when and by whom; changed rows only to whoever may act on the table.
+
+    raises : HTTPException 404
+    """
+    reader = connection.reader()
+    everything, seen, table = _visible_table(name, user, session, reader)
+    found = one_refresh(reader, table, refresh_id, _tries_of(session, seen.get(name, ())))
+    if found is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "The table's history has no such refresh.")
+    may_act = access.may_act(user, everything.get(name, ()))
+    facts = None if found.report.finished_at is None else (replace(found, now_ms=0), may_act)
+    return render("refresh.html", request, facts=facts, found=found, report=found.report, may_act=may_act)
 
 
 def static_file(file: str) -> Response:

@@ -10,7 +10,8 @@ import yaml
 from airflow_mv_provider.api import plots, words
 from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
 from airflow_mv_provider.api.table_list import next_run_ms
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.approval.sample import Sample
+from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import TableNotFoundError
@@ -51,6 +52,7 @@ class Now:
 
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
+    sample     : some of the rows that a held refresh would change; None if none are kept
     concurrency : what becomes of a second caller during a refresh, as the table's definition says
     revision   : changes when other parts of the page are outdated too
     """
@@ -63,6 +65,7 @@ class Now:
     partitions: tuple[PartitionStatus, ...]
     concurrency: str
     revision: str
+    sample: Sample | None = None
 
     @property
     def facts(self) -> Now | None:
@@ -140,12 +143,49 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
         else status.partitions,
         concurrency=table.definition.concurrency,
         revision=" ".join(map(str, revision)),
+        sample=reader.sample(status.refresh_id) if status.is_held and status.refresh_id else None,
     )
 
 
 def _drawn(report: RefreshReport, now_ms: int, tries_of: TriesOf, *, is_waiting: bool = False) -> plots.Timeline | None:
     tries = tries_of(attempt.owner_key for attempt in report.attempts)
     return plots.timeline(report, now_ms, is_waiting=is_waiting, tries=tries)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRefresh:
+    """The data of a refresh's page.
+
+    sample     : some of the rows that it changes, or would change; None if none are kept
+    partitions : those that it changes
+    unchanged  : the number of the others
+    """
+
+    table: str
+    now_ms: int
+    report: RefreshReport
+    timeline: plots.Timeline | None
+    sample: Sample | None
+    partitions: tuple[PartitionReport, ...]
+    unchanged: int
+
+
+def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: TriesOf) -> OneRefresh | None:
+    """Return the data of a refresh's page; None if the table's history has no such refresh."""
+    found = reader.refresh(refresh_id)
+    if found is None or found.table_id != table.id:
+        return None
+    report, now_ms = reader.report(refresh_id), reader.now_ms()
+    changed = tuple(p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted)
+    return OneRefresh(
+        table=table.name,
+        now_ms=now_ms,
+        report=report,
+        timeline=_drawn(report, now_ms, tries_of, is_waiting=report.hold is not None and report.finished_at is None),
+        sample=reader.sample(refresh_id),
+        partitions=changed[:MAX_PARTITIONS],
+        unchanged=len(report.partitions) - len(changed),
+    )
 
 
 def detail_of(

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
 from airflow_mv_provider.api.plots import waited_s
-from airflow_mv_provider.report_text.figures import number, partition_text, shown, size
+from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
 HEADERS = {
@@ -91,6 +91,7 @@ def _environment() -> Environment:
         "short": words.short,
         "run_of": words.run_of,
         "size": size,
+        "value_text": value_text,
         "waited_s": waited_s,
         "took_ms": took_ms,
     }

@@ -31,11 +31,12 @@ def _decision_options(function: Any) -> Any:
 @click.command()
 @click.argument("name")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(0, 1000), help="How many rows of a kind.")
+@click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh: what is kept of it; needs no Spark.")
 @answering
-def diff(settings: Settings, name: str, limit: int) -> Answer:
-    """Show what the refresh of a table that is held would change: counts, partitions and rows."""
+def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> Answer:
+    """Show what the refresh of a table that is held would change: counts, columns, partitions and rows."""
     with opened_refresher(settings) as refresher:
-        found = interruptibly(refresher, lambda: refresher.difference(name, limit))
+        found = interruptibly(refresher, lambda: refresher.difference(name, limit, refresh_id))
     return Answer(asdict(found), difference_text(found))
 
 

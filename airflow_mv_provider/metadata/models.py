@@ -204,6 +204,16 @@ class RefreshHoldRow(Base):
     note: Mapped[str | None]  # why, in the decider's words
 
 
+class RefreshSampleRow(Base):
+    """Some rows of a refresh's difference, of its newest round that was sampled. Kept with the refresh's history."""
+
+    __tablename__ = "refresh_sample"
+
+    refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
+    merge_round: Mapped[int]
+    sample: Mapped[dict[str, Any]]
+
+
 class RefreshProgressRow(Base):
     """One partition of a running refresh: sealed, then compared. Removed when the refresh ends."""
 

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.approval.hold import Hold
+from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -32,6 +33,7 @@ from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
 from airflow_mv_provider.metadata.registry import table, tables
 from airflow_mv_provider.metadata.rows import is_owner_live
+from airflow_mv_provider.metadata.samples import sample
 from airflow_mv_provider.metadata.status import TableStatus, status
 
 
@@ -127,6 +129,11 @@ class Reader:
         """Return the newest hold of a refresh for a decision; None if it was never held."""
         with transaction(self.engine) as db:
             return last_hold(db, refresh_id, self._now())
+
+    def sample(self, refresh_id: str) -> Sample | None:
+        """Return what is kept of the rows that a refresh changes; None if nothing is."""
+        with transaction(self.engine) as db:
+            return sample(db, refresh_id)
 
     def chunks(
         self, refresh_id: str, numbers: Collection[int] | None = None

@@ -23,6 +23,7 @@ from airflow_mv_provider.metadata.models import (
     RefreshHoldRow,
     RefreshProgressRow,
     RefreshRow,
+    RefreshSampleRow,
     RefreshTicketRow,
     SourceBindingRow,
     SourceFrontierRow,
@@ -136,7 +137,7 @@ class Registry:
             with transaction(self.engine) as db:
                 if db.execute(delete(State).where(*is_barred)).rowcount != 1:
                     return False
-                for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshAttemptRow):
+                for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshSampleRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
                 for own in (RefreshTicketRow, SourceBindingRow, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report
 from airflow_mv_provider.core.phase import Phase
@@ -57,6 +58,8 @@ from airflow_mv_provider.metadata.rows import (
     new_refresh,
     partition_report,
 )
+from airflow_mv_provider.metadata.samples import Samples
+from airflow_mv_provider.metadata.samples import keep as keep_sample
 from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
 
 _ENDING_MS = 60_000  # the lease of whoever ends a refresh by the next write
@@ -69,6 +72,7 @@ class Store(Control):
     queue    : the callers that wait for a table
     merging  : the owner's writes from the seal to the publish
     holds    : refreshes that wait for a person's decision
+    samples  : some of the rows that refreshes change
     now      : the clock that judges leases; the database's own unless a test passes another
     """
 
@@ -78,6 +82,7 @@ class Store(Control):
         self.queue = Queue(engine, self._now)
         self.merging = Merging(engine, self._now)
         self.holds = Holds(engine, self._now)
+        self.samples = Samples(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int
@@ -223,6 +228,7 @@ class Store(Control):
         *,
         num_errors: int = 0,
         schema_changes: Sequence[str] = (),
+        sample: Sample | None = None,
     ) -> None:
         """Close the history row of a read-only refresh with what it found."""
         found = {
@@ -238,7 +244,9 @@ class Store(Control):
         stored = asdict(error) if error else None
         with transaction(self.engine) as db:
             is_open = (Refresh.id == refresh_id, Refresh.outcome == Outcome.RUNNING)  # else it was closed as dead
-            db.execute(update(Refresh).where(*is_open).values(**ended, **found, error=stored))
+            is_mine = db.execute(update(Refresh).where(*is_open).values(**ended, **found, error=stored)).rowcount == 1
+            if is_mine and sample is not None:
+                keep_sample(db, refresh_id, sample)
 
     def end_stale_previews(self, table_id: int) -> None:
         """Close the history rows of read-only refreshes whose lease has expired: their processes are dead."""

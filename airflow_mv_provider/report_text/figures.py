@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.progress.partition import partition_values
 
 MAX_PARTITIONS = 20
+_MAX_VALUE = 80
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 1) -> list[str]:
@@ -48,6 +51,12 @@ def partition_text(name: str) -> str:
 def shown(text: str) -> str:
     """Return text with terminal control characters (escapes, carriage returns) spelled out; line breaks stay."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a row, as in JSON, on one line and not too long."""
+    text = "NULL" if value is None else json.dumps(value, ensure_ascii=False)
+    return shown(text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "...")
 
 
 def outcome_words(outcome: Outcome) -> str:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress.chunk import plan_chunks
-from airflow_mv_provider.core.progress.recorded import PartitionCounts
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Rejected, Seal
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
@@ -29,6 +30,7 @@ from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.comparison import Comparison
+from airflow_mv_provider.runner.steps.sampling import sample_of
 from airflow_mv_provider.runner.steps.work import rows_at
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, staging, storage
@@ -47,6 +49,7 @@ class _Differences:
     partitions: tuple[PartitionCounts, ...]
     rejected: Rejected
     schema_changes: tuple[str, ...] = ()
+    sample: Sample | None = None
 
 
 def preview(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
@@ -82,6 +85,7 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
             *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),
             num_errors=found.rejected.num_rows,
             schema_changes=found.schema_changes,
+            sample=found.sample,
         )
     except MvError as error:
         context.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
@@ -130,12 +134,14 @@ def _compared_with(
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
         return _Differences(tuple(inserted), collected)
-    return _Differences(_compared(main, layout, seal, rows, workspace), collected, notes)
+    compared = _compared(main, layout, seal, rows, workspace)
+    partitions = tuple(part for chunk in compared for part in chunk.partitions)
+    return _Differences(partitions, collected, notes, sample_of(main, layout, compared, 0))
 
 
 def _compared(
     main: Main, layout: Layout, seal: Seal, rows: DataFrame, workspace: Workspace
-) -> tuple[PartitionCounts, ...]:
+) -> tuple[RecordedChunk, ...]:
     base = main.log()[0].version
     table = layout.table
     chunks = plan_chunks(
@@ -145,4 +151,4 @@ def _compared(
         is_sliceable=table.hash_partitions is None,
     )
     with closing(Comparison(main, layout, seal, lambda: rows, workspace, 0, base, None)) as comparison:
-        return tuple(part for chunk in chunks for part in comparison.compare(chunk).partitions)
+        return tuple(comparison.compare(chunk) for chunk in chunks)

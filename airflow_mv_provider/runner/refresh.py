@@ -74,7 +74,7 @@ from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_all
-from airflow_mv_provider.runner.review.inspection import difference
+from airflow_mv_provider.runner.review.inspection import difference, kept_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Progress, Watcher
@@ -204,9 +204,15 @@ class Refresher:
         """Bring main back to one of its versions, and pause the table. See `rollback.roll_back`."""
         return roll_back(self._context, name, to, caller, note)
 
-    def difference(self, name: str, limit: int = 20) -> Difference:
-        """Return what the refresh of a table that is held would change. Raises as `inspection.difference` does."""
-        return difference(self._context, self.store.table(name), limit)
+    def difference(self, name: str, limit: int = 20, refresh_id: str | None = None) -> Difference:
+        """Return what the refresh of a table that is held would change, or what is kept of a former one.
+
+        raises : as `inspection.difference` and `inspection.kept_difference` do
+        """
+        table = self.store.table(name)
+        if refresh_id is not None:
+            return kept_difference(self.store, table, refresh_id)
+        return difference(self._context, table, limit)
 
     def interrupt(self) -> None:
         """Stop this process's work for good, from another thread, by interrupting its Spark jobs.

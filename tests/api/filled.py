@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_mv_provider.core.approval.difference import RowChange
 from airflow_mv_provider.core.approval.hold import Hold
+from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.guard import Counts
@@ -40,6 +42,31 @@ CORRUPT = ErrorReport(
     "MV-FILE-CORRUPT",
     "web_clicks: raw/clicks/2026-11-21.json, record 18,211: a value of `amount` is not a DECIMAL(12,2).",
     "Correct the record or the schema, then refresh again.",
+)
+SAMPLE = Sample(
+    0,
+    (
+        *(
+            RowChange(
+                "delete", {"day": day, "sku": sku}, {"day": day, "sku": sku, "margin": margin, "cost": cost}, None
+            )
+            for day, sku, margin, cost in (
+                ("2026-11-20", "A-1040", "12.40", "31.10"),
+                ("2026-11-20", "A-1041", "7.95", "18.00"),
+                ("2026-11-21", "B-0007", "0.40", "2.25"),
+            )
+        ),
+        *(
+            RowChange(
+                "update",
+                {"day": "2026-11-22", "sku": sku},
+                {"day": "2026-11-22", "sku": sku, "margin": old, "cost": "9.10"},
+                {"day": "2026-11-22", "sku": sku, "margin": new, "cost": "9.10"},
+            )
+            for sku, old, new in (("A-1040", "12.40", "12.90"), ("C-3300", None, "4.75"))
+        ),
+    ),
+    {"margin": 1_204, "cost": 17},
 )
 JUDGED = (
     Estimate("incremental", 14.2, "chosen", 9_800),
@@ -206,6 +233,7 @@ def hold(keeper: Keeper, key: str | None = None) -> Hold:
     empty = RecordedChunk(REST, own.epoch, 0, 5, "/wh/changes-rest", 3, -7, 1200, ())
     keeper.store.merging.record_chunk(own, empty)
     guards = ["max_deleted_fraction"]
+    keeper.store.samples.keep(own, SAMPLE)
     return keeper.store.holds.begin(own, 0, HELD, guards, hold_ms=24 * HOUR_MS)
 
 

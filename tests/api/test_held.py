@@ -8,7 +8,9 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import update
 
+from airflow_mv_provider.core.approval.difference import RowChange
 from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.phase import Phase
 from tests.api.conftest import PAGE
 from tests.metadata.rows import RECORDED, acquired, registered, walk
@@ -51,6 +53,50 @@ def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
     assert "amv diff orders" in page
     assert "owner is dead" not in page
     assert "waiting for the next task" not in page
+
+
+SAMPLE = Sample(
+    0,
+    (
+        RowChange("delete", {"id": 7}, {"id": 7, "v": "<img src=x>"}, None),
+        RowChange("update", {"id": 8}, {"id": 8, "v": "old", "w": 1}, {"id": 8, "v": None, "w": 1}),
+    ),
+    {"v": 1},
+)
+
+
+def test_changed_rows_are_shown_to_whoever_may_decide_and_to_nobody_else(user, viewer, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.samples.keep(own, SAMPLE)
+    store.holds.begin(own, 0, REASON, ["max_deleted_fraction"], hold_ms=3_600_000)
+
+    for path in (URL, f"{URL}/now", f"{URL}/refreshes/{own.refresh_id}"):
+        page = user.get(path).text
+        assert "&lt;img src=x&gt;" in page, path
+        assert "<img" not in page, path
+        [update] = re.findall(r'<tr class="update">.*?</tr>', page, re.DOTALL)
+        assert re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", update)).strip() == "update id 8 v &#34;old&#34; → NULL", (
+            path
+        )
+        assert "&lt;img" not in viewer.get(path).text, path
+    assert "<code>v</code> in 1" in user.get(URL).text
+
+
+def test_one_refresh_has_a_page_of_its_own(user, store, table):
+    hold = held(store, table)
+    store.holds.decide(table.id, Decision.REJECTED, "ann", "too many <b>", hold.id)
+    page = f"{URL}/refreshes/{hold.refresh_id}"
+
+    shown = user.get(page).text
+
+    assert "too many &lt;b&gt;" in shown
+    assert "<strong>Rejected</strong> by ann" in shown
+    assert "No changed rows are kept of it" in shown
+    assert f'href="../tables/orders/refreshes/{hold.refresh_id}"' in user.get(URL).text
+    other = registered(store, "other")
+    for wrong in (f"{URL}/refreshes/nothing", f"{PAGE}/tables/other/refreshes/{hold.refresh_id}"):
+        assert user.get(wrong).status_code == 404, (wrong, other)
 
 
 def decide(browser, decision: str, hold_id: str, note: str = "looked", name: str = "orders") -> str:

@@ -237,6 +237,47 @@ def test_the_difference_shows_exactly_what_an_approval_publishes(table):
         assert line in text
     few = table.refresher().difference("orders", 2)
     assert [row.operation for row in few.rows] == ["delete", "delete", "update"]
+    assert found.columns == {"v": 1}
+    kept = table.refresher().difference("orders", refresh_id=found.refresh_id)
+    assert (kept.rows, kept.columns) == (found.rows, found.columns), "what the page shows, without Spark"
+
+
+def test_what_a_guard_refuses_and_what_is_only_compared_can_be_looked_at_later(table):
+    table.apply(guards=GUARDED["guards"], sensitive=["v"])
+    with pytest.raises(GuardRefusedError):
+        table.refresh()
+    report = table.refresh(read_only=True)
+
+    refused, only_read = (
+        table.refresher().difference("orders", refresh_id=each.refresh_id) for each in table.store.history(1, 2)[::-1]
+    )
+
+    assert only_read.refresh_id == report.refresh_id
+    assert refused.rows == only_read.rows
+    assert [(row.operation, row.key["id"]) for row in refused.rows] == [("delete", n) for n in range(4)] + [
+        ("update", 5)
+    ]
+    assert refused.rows[-1].changed == ("v",)
+    assert {row.before["v"] for row in refused.rows} == {refused.rows[0].before["v"]}
+    assert refused.rows[0].before["v"].startswith("sha256:")
+    assert "refused" in difference_text(refused).splitlines()[0]
+    assert table.rows() == table.before
+
+
+def test_changed_rows_of_every_refresh_are_kept_if_the_table_says_so(lake):
+    lake.write("SELECT id, 'a' AS v FROM range(3)")
+    lake.apply(samples="always")
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 1", path="raw/orders")
+
+    found = lake.refresher().difference("orders", refresh_id=lake.refresh().refresh_id)
+
+    assert [(row.key, row.before, row.after) for row in found.rows] == [
+        ({"id": 1}, {"id": 1, "v": "a"}, {"id": 1, "v": "b"})
+    ]
+    assert "1 updated" in difference_text(found)
+    with pytest.raises(DefinitionError, match="no refresh 'nothing'"):
+        lake.refresher().difference("orders", refresh_id="nothing")
 
 
 @pytest.mark.in_test_all

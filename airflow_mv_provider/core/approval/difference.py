@@ -1,11 +1,12 @@
-"""What a refresh that is held would change: counts, partitions, and some of the rows."""
+"""What a refresh changes, or would change: counts, partitions, and some of the rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_mv_provider.core.outcome import HoldReport, PartitionReport
+from airflow_mv_provider.core.outcome import HoldReport, Outcome, PartitionReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,19 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The corrections of a refresh that is held, exactly as an approval publishes them.
+    """The corrections of a held refresh, exactly as an approval publishes them, or what is kept of a former one.
 
+    hold           : None if it was never held
+    outcome        : of the refresh; "running" while it is held
     is_overwritten : main would be overwritten, so its changed rows are counted but not listed
-    rows           : some of each operation
+    rows           : some of each operation; values of sensitive columns as hashes
+    columns        : for each column how many updates change it; None if that was not counted
     """
 
     table: str
     refresh_id: str
-    hold: HoldReport
+    hold: HoldReport | None
+    outcome: Outcome
     rows_inserted: int
     rows_updated: int
     rows_deleted: int
@@ -49,3 +54,10 @@ class Difference:
     schema_changes: tuple[str, ...]
     is_overwritten: bool
     rows: tuple[RowChange, ...]
+    columns: Mapping[str, int] | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """False for a former refresh that was refused or cancelled: its counts are not in the history."""
+        counts = (self.rows_inserted, self.rows_updated, self.rows_deleted, self.rows_unchanged)
+        return any(counts) or not self.rows

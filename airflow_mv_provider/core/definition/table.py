@@ -168,6 +168,14 @@ class RefreshableTable(Part):
         description="A newer refresh, while one is held for a decision, waits for it; or it ends that one, if the"
         " source or the definition has changed since.",
     )
+    samples: Literal["decisions", "always"] = Field(
+        default="decisions",
+        description="Of which refreshes some changed rows are kept for later: those that are held or that a guard"
+        " refuses, or all; the latter costs a scan of main each time.",
+    )
+    sensitive: tuple[str, ...] = Field(
+        default=(), description="Columns whose values are shown and kept only as hashes when changed rows are."
+    )
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
@@ -185,7 +193,7 @@ class RefreshableTable(Part):
     def _is_name(cls, name: str) -> str:
         return check_table_name(name)
 
-    @field_validator("key", "partition_by", "order_by")
+    @field_validator("key", "partition_by", "order_by", "sensitive")
     @classmethod
     def _are_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         for column in columns:

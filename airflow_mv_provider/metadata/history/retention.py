@@ -14,6 +14,7 @@ from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshHoldRow as Hold
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.models import RefreshSampleRow as Sample
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.stored_once import forget_definitions, lock_state
@@ -43,7 +44,7 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     if not outdated:
         return 0
     began_with = set(db.scalars(select(Refresh.definition_fingerprint).where(Refresh.id.in_(outdated)).distinct()))
-    for part in (Attempt, Hold):
+    for part in (Attempt, Hold, Sample):
         db.execute(delete(part).where(part.refresh_id.in_(outdated)))
     db.execute(delete(Refresh).where(Refresh.id.in_(outdated)))
     forget_definitions(db, table_id, began_with)

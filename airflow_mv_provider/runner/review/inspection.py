@@ -1,4 +1,4 @@
-"""Read what a refresh that is held would change, from its recorded corrections; nothing is written."""
+"""Read what a refresh that is held would change, from its recorded corrections, or what is kept of a former one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from airflow_mv_provider.core.approval.hold import Objection
 from airflow_mv_provider.core.outcome import PartitionReport
 from airflow_mv_provider.core.progress.recorded import total
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import NotHeldError
+from airflow_mv_provider.exceptions import DefinitionError, NotHeldError
+from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.spark.compare import changes
-from airflow_mv_provider.spark.compare.samples import row_changes
+from airflow_mv_provider.runner.steps.sampling import changed_rows
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 
@@ -30,17 +30,14 @@ def difference(context: Context, table: TableRecord, limit: int) -> Difference:
     counts = total(recorded)
     layout = Layout(refresh.definition, refresh.seal.columns, refresh.scope)
     is_overwritten = any(chunk.is_overwrite for chunk in recorded)
-    rows = []
-    if not is_overwritten and limit:
-        main = Main(context.spark, table.main, table.uuid)
-        found, _ = changes.recorded(context.spark, layout, recorded)
-        base = min((chunk.base_version for chunk in recorded), default=0)
-        rows = row_changes(main, layout, found, base, limit)
+    main = Main(context.spark, table.main, table.uuid)
+    rows, by_column = changed_rows(main, layout, recorded, limit) if limit else ([], None)
     assert report.hold is not None
     return Difference(
         table=table.name,
         refresh_id=refresh.id,
         hold=report.hold,
+        outcome=report.outcome,
         rows_inserted=counts.inserted,
         rows_updated=counts.updated,
         rows_deleted=counts.deleted,
@@ -55,4 +52,32 @@ def difference(context: Context, table: TableRecord, limit: int) -> Difference:
         schema_changes=report.schema_changes,
         is_overwritten=is_overwritten,
         rows=tuple(rows),
+        columns=by_column,
+    )
+
+
+def kept_difference(store: Reader, table: TableRecord, refresh_id: str) -> Difference:
+    """Return what is kept of the changes of a refresh that has ended, or that is held; needs no Spark.
+
+    raises : DefinitionError
+    """
+    refresh = store.refresh(refresh_id)
+    if refresh is None or refresh.table_id != table.id:
+        problem = f"it has no refresh {refresh_id[:40]!r} in its history."
+        raise DefinitionError(table.name, problem, hint=f"`amv history {table.name} --json` lists them.")
+    report, sample = store.report(refresh_id), store.sample(refresh_id)
+    return Difference(
+        table=table.name,
+        refresh_id=refresh_id,
+        hold=report.hold,
+        outcome=report.outcome,
+        rows_inserted=report.rows_inserted,
+        rows_updated=report.rows_updated,
+        rows_deleted=report.rows_deleted,
+        rows_unchanged=report.rows_unchanged,
+        partitions=report.partitions,
+        schema_changes=report.schema_changes,
+        is_overwritten=False,
+        rows=sample.rows if sample else (),
+        columns=sample.columns if sample else None,
     )

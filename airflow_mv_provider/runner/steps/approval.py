@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from airflow_mv_provider.core.approval.hold import Hold, Step, keeps_rows, next_step, overridden, why_held
@@ -28,13 +28,20 @@ def leaves_out_deletes(work: Work) -> bool:
 
 
 def approved_guards(
-    work: Work, refusals: Sequence[Refusal], *, has_changes: bool, changes_columns: bool, is_listed: bool = True
+    work: Work,
+    refusals: Sequence[Refusal],
+    *,
+    has_changes: bool,
+    changes_columns: bool,
+    keep_sample: Callable[[], None],
+    is_listed: bool = True,
 ) -> tuple[str, ...] | None:
     """Return the guards that the approval of the recorded corrections overrides; hold the refresh if it needs one.
 
     refusals        : of all guards that refuse the corrections
     has_changes     : they change a row or a column of main
     changes_columns : they change main's columns
+    keep_sample     : keeps some of the rows that they change, for whoever decides
     is_listed       : they are recorded row by row; those of an overwrite are not
     returns         : None if the refresh needs a decision, and its rows have to be listed first
     raises          : RefreshHeldError, the lease being given up then; RefreshCancelledError, if it was rejected;
@@ -62,6 +69,7 @@ def approved_guards(
         case Step.HOLD if not is_listed:
             return None
         case Step.HOLD:
+            keep_sample()
             hold = _begun(work, merge_round, why or (last.reason if last else ""), refusals)
             return hold.guards
 

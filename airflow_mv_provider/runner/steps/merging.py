@@ -37,6 +37,7 @@ from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher
+from airflow_mv_provider.runner.steps.sampling import keep_sample
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import changes, digests
 from airflow_mv_provider.spark.compare.buckets import Buckets
@@ -129,7 +130,7 @@ class Merging:
                     if is_replaced and not self._ground.is_empty:
                         may_publish = self._judge_by_keys(is_counted=may_be_held(self._work))
                     else:
-                        may_publish = self._judge(counts)
+                        may_publish = self._judge(counts, recorded)
                     if not may_publish:
                         self._list_rows()
                         return
@@ -204,22 +205,34 @@ class Merging:
             work.store.merging.discard_chunks(work.own, None, 0)
         self._publisher = Publisher(work, self._may_stop)
 
-    def _judge(self, counts: Counts) -> bool:
+    def _judge(self, counts: Counts, recorded: Sequence[RecordedChunk] = ()) -> bool:
         """Check the guards and, if the refresh needs a person's decision, that it was approved.
 
-        returns : False if it needs a decision, and its rows have to be listed first
+        recorded : the corrections, if they are listed row by row
+        returns  : False if it needs a decision, and its rows have to be listed first
         """
         refused = self._refusals(counts)
         changes_columns = self._work.layout_now().changes_main
         # Of a table that is overwritten only main's lost and changed rows are counted one by one.
         has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
         is_listed = not self._is_replaced() or self._ground.is_empty or bool(self._work.layout_now().dropped)
+
+        def sample() -> None:
+            keep_sample(self._work, recorded)
+
         approved = approved_guards(
-            *(self._work, refused), has_changes=has_changes, changes_columns=changes_columns, is_listed=is_listed
+            *(self._work, refused),
+            has_changes=has_changes,
+            changes_columns=changes_columns,
+            keep_sample=sample,
+            is_listed=is_listed,
         )
         if approved is None:
             return False
-        if refusal := next((each for each in refused if each.guard not in approved), None):
+        refusal = next((each for each in refused if each.guard not in approved), None)
+        if refusal or self._work.definition.samples == "always":
+            sample()
+        if refusal:
             raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
         return True
 
