@@ -66,7 +66,7 @@ SAMPLE = Sample(
             for sku, old, new in (("A-1040", "12.40", "12.90"), ("C-3300", None, "4.75"))
         ),
     ),
-    {"margin": 1_204, "cost": 17},
+    {"margin": 171, "cost": 17},
 )
 JUDGED = (
     Estimate("incremental", 14.2, "chosen", 9_800),
