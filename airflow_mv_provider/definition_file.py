@@ -50,17 +50,32 @@ def load(path: str | Path) -> tuple[RefreshableTable, ...]:
 
 def load_file(path: str | Path) -> DefinitionFile:
     """Return everything in a file; raises what `load` does."""
+    return parse_file(_text_of(path), where=str(path))
+
+
+def load_source(path: str | Path) -> object:
+    """Return the one source in a file, `{"source": {...}}`, as it is written there.
+
+    raises : DefinitionError, naming the file
+    """
+    _, document = _read(_text_of(path), str(path))
+    if not isinstance(document, dict) or set(document) != {"source"}:
+        hint = "Write it as in a table's definition: `source:`, and below it `type` and the rest."
+        raise DefinitionError(str(path), "expected one key, `source`.", hint=hint)
+    return document["source"]
+
+
+def _text_of(path: str | Path) -> str:
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise DefinitionError(str(path), f"it is longer than {_MAX_BYTES:,} bytes.", hint="Check the path.")
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except OSError as error:
         raise DefinitionError(str(path), f"it cannot be read: {error.strerror}.", hint="Check the path.") from error
     except UnicodeDecodeError as error:
         raise DefinitionError(str(path), "it is not UTF-8 text.") from error
-    return parse_file(text, where=str(path))
 
 
 def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, ...]:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,17 @@ DEBUG_VARIABLE = "AMV_DEBUG"
 def refresh_answer(
     refresher: Refresher, name: str, caller: Caller, request: Request, *, wait_s: float = DEFAULT_WAIT_S
 ) -> RefreshReport:
-    """Refresh a table and return its report; an MvError or Ctrl-C becomes the report's `error`.
+    """Refresh a table and return its report; see `answer_of`."""
+    return answer_of(refresher, name, caller, lambda: refresher.refresh(name, caller, request), wait_s=wait_s)
+
+
+def answer_of(
+    refresher: Refresher, name: str, caller: Caller, work: Callable[[], RefreshReport], *, wait_s: float
+) -> RefreshReport:
+    """Return the report of a refresh that `work` does; an MvError or Ctrl-C becomes the report's `error`.
 
     wait_s : how long to wait for the caller's turn, if the table has a queue
     """
-
-    def work() -> RefreshReport:
-        return refresher.refresh(name, caller, request)
-
     try:
         before = _newest(refresher.store, caller)
     except MvError as error:

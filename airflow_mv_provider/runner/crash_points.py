@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the protocol's order, then of a drop and of a relocation."""
+    """The durable writes of a refresh, in the protocol's order, then of a drop, a relocation and an export."""
 
     REGISTER = "register"
     ADOPT = "adopt"
@@ -43,6 +43,8 @@ class Write(StrEnum):
     DROP_FILES = "drop_files"
     FORGET = "forget"
     RELOCATE = "relocate"
+    EXPORT_FILES = "export_files"
+    EXPORT_MANIFEST = "export_manifest"
 
 
 _armed: Callable[[str], None] | None = None

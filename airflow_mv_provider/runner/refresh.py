@@ -77,6 +77,8 @@ from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_
 from airflow_mv_provider.runner.review.inspection import difference, kept_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.transfer.exporting import Exported, export
+from airflow_mv_provider.runner.transfer.loading import load
 from airflow_mv_provider.runner.watching import Progress, Watcher
 from airflow_mv_provider.spark.delta import Main
 
@@ -203,6 +205,14 @@ class Refresher:
     def roll_back(self, name: str, to: str, caller: Caller, note: str) -> RefreshReport:
         """Bring main back to one of its versions, and pause the table. See `rollback.roll_back`."""
         return roll_back(self._context, name, to, caller, note)
+
+    def load(self, name: str, source: object, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
+        """Bring a table once to the rows of another source. See `transfer.loading.load`."""
+        return load(self._context, name, source, caller, request)
+
+    def export(self, name: str, to: str, at: str | None = None) -> Exported:
+        """Write the rows of main at a version as files. See `transfer.exporting.export`."""
+        return export(self._context, name, to, at)
 
     def difference(self, name: str, limit: int = 20, refresh_id: str | None = None) -> Difference:
         """Return what the refresh of a table that is held would change, or what is kept of a former one.

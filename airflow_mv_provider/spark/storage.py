@@ -29,6 +29,7 @@ from airflow_mv_provider.core.location import (
     table_workspaces,
 )
 from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.transfer.export import ExportPlace
 from airflow_mv_provider.exceptions import EngineError, SealBrokenError
 from airflow_mv_provider.spark.errors import condition_of, first_line, translated
 from airflow_mv_provider.spark.layout import Layout, struct_type
@@ -120,6 +121,11 @@ def remove_main(spark: SparkSession, place: MainPlace) -> None:
 def remove_errors(spark: SparkSession, place: MainPlace) -> None:
     """Remove main's error table; the caller has verified that it has the table's UUID."""
     _remove(spark, place.errors)
+
+
+def remove_export(spark: SparkSession, place: ExportPlace) -> None:
+    """Remove the rows that one attempt of an export wrote; no manifest may name them."""
+    _remove(spark, place.rows)
 
 
 def _remove(spark: SparkSession, path: str) -> None:

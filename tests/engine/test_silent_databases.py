@@ -51,6 +51,7 @@ def test_silent_server_is_named_in_time(shop: Shop, at_point: Any, point: str, s
         assert shop.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_connection_that_is_ended_while_it_reads_is_named(shop: Shop) -> None:
     shop.apply(table=None, query=SLOW)
     reads = f"usename = '{ASKED}' AND query LIKE '%mv_rows%' AND wait_event = 'PgSleep'"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 
 pytestmark = pytest.mark.slow
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def dag_text(operator: str) -> str:
@@ -79,6 +83,7 @@ def test_a_table_that_nobody_knows_fails_without_a_retry(home, airflow):
     assert "[MV-TABLE-UNKNOWN] nowhere" in str(found.errors["t"][0])
 
 
+@pytest.mark.in_test_all
 def test_a_table_is_rolled_back(home, airflow):
     home.apply()
     home.refresh()
@@ -93,3 +98,24 @@ def test_a_table_is_rolled_back(home, airflow):
     report = home.store.report(done.xcoms["t:return_value"]["refresh_id"])
     assert (report.outcome, report.trigger) == (Outcome.PUBLISHED, "manual")
     assert home.store.status(home.store.table("orders")).paused_by == report.user
+
+
+@pytest.mark.in_test_all
+def test_a_table_is_loaded_and_exported(home, airflow):
+    """As docs/loading.md has it."""
+    [example] = re.findall(r"```python\n(.*?)```", (DOCS / "loading.md").read_text(), flags=re.DOTALL)
+    home.apply(name="shop", source={"type": "delta", "path": "raw/orders"})
+    home.write("SELECT id, 'loaded' AS v FROM range(3)", path="backfill/shop")
+    to = str(home.root.parent / "exports")
+    steps = example.replace('"/exports/shop"', repr(to)).replace("\n\n", "\n").strip().splitlines()
+    text = "from airflow.sdk import DAG\n" + steps[0] + "\nwith DAG('transfer', schedule=None):\n"
+    text += "\n".join("    " + line for line in steps[1:]).replace("    ExportTable", "    export = ExportTable")
+    text = text.replace("    LoadTable", "    load = LoadTable") + "\n    load >> export\n"
+
+    done = airflow.run(airflow.load("transfer", text))
+
+    assert set(done.states.values()) == {"success"}
+    assert home.rows("shop") == home.rows("backfill/shop")
+    pushed = done.xcoms["export:return_value"]
+    assert (pushed["rows"], pushed["root"]) == (3, to)
+    assert home.store.report(done.xcoms["load:return_value"]).note == "loaded from another source: the lost week"

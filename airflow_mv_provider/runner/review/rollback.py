@@ -34,7 +34,7 @@ from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import condition_of, translated
 
-_HISTORY = 10_000
+HISTORY = 10_000
 
 
 def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -> RefreshReport:
@@ -48,7 +48,7 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     """
     store = context.store
     table = store.table(name)
-    version = version_of(name, to, store.history(table.id, _HISTORY))
+    version = version_of(name, to, store.history(table.id, HISTORY))
     definition = definition_of_rollback(table)
     substitute = Substitute(definition, _frontier(context, table, definition, version))
     check_readable(context, table, version)
@@ -68,14 +68,19 @@ def check_readable(context: Context, table: TableRecord, version: int) -> None:
     raises : VersionGoneError
     """
     main, errors = (Main(context.spark, ref, table.uuid) for ref in (table.main, table.main.errors))
-    _check_files(main, table.name, version)
+    check_files(main, table.name, version)
     if table.definition.errors is not None and errors.properties() is not None:
         beside = former_version(main, errors, version)
         if beside is not None:
-            _check_files(errors, table.name, beside)
+            check_files(errors, table.name, beside)
 
 
-def _check_files(table: Main, name: str, version: int) -> None:
+def check_files(table: Main, name: str, version: int) -> None:
+    """Check that all files of a version are there.
+
+    cost   : their footers are read
+    raises : VersionGoneError
+    """
     try:
         with translated(name):
             delta.read(table.spark, table.ref, version).select(F.input_file_name()).distinct().count()

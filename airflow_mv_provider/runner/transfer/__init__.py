@@ -1,0 +1,1 @@
+"""Load a table once from another source; export it as files."""

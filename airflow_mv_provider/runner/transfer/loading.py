@@ -1,0 +1,43 @@
+"""Load a table once from another source, by a refresh whose recorded definition has that source.
+
+So it is fenced, compared, guarded, held, published and recovered like any other refresh. The table's own definition
+stays as it is. Main was then published with another one, so the next refresh compares everything, and brings back what
+the definition's source says.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from airflow_mv_provider.core.approval.rolled_back import is_rollback
+from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.transfer.load import definition_of_load, request_of_load
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.runner.admission import Substitute, begin
+from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.spark.errors import translated
+
+
+def load(context: Context, name: str, source: object, caller: Caller, request: Request) -> RefreshReport:
+    """Bring a table to the rows of another source, all phases in this process.
+
+    source  : as in a definition
+    request : see `request_of_load`
+    cost    : as of a refresh that compares everything
+    raises  : DefinitionError, UnsafeLocationError, and every other error of a refresh
+    """
+    store = context.store
+    table = store.table(name)
+    definition, asked = definition_of_load(table.definition, source), request_of_load(request)
+    if is_rollback(definition, table):
+        raise DefinitionError(name, "its source would be main itself.", hint="See `amv rollback`.")
+    with translated(name), closing(context.source_of(table, definition)) as found:
+        frontier = found.probe(asked.overrides)
+    begun = begin(context, name, caller, asked, Substitute(definition, frontier))
+    if isinstance(begun, RefreshReport):
+        return begun
+    Recoverer(context).work(begun.table, begun.own, caller)
+    return store.report(begun.own.refresh_id)
