@@ -14,9 +14,14 @@ CONFS = {
     "spark.ui.retainedJobs": "5",
     "spark.ui.retainedStages": "5",
     "spark.ui.retainedTasks": "50",
+    "spark.sql.ui.explainMode": "simple",  # of each statement, for a page that nobody looks at
 }
 # A heap and a metaspace that need not grow save a tenth of the time.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xms4g -Xmn2g -XX:MetaspaceSize=400m -Ddelta.log.cacheSize=20"
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xms4g -Xmn2g -XX:MetaspaceSize=400m -Ddelta.log.cacheSize=20"
+    # Hadoop runs chmod or readlink for each file that it creates or renames: five programs a second.
+    " -Djdk.lang.Process.launchMechanism=VFORK"
+)
 DRIVER_MEMORY = "4g"
 # For JVMs that live for seconds: their code is not compiled twice. What is on a command line comes after it. The cache
 # of code is as large as it would be with both compilers: several refreshes at once fill the 48 MB of one.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ def room_of(path: Path) -> str:
     return "operators" if short(path) in AIRFLOWS_OWN else _room(relative.with_suffix("").parts)
 
 
+@cache
 def imports_of(path: Path) -> list[Import]:
     """Return what a module imports when it runs; what stands under TYPE_CHECKING is for type checkers alone."""
     package = [PACKAGE, *path.relative_to(ROOT / PACKAGE).parts[:-1]]

@@ -114,6 +114,7 @@ def hide(page: Any, is_hidden: bool) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["/mv/?search=never", "/mv/tables/never_refreshed"])
 def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_page, path):
     page = open_page(path)
@@ -130,6 +131,7 @@ def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_pa
     assert (early, answers) == ([], [200, 304, 304])
 
 
+@pytest.mark.in_test_all
 def test_an_open_list_notices_what_others_do(open_page, keepers):
     page = open_page("/mv/?search=never")
     page.clock.install()
@@ -182,6 +184,7 @@ def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(
     keeper.finish(own)
 
 
+@pytest.mark.in_test_all
 def test_relative_times_go_on_in_the_servers_words(open_page):
     page = open_page("/mv/tables/never_refreshed")
     page.clock.install()
@@ -340,6 +343,7 @@ def test_without_script_everything_can_be_read_and_a_table_be_paused(open_page, 
 # -- keyboard, themes, sizes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", [LIST, ORDERS])
 def test_everything_is_reached_by_tab_and_shows_it(open_page, path):
     page = open_page(path)
@@ -366,6 +370,7 @@ def test_everything_is_reached_by_tab_and_shows_it(open_page, path):
     assert len(reached) == wanted
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", [LIST, ORDERS])
 def test_what_can_be_pressed_has_a_name_and_is_a_button_or_a_link(open_page, path):
     page = open_page(path)
@@ -413,6 +418,7 @@ def test_the_theme_is_airflows_or_else_the_browsers(open_page):
     assert background(page) < 60
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [320, 400, 768])
 @pytest.mark.parametrize("path", [LIST, ORDERS, "/mv/tables/gold.revenue"])
 def test_a_narrow_window_needs_no_scrolling_to_the_side(open_page, path, width):

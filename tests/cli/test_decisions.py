@@ -53,6 +53,7 @@ def test_a_person_sees_decides_and_finds_the_decision_again(amv, held):
     assert (again.code, "no refresh of it is held" in again.err) == (1, True)
 
 
+@pytest.mark.in_test_all
 def test_a_rejected_difference_is_not_published(amv, held):
     nameless = amv("reject", "orders")
     assert (nameless.code, "needs a reason" in nameless.err) == (1, True)

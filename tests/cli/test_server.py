@@ -143,7 +143,7 @@ def test_file_with_the_token_is_its_users_alone(user, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "more", "says"),
     [
-        (["--master", "nonsense"], {}, "Master must either be"),
+        pytest.param(["--master", "nonsense"], {}, "Master must either be", marks=pytest.mark.in_test_all),
         (["--memory", "much"], {}, "Could not create the Java Virtual Machine"),
         ([], {"JAVA_HOME": "/nowhere"}, "Java is not found under JAVA_HOME (/nowhere)"),
         (["--conf", "spark.sql.ansi.enabled"], {}, "NAME=VALUE"),

@@ -257,7 +257,7 @@ def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
         ({"conn_type": "oracle"}, {}, ConnectionUnknownError, "'oracle'"),
     ],
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_what_is_wrong_is_named(shop, connection, source, error, words):
     shop.run("CREATE TABLE secret (id int)")
     shop.connect(**({"port": free_port()} if "port" in connection else connection))

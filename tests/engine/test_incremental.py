@@ -111,7 +111,7 @@ def test_a_projection_is_applied_to_changes_too(lake):
     assert Counter(lake.rows("orders")) == Counter((row.id, row.v) for row in expected)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("definition", "statements", "why"),
     [

@@ -147,7 +147,7 @@ def test_a_version_whose_files_were_vacuumed_is_refused_before_anything_is_writt
     assert (state.phase, state.paused_since_ms) == ("NORMAL", None)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", [None, "collected.after", "publish.after", "errors.before", "errors.after"])
 def test_the_error_table_goes_back_with_main(lake, at_point, point):
     folder = lake.root / "raw/csv"

@@ -326,6 +326,7 @@ def test_durable_writes_are_those_of_a_real_refresh(published, scenario):
     assert list(simulated_run(scenario)) == list(real_run(published, scenario))
 
 
+@pytest.mark.in_test_all
 def test_cancel_after_the_commit_comes_too_late(published, crash_at):
     crash_at("publish.after")
     with pytest.raises(Crash):

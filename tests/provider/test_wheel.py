@@ -14,7 +14,8 @@ import pytest
 
 from airflow_mv_provider.get_provider_info import get_provider_info
 
-pytestmark = pytest.mark.slow
+# It installs Airflow anew; what the wheel holds, and that its metadata is whole, show tests of milliseconds, too.
+pytestmark = [pytest.mark.slow, pytest.mark.in_test_all]
 
 ROOT = Path(__file__).parents[2]
 INFO = get_provider_info()

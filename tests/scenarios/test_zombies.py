@@ -90,6 +90,7 @@ def test_zombie_that_was_given_up_in_the_middle_of_its_publish_commits_nothing(t
 
 
 @pytest.mark.in_process
+@pytest.mark.in_test_all
 def test_nobody_is_given_up_whose_commit_may_still_come(table, at_point):
     """However often the fence fails: the sixth epoch is the last one that would resume the refresh."""
     change_source(table)
