@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from statistics import median
 
 from airflow_mv_provider.core.definition.table import Guards
 
 NAMES = tuple(Guards.model_fields)
+COUNTS_UPDATES = ("max_updated_fraction", "max_times_usual")  # guards that need the exact number of updates
+_USUAL_OF = 10
+_MIN_KNOWN = 3
+_ALWAYS_ALLOWED = 100  # rows: of a table that hardly changes, three times the usual change is nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +52,43 @@ class Refusal:
 
 
 def judge(
-    guards: Guards, counts: Counts, overrides: Collection[str] = (), *, is_everything: bool = True
+    guards: Guards,
+    counts: Counts,
+    overrides: Collection[str] = (),
+    *,
+    is_everything: bool = True,
+    num_partitions: int = 0,
+    usual: int | None = None,
 ) -> Refusal | None:
     """Return the first guard that refuses, or None when the difference may be published; see `refusals`."""
-    return next(iter(refusals(guards, counts, overrides, is_everything=is_everything)), None)
+    found = refusals(guards, counts, overrides, is_everything=is_everything, num_partitions=num_partitions, usual=usual)
+    return next(iter(found), None)
+
+
+def usual_change(changes: Iterable[int]) -> int | None:
+    """Return how many rows a refresh usually changes: the median of the last ten that changed any; None if unknown.
+
+    changes : rows changed by former refreshes of the whole table, newest first
+    """
+    known = [number for number in changes if number][:_USUAL_OF]
+    return None if len(known) < _MIN_KNOWN else round(median(known))
 
 
 def refusals(
-    guards: Guards, counts: Counts, overrides: Collection[str] = (), *, is_everything: bool = True
+    guards: Guards,
+    counts: Counts,
+    overrides: Collection[str] = (),
+    *,
+    is_everything: bool = True,
+    num_partitions: int = 0,
+    usual: int | None = None,
 ) -> tuple[Refusal, ...]:
     """Return the refusals of all guards; none when the difference may be published.
 
-    overrides     : names of guards that a person has set aside for this one refresh
-    is_everything : the whole table was compared; a part of it may be empty on both sides
+    overrides      : names of guards that a person has set aside for this one refresh
+    is_everything  : the whole table was compared; a part of it may be empty on both sides
+    num_partitions : the number of partitions with a changed row
+    usual          : as `usual_change` returns it
     """
     deleted, updated, inserted, main = counts.deleted, counts.updated, _inserted(counts), counts.main
     found = (
@@ -68,6 +97,8 @@ def refusals(
         _too_many("max_deleted_fraction", guards.max_deleted_fraction, deleted, main, "deleted"),
         _too_many("max_updated_fraction", guards.max_updated_fraction, updated, main, "changed"),
         _too_many("max_inserted_fraction", guards.max_inserted_fraction, inserted, main, "inserted"),
+        _too_spread(guards, num_partitions if main else 0),
+        _unusual(guards, inserted + updated + deleted, usual if main else None),
     )
     return tuple(refusal for refusal in found if refusal is not None and refusal.guard not in overrides)
 
@@ -82,6 +113,25 @@ def _too_few(guards: Guards, counts: Counts, *, is_everything: bool) -> Refusal 
     if guards.min_rows is None or not is_everything or counts.desired >= guards.min_rows:
         return None
     return Refusal("min_rows", f"the source has {counts.desired:,} rows; the guard requires {guards.min_rows:,}.")
+
+
+def _too_spread(guards: Guards, num_partitions: int) -> Refusal | None:
+    most = guards.max_changed_partitions
+    if most is None or num_partitions <= most:
+        return None
+    problem = f"rows would be changed in {num_partitions:,} partitions; the guard allows {most:,}."
+    return Refusal("max_changed_partitions", problem)
+
+
+def _unusual(guards: Guards, num_rows: int, usual: int | None) -> Refusal | None:
+    times = guards.max_times_usual
+    if times is None or usual is None or num_rows <= max(_ALWAYS_ALLOWED, times * usual):
+        return None
+    problem = (
+        f"{num_rows:,} rows would be inserted, changed or deleted, {num_rows / usual:,.1f} times as many as usual "
+        f"({usual:,}; the guard allows {times:g} times)."
+    )
+    return Refusal("max_times_usual", problem)
 
 
 def _inserted(counts: Counts) -> int:

@@ -13,7 +13,8 @@ from sqlalchemy.sql.expression import ColumnElement
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
-from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.guard import usual_change
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.digests import PublishedDigests
@@ -35,6 +36,8 @@ from airflow_mv_provider.metadata.registry import table, tables
 from airflow_mv_provider.metadata.rows import is_owner_live
 from airflow_mv_provider.metadata.samples import sample
 from airflow_mv_provider.metadata.status import TableStatus, status
+
+_PAST = 40
 
 
 class Reader:
@@ -204,6 +207,11 @@ class Reader:
         """Return the reports from which refresh costs are estimated, newest first; see `reports.costs`."""
         with transaction(self.engine) as db:
             return costs(db, table_id, limit)
+
+    def usual_change(self, table_id: int) -> int | None:
+        """Return how many rows a refresh of the whole table usually changes; None if too few are known."""
+        past = (r for r in self.costs(table_id, _PAST) if r.outcome is Outcome.PUBLISHED and r.scope is None)
+        return usual_change(r.rows_inserted + r.rows_updated + r.rows_deleted for r in past if r.strategy != "replace")
 
     def ledger(self, table_id: int, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the state of each interval of a table; see `core.scope.ledger`."""

@@ -79,7 +79,12 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
-        refusal = judge(table.definition.guards, total, overrides, is_everything=is_whole)
+        refusal = judge(
+            *(table.definition.guards, total, overrides),
+            is_everything=is_whole,
+            num_partitions=sum(part.counts.changes > 0 for part in found.partitions),
+            usual=context.store.usual_change(table.id) if is_whole else None,
+        )
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
         context.store.end_preview(
             *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),

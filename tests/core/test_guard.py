@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.definition.table import Guards
-from airflow_mv_provider.core.guard import NAMES, Counts, judge
+from airflow_mv_provider.core.guard import NAMES, Counts, judge, usual_change
 
 FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
 
@@ -69,10 +69,57 @@ def test_refusal_says_what_was_expected_and_found():
 
 
 def test_every_guard_can_be_overridden_by_its_field():
-    assert (
-        set(NAMES)
-        == set(Guards.model_fields)
-        == {*("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction", "min_rows", "allow_empty")}
+    fractions = ("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction")
+    others = ("min_rows", "max_changed_partitions", "max_times_usual", "allow_empty")
+    assert set(NAMES) == set(Guards.model_fields) == {*fractions, *others}
+
+
+@pytest.mark.parametrize(
+    ("num_partitions", "main", "is_refused"), [(3, 100, False), (4, 100, True), (4, 0, False)], ids=str
+)
+def test_partitions_that_change_are_counted_unless_main_is_empty(num_partitions, main, is_refused):
+    guards = Guards(max_changed_partitions=3)
+
+    found = judge(guards, Counts(desired=100, main=main), num_partitions=num_partitions)
+
+    assert (found.problem if found else None) == (
+        "rows would be changed in 4 partitions; the guard allows 3." if is_refused else None
+    )
+    assert judge(guards, Counts(desired=100, main=main), NAMES, num_partitions=num_partitions) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "usual"),
+    [
+        ([], None),
+        ([5, 0, 7, 0], None),
+        ([5, 0, 7, 1000], 7),
+        ([10] * 10 + [1_000_000] * 20, 10),
+        ([1, 2, 3, 4], 2),
+    ],
+)
+def test_usual_change_is_the_median_of_the_last_ten_that_changed_a_row(changes, usual):
+    assert usual_change(changes) == usual
+
+
+@pytest.mark.parametrize(
+    ("changed", "usual", "is_refused"),
+    [(600, 200, False), (601, 200, True), (100, 1, False), (101, 1, True), (10**9, None, False)],
+)
+def test_change_is_refused_beside_the_usual_one(changed, usual, is_refused):
+    guards = Guards(max_times_usual=3.0, max_deleted_fraction=1.0)
+
+    for counts in (Counts(10**10, 10**10, updated=changed), Counts(10**10 + changed, 10**10, inserted=changed)):
+        found = judge(guards, counts, usual=usual)
+        assert (found.guard if found else None) == ("max_times_usual" if is_refused else None)
+    assert judge(guards, Counts(changed, 0, inserted=changed), usual=usual) is None, "a first load is no change"
+
+
+def test_unusual_change_says_what_is_usual():
+    found = judge(Guards(max_times_usual=3.0), Counts(10_000, 10_000, updated=1_500), usual=200)
+
+    assert found.problem == (
+        "1,500 rows would be inserted, changed or deleted, 7.5 times as many as usual (200; the guard allows 3 times)."
     )
 
 

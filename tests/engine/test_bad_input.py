@@ -138,6 +138,25 @@ def test_guard_is_overridden_once(good):
     refused(good, GuardRefusedError, "max_deleted_fraction")
 
 
+def test_change_that_is_spread_or_unusual_is_refused(lake):
+    lake.write("SELECT id, id % 4 AS p, 0 AS v FROM range(400)")
+    guards = {"max_changed_partitions": 2, "max_times_usual": 2.0, "max_inserted_fraction": 1.0}
+    lake.apply(partition_by=["p"], guards=guards)
+    lake.refresh()
+    for n in range(3):
+        lake.sql(f"UPDATE {{t}} SET v = {n + 1} WHERE p = 0 AND id < 240", path="raw/orders")
+        assert lake.refresh().rows_updated == 60
+
+    lake.sql("UPDATE {t} SET v = 9 WHERE id < 3", path="raw/orders")
+    refused(
+        lake, GuardRefusedError, "max_changed_partitions: rows would be changed in 3 partitions; the guard allows 2"
+    )
+    lake.sql("UPDATE {t} SET v = 9 WHERE p < 2", path="raw/orders")
+    with pytest.raises(GuardRefusedError, match=r"max_times_usual: 201 rows .* as many as usual \(60"):
+        lake.refresh(overrides=["max_changed_partitions"])
+    assert lake.refresh(overrides=["max_changed_partitions", "max_times_usual"]).rows_updated == 201
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["replace", "corrections"])
 def test_source_that_grew_or_shrank_too_much_is_refused(good, strategy):

@@ -52,6 +52,17 @@ class Guards(Part):
         strict=True,
         description="Refuse a source with fewer rows; judged if the whole table is refreshed.",
     )
+    max_changed_partitions: int | None = Field(
+        default=None, ge=0, le=10**9, strict=True, description="Refuse to change rows in more partitions of main."
+    )
+    max_times_usual: float | None = Field(
+        default=None,
+        ge=1.0,
+        strict=True,
+        allow_inf_nan=False,
+        description="Refuse to change more than this many times the usual number of rows: the median of the last ten"
+        " refreshes of the whole table that changed any. Three of them must be known; 100 rows are always allowed.",
+    )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
 

@@ -91,3 +91,8 @@ class DoneChunks:
 def total(recorded: Iterable[RecordedChunk]) -> Counts:
     """Return the sum of all recorded counts."""
     return sum((p.counts for chunk in recorded for p in chunk.partitions), Counts())
+
+
+def changed_partitions(recorded: Iterable[RecordedChunk]) -> int:
+    """Return in how many partitions a row is to be changed; slices of one partition are chunks of their own."""
+    return len({part.partition for chunk in recorded for part in chunk.partitions if part.counts.changes})

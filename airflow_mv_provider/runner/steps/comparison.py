@@ -77,6 +77,11 @@ class Comparison:
         updated = min(sum(part.differing_rows for part in buckets.partitions.values()), buckets.main_rows)
         return Counts(self._seal.num_rows, buckets.main_rows, updated=updated, deleted=buckets.rows_with_other_keys)
 
+    @property
+    def num_partitions(self) -> int:
+        """The number of partitions in which the two sides differ."""
+        return sum(part.differing > 0 for part in self.buckets.partitions.values())
+
     def counted(self, *, with_updates: bool) -> Counts:
         """Return the row counts of both sides and the exact counts of main's deleted and updated rows.
 

@@ -23,21 +23,21 @@ from airflow_mv_provider.core.fence import (
     next_part_move,
     next_txn_version,
 )
-from airflow_mv_provider.core.guard import Counts, Refusal, refusals
+from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.core.progress.seal import Seal
-from airflow_mv_provider.exceptions import GuardRefusedError, MainMovedError
+from airflow_mv_provider.exceptions import MainMovedError
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.approval import approved_guards, leaves_out_deletes, may_be_held
+from airflow_mv_provider.runner.steps.approval import leaves_out_deletes, may_be_held
 from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.judge import Judge
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher
-from airflow_mv_provider.runner.steps.sampling import keep_sample
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import changes, digests
 from airflow_mv_provider.spark.compare.buckets import Buckets
@@ -62,6 +62,7 @@ class Merging:
         self._is_unknown = work.refresh.seal is not None
         self._has_replaced_as_sealed = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
+        self._judge = Judge(work, ground, self._compared, self._is_replaced)
 
     @property
     def has_tried_publish(self) -> bool:
@@ -128,9 +129,9 @@ class Merging:
                 is_replaced = self._is_replaced()
                 if not self.has_committed:
                     if is_replaced and not self._ground.is_empty:
-                        may_publish = self._judge_by_keys(is_counted=may_be_held(self._work))
+                        may_publish = self._judge.by_keys(is_counted=may_be_held(self._work))
                     else:
-                        may_publish = self._judge(counts, recorded)
+                        may_publish = self._judge.by_counts(counts, recorded)
                     if not may_publish:
                         self._list_rows()
                         return
@@ -165,7 +166,7 @@ class Merging:
                 self._start_over(check, counts)
             case Move.MERGE:
                 if is_first and not self.has_committed:
-                    self._judge_by_keys()
+                    self._judge.by_keys()
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 self._publisher.merge(self._work.layout_now(), chunks, txn_version, part)
@@ -204,53 +205,6 @@ class Merging:
         with durable(Write.DISCARD):
             work.store.merging.discard_chunks(work.own, None, 0)
         self._publisher = Publisher(work, self._may_stop)
-
-    def _judge(self, counts: Counts, recorded: Sequence[RecordedChunk] = ()) -> bool:
-        """Check the guards and, if the refresh needs a person's decision, that it was approved.
-
-        recorded : the corrections, if they are listed row by row
-        returns  : False if it needs a decision, and its rows have to be listed first
-        """
-        refused = self._refusals(counts)
-        changes_columns = self._work.layout_now().changes_main
-        # Of a table that is overwritten only main's lost and changed rows are counted one by one.
-        has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
-        is_listed = not self._is_replaced() or self._ground.is_empty or bool(self._work.layout_now().dropped)
-
-        def sample() -> None:
-            keep_sample(self._work, recorded)
-
-        approved = approved_guards(
-            *(self._work, refused),
-            has_changes=has_changes,
-            changes_columns=changes_columns,
-            keep_sample=sample,
-            is_listed=is_listed,
-        )
-        if approved is None:
-            return False
-        refusal = next((each for each in refused if each.guard not in approved), None)
-        if refusal or self._work.definition.samples == "always":
-            sample()
-        if refusal:
-            raise GuardRefusedError(self._work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
-        return True
-
-    def _judge_by_keys(self, *, is_counted: bool = False) -> bool:
-        """Check the guards before the first commit if not every chunk is compared, by keys and hashes of rows.
-
-        is_counted : count exactly even if no guard can refuse
-        returns    : as `_judge`
-        """
-        compared = self._compared()
-        if is_counted or self._refusals(compared.at_most()):
-            limit = self._work.definition.guards.max_updated_fraction
-            return self._judge(compared.counted(with_updates=is_counted or limit is not None))
-        return True
-
-    def _refusals(self, counts: Counts) -> tuple[Refusal, ...]:
-        work = self._work
-        return refusals(work.definition.guards, counts, work.refresh.overrides, is_everything=work.layout.is_whole)
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""
