@@ -102,7 +102,7 @@ def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mod
 
 @pytest.mark.sample(1)
 @pytest.mark.victim("task killed, its driver lives on")
-@pytest.mark.parametrize(("mode", "points"), grouped(2))
+@pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mode, points):
     lakes = [changed(mode) for _ in points]
 
@@ -122,7 +122,7 @@ def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mod
 
 @pytest.mark.sample(1)
 @pytest.mark.victim("owner stopped, taken over, continued")
-@pytest.mark.parametrize(("mode", "points"), grouped(2))
+@pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_owners_are_stopped_taken_over_and_continued(changed, cases, connect, mode, points):
     lakes = [changed(mode) for _ in points]
 
