@@ -18,7 +18,11 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
     "all": lambda line: True,
     "under way": lambda line: line.is_under_way,
     "needs attention": lambda line: (
-        line.is_held or line.is_left or line.is_dropping or (line.last is not None and line.last.outcome in _BAD)
+        line.is_held
+        or line.is_left
+        or line.is_dropping
+        or line.is_late
+        or (line.last is not None and line.last.outcome in _BAD)
     ),
     "paused": lambda line: line.is_paused,
 }

@@ -1,7 +1,7 @@
 """All tables at once, for lists of thousands: a few figures per table, in one query however many there are.
 
-Definitions, seals and partitions are large and are not read here; `Reader.status` and `Reader.history` return them for
-one table.
+Definitions, seals and partitions are large and are not read here, except for the freshness target; `Reader.status` and
+`Reader.history` return them for one table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, case, cast, func, select, true
 from sqlalchemy.orm import aliased
 
+from airflow_mv_provider.core.freshness import is_late
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.holds import is_held
@@ -55,6 +56,7 @@ class TableLine:
     is_held  : its refresh waits for a person's decision
     fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time
     compared : progress of the running refresh, once it is sealed
+    is_late  : that is longer ago than the table's freshness target, if it has one
     num_rows : of main, as the last published refresh of everything left it; None before the first one
     """
 
@@ -70,6 +72,7 @@ class TableLine:
     last: LastRefresh | None
     compared: Compared | None
     num_rows: int | None = None
+    is_late: bool = False
 
     @property
     def is_under_way(self) -> bool:
@@ -122,6 +125,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             progress.c.completed,
             progress.c.total,
             _num_rows().label("num_rows"),
+            Table.definition[("freshness", "target")].as_integer().label("target_s"),
             now.label("now_ms"),
         )
         .join(State, State.table_id == Table.id)
@@ -156,6 +160,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
             ),
             compared=None if row.total is None else Compared(int(row.completed), row.total),
             num_rows=row.num_rows,
+            is_late=is_late(row.fresh_ms, row.now_ms, row.target_s),
         )
         for row in rows
     )

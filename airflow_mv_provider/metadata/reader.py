@@ -234,7 +234,7 @@ class Reader:
         """Return a table's status, with per-partition progress while a refresh is running."""
         state, waiting = self.state(table.id), self.waiters(table.id)
         with transaction(self.engine) as db:
-            return status(db, table, state, waiting)
+            return status(db, table, state, waiting, self._now())
 
     def overview(self, name: str | None = None) -> Overview:
         """Return the state of every table, by name, or of the one named; one query, however many there are."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
+from airflow_mv_provider.core.freshness import is_late
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.metadata.history.coverage import last_look_ms
 from airflow_mv_provider.metadata.history.reports import reports
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
 from airflow_mv_provider.metadata.queue import WaiterStatus, statuses
@@ -39,6 +41,8 @@ class TableStatus:
 
     is_held            : the refresh waits for a person's decision, which `hold` describes
     rows_kept          : rows that main has and the source had no longer at the last publish, as a person has decided
+    fresh_as_of        : main is at least as new as the source was then; None before the first refresh of everything
+    freshness_target   : seconds after which the table is late; None if it has no target
     kept_bytes         : size of the copies of the source's rows that are kept between refreshes, by file
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
@@ -69,6 +73,9 @@ class TableStatus:
     hold: HoldReport | None = None
     rows_kept: int = 0
     kept_bytes: int = 0
+    fresh_as_of: str | None = None
+    freshness_target: int | None = None
+    is_late: bool = False
 
     @property
     def kept_for(self) -> str | None:
@@ -76,11 +83,15 @@ class TableStatus:
         return None if self.owner else self.owner_key
 
 
-def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Sequence[Waiter]) -> TableStatus:
+def status(
+    db: Connection, table: TableRecord, state: RefreshState, waiting: Sequence[Waiter], now: ColumnElement[int]
+) -> TableStatus:
     """Return a table's status, with per-partition progress while a refresh is running."""
     parts = _progress(db, state.refresh_id) if state.refresh_id else ()
     running = _began_with(db, state.refresh_id) if state.refresh_id else None
     running_report = reports(db, RefreshRow.id == state.refresh_id, 1) if state.refresh_id else ()
+    fresh_ms, now_ms = last_look_ms(db, table.id), db.scalars(select(now)).one()
+    target = table.definition.freshness.target if table.definition.freshness else None
     ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
     return TableStatus(
         table=table.name,
@@ -106,6 +117,9 @@ def status(db: Connection, table: TableRecord, state: RefreshState, waiting: Seq
         is_held=state.is_held,
         hold=running_report[0].hold if running_report else None,
         rows_kept=state.num_kept,
+        fresh_as_of=maybe_iso(fresh_ms),
+        freshness_target=target,
+        is_late=is_late(fresh_ms, now_ms, target),
         queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_mv_provider.core.phase import Phase
@@ -31,7 +32,7 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
     rows = [
         (
             s.table,
-            f"{s.phase}, {_barred(s)}" if _barred(s) else s.phase,
+            ", ".join(filter(None, (s.phase, _barred(s), "late" if s.is_late else ""))),
             "-" if s.main_version is None else str(s.main_version),
             _progress(s),
             "never" if s.last is None else f"{outcome_words(s.last.outcome)} {time_text(s.last.finished_at)}",
@@ -46,6 +47,8 @@ def status_text(status: TableStatus) -> str:
     main = "not published yet" if status.main_version is None else f"version {status.main_version}"
     trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
     lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
+    if status.freshness_target is not None:
+        lines.append(f"  fresh      {_freshness(status)}")
     if status.rows_kept:
         lines.append(f"  kept       {kept_text(status.rows_kept)}; the next refresh compares")
     if status.kept_bytes:
@@ -79,6 +82,12 @@ def status_text(status: TableStatus) -> str:
     if status.partitions and status.partitions[0].partition != "[]":
         lines += ["", *("  " + line for line in _progress_table(status))]
     return "\n".join(lines)
+
+
+def _freshness(status: TableStatus) -> str:
+    target = timedelta(seconds=status.freshness_target or 0)
+    as_of = "never refreshed" if status.fresh_as_of is None else f"as of {time_text(status.fresh_as_of)}"
+    return f"{as_of}; {'late, ' if status.is_late else ''}its target is {target}"
 
 
 def _lease(status: TableStatus) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mv_provider.core.definition.table import Freshness
 from airflow_mv_provider.exceptions import DefinitionError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
@@ -18,7 +19,8 @@ class TableFreshnessSensor(BaseSensorOperator):
     """Wait until a table is fresh: a successful refresh of the whole table has checked the source recently enough.
 
     Refreshes of some partitions do not count. A refresh that found nothing new counts. The sensor reads the metadata
-    database only, never Spark. Exactly one of `max_age` and `since` must be given.
+    database only, never Spark. Of `max_age` and `since` at most one may be given; without both it waits for the table's
+    own freshness target.
 
     table   : name of a registered table
     max_age : longest time since that check of the source, by the database's clock
@@ -40,8 +42,8 @@ class TableFreshnessSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (max_age is None) == (since is None):
-            raise DefinitionError("TableFreshnessSensor", "it needs exactly one of max_age and since.")
+        if max_age is not None and since is not None:
+            raise DefinitionError("TableFreshnessSensor", "it takes max_age or since, not both.")
         self.table, self.max_age, self.since = table, max_age, since
         self.mv_conn_id, self.database_url = mv_conn_id, database_url
         self.linked_table: str | None = None
@@ -50,14 +52,25 @@ class TableFreshnessSensor(BaseSensorOperator):
         """Return True if the table is fresh enough now."""
         try:
             with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
-                age_s = reader.age_s(reader.table(self.table).id)
-            limit = self.max_age if self.max_age is not None else datetime.now(UTC) - _moment(self.since or "")
+                table = reader.table(self.table)
+                age_s = reader.age_s(table.id)
+            limit = self._limit(table.definition.freshness)
         except TerminalError as error:
             raise AirflowFailException(str(error)) from error
         self.linked_table = self.table
         shown = "has never been refreshed" if age_s is None else f"equals its source as of {age_s:,.0f} s ago"
         self.log.info("%s %s; required: at most %s s", self.table, shown, f"{limit.total_seconds():,.0f}")
         return age_s is not None and age_s <= limit.total_seconds()
+
+    def _limit(self, freshness: Freshness | None) -> timedelta:
+        if self.max_age is not None:
+            return self.max_age
+        if self.since is not None:
+            return datetime.now(UTC) - _moment(self.since)
+        if freshness is None:
+            problem = f"{self.table} has no freshness target."
+            raise DefinitionError("TableFreshnessSensor", problem, hint="Give max_age or since, or define one.")
+        return timedelta(seconds=freshness.target)
 
 
 def _moment(text: str) -> datetime:

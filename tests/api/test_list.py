@@ -32,6 +32,18 @@ def test_without_a_table_it_says_how_one_comes_to_be(viewer, store):
     assert "RefreshTableOperator" in page
 
 
+def test_late_table_needs_attention_and_says_so(user, store):
+    registered(store, "orders", freshness={"target": 60})
+    registered(store, "lonely")
+
+    page = user.get(f"{PAGE}/?show=needs+attention").text
+
+    assert list(lines(page)) == ["orders"]
+    assert ">late</span>" in page
+    assert ">late</span>" in user.get(f"{PAGE}/tables/orders").text
+    assert ">late</span>" not in user.get(f"{PAGE}/tables/lonely").text
+
+
 def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     under_way = registered(store, "orders")
     own = acquired(store, under_way)

@@ -13,6 +13,7 @@ from airflow_mv_provider.metadata.database import open_engine, transaction
 from airflow_mv_provider.metadata.models import RefreshStateRow
 from airflow_mv_provider.metadata.overview import Compared
 from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.report_text.status_text import status_text, statuses_text
 from tests.metadata.rows import ERROR, FIRST, LEASE_MS, a_caller, a_refresh, acquired, registered, walk
 
 
@@ -74,6 +75,25 @@ def test_a_good_refresh_is_the_last_one_and_makes_fresh_as_of_its_start(store, t
     assert (line.last.rows_inserted, line.last.rows_updated, line.last.rows_deleted) == (32, 1, 5)
     assert line.fresh_ms == line.last.started_ms <= line.last.finished_ms - 5_000
     assert store.overview().now_ms >= line.last.finished_ms
+
+
+def test_table_is_late_by_its_own_target_in_the_list_and_in_its_status(store, clock):
+    timed, free = (registered(store, name, **more) for name, more in (("a", {"freshness": {"target": 60}}), ("b", {})))
+
+    def late():
+        lines = [line.is_late for line in store.overview().lines]
+        assert lines == [store.status(each).is_late for each in (timed, free)]
+        return lines
+
+    assert late() == [True, False]
+    for table in (timed, free):
+        walk(store, acquired(store, table), Phase.NORMAL)
+    assert late() == [False, False]
+    clock.pass_ms(61_000)
+    assert late() == [True, False]
+    assert "late, its target is 0:01:00" in status_text(store.status(timed))
+    assert "fresh " not in status_text(store.status(free))
+    assert "NORMAL, late" in statuses_text([store.status(each) for each in (timed, free)]).splitlines()[1]
 
 
 def test_nothing_to_do_makes_a_table_fresh_again(store, table, clock):

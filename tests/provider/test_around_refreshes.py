@@ -9,7 +9,9 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_mv_provider.core.definition.table import parse_table
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import (
     CommitUnknownError,
     DefinitionError,
@@ -17,6 +19,10 @@ from airflow_mv_provider.exceptions import (
     GuardRefusedError,
     MainMovedError,
 )
+from airflow_mv_provider.metadata.database import open_engine
+from airflow_mv_provider.metadata.migrations import migrate
+from airflow_mv_provider.metadata.store import Store
+from tests.metadata.rows import acquired, registered, walk
 
 pytestmark = pytest.mark.slow
 
@@ -63,12 +69,30 @@ def test_a_table_is_as_fresh_as_its_last_look_at_the_source(home, airflow):
     assert not is_fresh(home, since="2999-01-01")
 
 
-@pytest.mark.parametrize("asked", [{}, {"max_age": timedelta(1), "since": "x"}])
-def test_a_sensor_needs_one_bound(airflow, asked):
+def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow):
+    from airflow.sdk.exceptions import AirflowFailException
+
     from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
 
-    with pytest.raises(DefinitionError, match="one of max_age and since"):
-        TableFreshnessSensor(task_id="s", table="orders", **asked)
+    with pytest.raises(DefinitionError, match="max_age or since, not both"):
+        TableFreshnessSensor(task_id="s", table="orders", max_age=timedelta(1), since="x")
+    url = f"sqlite:///{tmp_path / 'mv.db'}"
+    engine = open_engine(url)
+    migrate(engine)
+    store = Store(engine)
+    sensor = TableFreshnessSensor(task_id="s", table="orders", database_url=url)
+    table = registered(store, "orders")
+    with pytest.raises(AirflowFailException, match="orders has no freshness target"):
+        sensor.poke({})
+    store.registry.register(
+        parse_table(table.definition.to_json() | {"freshness": {"target": 3600}}),
+        warehouse=table.warehouse,
+        location=table.location,
+    )
+    assert not sensor.poke({})
+    walk(store, acquired(store, table), Phase.NORMAL)
+    assert sensor.poke({})
+    engine.dispose()
 
 
 # -- events and links --------------------------------------------------------------------------------------------------

@@ -72,6 +72,17 @@ class ErrorTable(Part):
     max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail if more are rejected.")
 
 
+class Freshness(Part):
+    """How old a table may become."""
+
+    target: int = Field(
+        ge=1,
+        le=10 * 365 * 24 * 3600,
+        strict=True,
+        description="Seconds since a refresh of the whole table last checked the source; after that the table is late.",
+    )
+
+
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
     """Add the rules of `RefreshableTable._fits_together` to the JSON Schema."""
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
@@ -161,6 +172,7 @@ class RefreshableTable(Part):
         strict=True,
         description="Fail if the strategy is not possible, instead of reading and comparing everything.",
     )
+    freshness: Freshness | None = Field(default=None, description="When the table counts as late; never by default.")
     guards: Guards = Guards()
     approval: Approval = Field(
         default="never",
