@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, case, cast, func, select, true
 from sqlalchemy.orm import aliased
 
-from airflow_mv_provider.core.freshness import is_late
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.metadata.holds import is_held
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress

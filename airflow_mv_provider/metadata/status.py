@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
-from airflow_mv_provider.core.freshness import is_late
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
+from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.metadata.history.coverage import last_look_ms
 from airflow_mv_provider.metadata.history.reports import reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.freshness import is_late
+from airflow_mv_provider.core.scope.ledger import is_late
 
 
 @pytest.mark.parametrize(
