@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from airflow_mv_provider.sources.function.model import Function
     from airflow_mv_provider.sources.jdbc.model import Jdbc
     from airflow_mv_provider.sources.query.model import Query
+    from airflow_mv_provider.sources.spark.model import SparkSource
 
 __version__ = "0.1.0"
-__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Query", "RefreshableTable"]
+__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Query", "RefreshableTable", "SparkSource"]
 
 _MODULES = {
     "DeltaSource": "airflow_mv_provider.sources.delta.model",
@@ -27,6 +28,7 @@ _MODULES = {
     "Jdbc": "airflow_mv_provider.sources.jdbc.model",
     "Query": "airflow_mv_provider.sources.query.model",
     "RefreshableTable": "airflow_mv_provider.core.definition.table",
+    "SparkSource": "airflow_mv_provider.sources.spark.model",
 }
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.definition_file import parse
+from airflow_mv_provider.sources.spark.model import option_obstacle
 from tests.record import last_run
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +85,9 @@ def test_sources_of_the_documentation_are_refreshed(
         owner.execute("CREATE TABLE orders (id int, weight numeric)")
         owner.execute("INSERT INTO orders VALUES (1, 0.123456)")
         owner.execute(grants.replace("DATABASE erp", f"DATABASE {erp.database}").encode())
+        owner.execute("CREATE TABLE customers (id int, updated_at timestamptz)")
+        owner.execute("INSERT INTO customers VALUES (7, '2026-01-01Z')")
+        owner.execute("GRANT SELECT ON customers TO reader")
     monkeypatch.setenv("AIRFLOW_CONN_ERP", erp.set(username="reader").render_as_string())
     (tmp_path / "my_sources.py").write_text("\n".join(examples("python", SOURCES)))
     monkeypatch.syspath_prepend(tmp_path)
@@ -98,10 +102,14 @@ def test_sources_of_the_documentation_are_refreshed(
     lake.write("SELECT 1 AS order_id, 9.90 AS amount, 7 AS customer")
     lake.write("SELECT 7 AS customer_id, 'ann' AS name", "raw/customers")
 
-    for text in examples("yaml", SOURCES):
-        (definition,) = parse(text)
+    lake.spark.sparkContext.addPyFile(str(tmp_path / "my_sources.py"))
+
+    for definition in (each for text in examples("yaml", SOURCES) for each in parse(text)):
         lake.refresher().apply(definition)
-        lake.refresh(definition.name)
+        if definition.name == "accounts":  # of a service that is not here
+            assert option_obstacle(definition.source, "") is None
+        else:
+            lake.refresh(definition.name)
 
     assert lake.rows("payments") == [(Decimal("9.90"), None, datetime(2026, 1, 15, 9, tzinfo=UTC), 1)]
     assert lake.rows("sales") == [(Decimal("9.90"), "ann", 1)]
@@ -109,6 +117,8 @@ def test_sources_of_the_documentation_are_refreshed(
     assert lake.rows("clicks") == [(1, "/")]
     assert [row.source_position for row in lake.sql("SELECT * FROM {t}", path="clicks__errors")] == [2]
     assert lake.rows("erp_orders") == [(1, Decimal("0.123456"))]
+    assert lake.rows("erp_customers") == [(7, datetime(2026, 1, 1, tzinfo=UTC))]
+    assert lake.rows("quotes") == [("2026-01-01", 1.08)]
     assert lake.rows("rates") == [(date(2026, 1, 1), 1.08), (date(2026, 1, 2), 1.09)]
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
@@ -155,12 +156,14 @@ def translate(error: BaseException, where: str) -> MvError:
     if "StatusCode.UNAVAILABLE" in text:
         hint = "Start the server or repair the connection to it, then refresh again."
         return EngineError(where, f"the Spark Connect server does not respond: {first_line(text)}.", hint=hint)
-    return _source_error(error, where, text, condition) or EngineError(where, f"Spark failed: {first_line(text)}.")
+    return _source_error(error, where, text, condition) or _engine_error(where, text)
 
 
 def _source_error(error: BaseException, where: str, text: str, condition: str) -> MvError | None:
     if condition.startswith("PATH_NOT_FOUND"):
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
+    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source: " in text:
+        return _missing_format(where, text)
     if "does not conform to the schema" in text or "CSV header" in text:
         hint = 'Change the schema or the file; if its first line is a record, set `options: {header: "false"}`.'
         problem = f"the header of {_file_in(text)} does not match the schema: {_header(text)}."
@@ -184,6 +187,17 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
     return None
+
+
+def _missing_format(where: str, text: str) -> DefinitionError:
+    found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? ", text)
+    name = found.group(1) if found else "of this name"
+    known = {"avro": "org.apache.spark:spark-avro_2.13", "protobuf": "org.apache.spark:spark-protobuf_2.13"}
+    jar = f"{known[name]}:{pyspark.__version__}" if name in known else "<group>:<artifact>:<version>"
+    hint = (
+        f"Check its name; set AMV_SPARK_PACKAGES={jar} where Spark starts: here, or for `amv server`, and restart that."
+    )
+    return DefinitionError(where, f"Spark has no data source {name}: its jar is missing.", hint=hint)
 
 
 def _place_problem(where: str, text: str, condition: str) -> MvError | None:
@@ -247,6 +261,14 @@ def _trace(error: BaseException) -> str:
     """Return the JVM's stack trace with all causes; "" if there is none, or a Connect server keeps it."""
     # PySpark has no public name for it in this process; over Connect it has another one.
     return str(getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or "")
+
+
+def _engine_error(where: str, text: str) -> EngineError:
+    if "exception was thrown from the Python worker" not in text:
+        return EngineError(where, f"Spark failed: {first_line(text)}.")
+    kinds = re.findall(r"^((?:\w+\.)*\w+(?:Error|Exception))\b", text, re.MULTILINE)
+    hint = "See the Spark log of this refresh: the text may hold anything, so it is not kept. Then refresh again."
+    return EngineError(where, f"Python code that Spark ran raised {kinds[-1] if kinds else 'an error'}.", hint=hint)
 
 
 def _sql_state(text: str) -> str:

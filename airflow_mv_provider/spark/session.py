@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -59,7 +59,7 @@ _FOR_SMALL = {
 }
 
 _REDACTED = "spark.sql.redaction.string.regex"
-_LOGIN_OPTION = r'options \{\s*key: "(?:user|password)"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
+_OF_OPTIONS = r'options \{{\s*key: "(?:{})"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
 
 _CONNECT_PORT = 15002
 _PATIENCE_S = 10.0
@@ -280,15 +280,16 @@ def apply_required_confs(session: SparkSession) -> None:
         session.conf.set(name, value)
 
 
-def hide_passwords(session: SparkSession) -> None:
-    """Keep the options `user` and `password` of a read out of a Spark Connect server's event log and pages.
+def hide_passwords(session: SparkSession, options: Sequence[str] = ("user", "password")) -> None:
+    """Keep the values of some options of a read out of a Spark Connect server's event log and pages.
 
-    The server writes down each request, shortened only if it is long. Spark itself hides these options everywhere else.
+    The server writes down each request, shortened only if it is long. Spark itself hides `user` and `password`
+    everywhere else.
     """
-    if is_remote(session):
-        known = session.conf.get(_REDACTED, None)
-        if not known or _LOGIN_OPTION not in known:
-            session.conf.set(_REDACTED, f"{_LOGIN_OPTION}|{known}" if known else _LOGIN_OPTION)
+    if options and is_remote(session):
+        known, wanted = session.conf.get(_REDACTED, None), _OF_OPTIONS.format("|".join(map(re.escape, options)))
+        if not known or wanted not in known:
+            session.conf.set(_REDACTED, f"{wanted}|{known}" if known else wanted)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Any batch data source of Spark, by its name."""
