@@ -96,6 +96,7 @@ class Detail:
     dags    : those that declare the table and that the user may see
     last    : the last refresh that has ended, read-only ones excepted
     may_act : the user may start runs of all DAGs that declare the table
+    partition_by : the first partition column, by which a run can be confined; None without natural partitions
     """
 
     now: Now
@@ -108,6 +109,7 @@ class Detail:
     definition: str
     location: str
     may_act: bool
+    partition_by: str | None
 
 
 def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf) -> Now:
@@ -209,6 +211,7 @@ def detail_of(
         definition=yaml.safe_dump(table.definition.to_json(), sort_keys=False, allow_unicode=True, width=100),
         location=table.location,
         may_act=may_act,
+        partition_by=table.definition.partition_by[0] if table.definition.partition_by else None,
     )
 
 

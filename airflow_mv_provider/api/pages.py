@@ -74,7 +74,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"tones": words.TONES, "meanings": words.STRATEGIES}
+    found.globals |= {"tones": words.TONES, "meanings": words.STRATEGIES, "scopes": words.SCOPES}
     found.filters |= {
         "ago": words.ago,
         "given": _given,

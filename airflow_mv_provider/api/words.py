@@ -32,6 +32,16 @@ STRATEGIES = {
 """What each strategy does, in words for people who have not read about strategies."""
 
 
+SCOPES = (
+    ("as usual", "as usual"),
+    ("everything", "everything"),
+    ("range", "a range"),
+    ("partitions", "single ones"),
+    ("stale", "only what is stale"),
+)
+"""The partitions of a run that can be asked for, and how they are called."""
+
+
 def outcome_word(outcome: Outcome) -> str:
     """Return an outcome as one or two words."""
     return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")

@@ -272,3 +272,10 @@ def test_tables_in_every_state_are_shown(viewer, store, clock):
     assert set(lines(page)) == {*keepers, "never_refreshed"}
     for name in keepers:
         assert viewer.get(f"{PAGE}/tables/{name}").status_code == 200
+
+
+def test_the_dialog_offers_every_scope_of_a_run():
+    from airflow_mv_provider.api import words
+    from airflow_mv_provider.core.scope.request import SCOPES
+
+    assert tuple(value for value, _ in words.SCOPES) == SCOPES

@@ -239,6 +239,40 @@ def test_refresh_starts_a_run_by_airflows_own_api(open_page):
     assert (run["conf"], run["triggering_user_name"], run["state"]) == ({"read_only": True}, "admin", "queued")
 
 
+def test_a_run_is_started_for_some_partitions_by_a_strategy_and_with_a_reason(open_page):
+    page = open_page("/mv/tables/orders")
+    page.get_by_role("button", name="Refresh").or_(page.get_by_role("button", name="Recover")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("More").click()
+
+    dialog.get_by_label("Partitions").select_option("a range")
+    dialog.get_by_role("button", name="Start").click()
+    assert dialog.is_visible(), "a range needs a bound"
+    dialog.get_by_label("From").fill("2026-01-01")
+    dialog.get_by_label("Wait for a decision").check()
+    dialog.get_by_label("Strategy").select_option("corrections")
+    dialog.get_by_label("Why, for the history").fill("the export was late")
+    dialog.get_by_role("button", name="Start").click()
+
+    said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))
+    said.wait_for()
+    run = page.request.get(f"/api/v2/dags/hourly/dagRuns/{said.inner_text().split()[1]}").json()
+    assert run["conf"] == {
+        "scope": "range",
+        "from": "2026-01-01",
+        "hold": True,
+        "strategy": "corrections",
+        "note": "the export was late",
+    }
+    open_again = page.get_by_role("button", name="Refresh").or_(page.get_by_role("button", name="Recover"))
+    open_again.click()
+    dialog.get_by_label("Partitions").select_option("single ones")
+    dialog.get_by_role("button", name="Start").click()
+    assert dialog.is_visible(), "no partition is named"
+    dialog.get_by_role("button", name="Back").click()
+    assert not dialog.is_visible(), "whatever is filled in"
+
+
 def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(open_page, keepers):
     page = open_page("/mv/?tag=gold")
     store = keepers["lonely"].store

@@ -192,10 +192,36 @@
     const why = typeof facts.detail === "string" ? facts.detail : `HTTP ${answer.status}`;
     throw new Error(`Airflow did not start a run: ${why}`);
   };
+  // What was chosen, as the run params of a refresh; the task checks them again.
+  const asked = (form) => {
+    const given = {};
+    const { scope } = form.elements;
+    for (const name of ["read_only", "hold", "force"]) if (form.elements[name].checked) given[name] = true;
+    for (const name of ["strategy", "note"]) if (form.elements[name].value.trim()) given[name] = form.elements[name].value.trim();
+    if (!scope || scope.value === "as usual") return given;
+    given.scope = scope.value;
+    if (scope.value === "range") {
+      for (const name of ["from", "until"]) if (form.elements[name].value.trim()) given[name] = form.elements[name].value.trim();
+    }
+    if (scope.value === "partitions") given.partitions = lines(form.elements.partitions.value);
+    return given;
+  };
+  const lines = (text) => text.split("\n").map((line) => line.trim()).filter((line) => line);
+  const checkScope = (form) => {
+    const { scope, from, until, partitions } = form.elements;
+    if (!scope) return;
+    form.querySelector(".range").hidden = scope.value !== "range";
+    form.querySelector(".single").hidden = scope.value !== "partitions";
+    const lacks = {
+      range: from.value.trim() || until.value.trim() ? "" : "Fill in from, until or both.",
+      partitions: lines(partitions.value).length ? "" : "Name at least one partition.",
+    }[scope.value];
+    scope.setCustomValidity(lacks || "");
+  };
   const startRun = async (form) => {
     note("Starting a run …", "plain");
     try {
-      const run = await newRun(form.elements.dag.value, form.elements.read_only.checked ? { read_only: true } : {});
+      const run = await newRun(form.elements.dag.value, asked(form));
       note(`Run ${run} was started. It shows here as soon as a worker has begun.`, "good");
       watchUntil = Date.now() + WATCH_MS;
     } catch (error) {
@@ -301,6 +327,7 @@
   root.classList.add("scripted");
   document.addEventListener("DOMContentLoaded", () => {
     const dialog = $("#start-run");
+    dialog?.addEventListener("input", () => checkScope(dialog.querySelector("form")));
     dialog?.addEventListener("close", () => {
       if (dialog.returnValue === "start") startRun(dialog.querySelector("form"));
       else refresh();
