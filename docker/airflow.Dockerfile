@@ -22,6 +22,6 @@ COPY --chown=airflow:root spark_apps ./spark_apps
 # Naming Airflow's own version keeps pip from changing it. constraints.txt is not used: the image has pins of its own.
 RUN pip install --no-cache-dir \
     "apache-airflow==${AIRFLOW_VERSION}" "pyspark==4.2.0" "pyspark-client==4.2.0" ".[postgres]" \
-    && amv warm-up
+    && AMV_SOURCE_DATABASES=postgresql amv warm-up
 
 WORKDIR /opt/airflow

@@ -12,6 +12,7 @@ umask 077
 hex() { od -An -N"$1" -tx1 /dev/urandom | tr -d ' \n'; }
 cat >"$file" <<END
 POSTGRES_PASSWORD=$(hex 16)
+SHOP_READER_PASSWORD=$(hex 16)
 AIRFLOW_ADMIN_PASSWORD=$(hex 12)
 AIRFLOW_SECRET_KEY=$(hex 32)
 AIRFLOW_FERNET_KEY=$(head -c 32 /dev/urandom | base64 | tr '+/' '-_')

@@ -168,6 +168,23 @@ class Topology:
             return True
 
         self._wait("postgres", answers)
+        self._fill_shop(["-h", "127.0.0.1", "-p", str(port), "-U", user], password)
+
+    def _fill_shop(self, server: list[str], password: str) -> None:
+        """Create what the example DAG `shop` reads, as PostgreSQL's image does with the same file."""
+        as_psql = as_account()
+        secrets = {"PGPASSWORD": password, "SHOP_READER_PASSWORD": self._compose.here("${SHOP_READER_PASSWORD:?}")}
+        as_psql["env"] = as_psql["env"] | secrets
+        done = subprocess.run(  # nosec B603  # our own words alone
+            [program("psql"), "--no-psqlrc", "--quiet", *server, "-d", "postgres"],
+            input=(ROOT / "docker" / "postgres-shop.sql").read_text(encoding="utf-8"),
+            check=False,
+            capture_output=True,
+            text=True,
+            **as_psql,
+        )
+        if done.returncode:
+            raise TopologyError(f"the database `shop` could not be filled: {done.stderr.strip()[-300:]}")
 
     def _run_once(self, name: str) -> None:
         with self.place.log(name).open("ab") as log:
@@ -335,7 +352,8 @@ Airflow is up:  {url}
   tables        {url}/plugin/refreshable-tables
 
 A year of flights lies in .up/warehouse/raw/flights. Trigger the DAG `flights` (it is paused at first: leave "unpause"
-ticked), and watch its table on the page. Change a file and trigger it again; kill what you like.
+ticked), and watch its table on the page. Change a file and trigger it again; kill what you like. The DAG `shop` does
+the same with a table of the PostgreSQL database `shop`.
 A new file in dags/ is there after some 15 s. `make shell` opens a shell in which `amv` and `airflow` work on this
 installation; logs are in .up/logs. `make down` ends it all.""")
 
