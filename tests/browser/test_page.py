@@ -251,7 +251,7 @@ def test_a_run_is_started_for_some_partitions_by_a_strategy_and_with_a_reason(op
     dialog.get_by_label("From").fill("2026-01-01")
     dialog.get_by_label("Wait for a decision").check()
     dialog.get_by_label("Strategy").select_option("corrections")
-    dialog.get_by_label("Why, for the history").fill("the export was late")
+    dialog.get_by_label("Why this run").fill("the export was late")
     dialog.get_by_role("button", name="Start").click()
 
     said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))
