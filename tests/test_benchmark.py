@@ -1,4 +1,4 @@
-"""`make bench` at a small scale: it runs, all ways end equal, and a refresh writes to main only what differs.
+"""Benchmarks at a small scale. `make bench`: all ways end equal, and a refresh writes to main only what differs.
 
 Times are printed and never asserted; bytes are the same on every machine. At this scale a refresh takes the ways of
 large tables: rows chosen by their bucket, and a bitmap in the MERGE.
@@ -16,7 +16,7 @@ import pytest
 
 from tests.small_tables import SHORT_LIVED
 
-BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "refresh.py"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 NUM_ROWS = 300_000  # of lineitem at scale 0.05, about
 CASES = ("1 % scattered",)
 
@@ -41,7 +41,7 @@ def test_benchmark_of_a_refresh(tmp_path):
     ]
 
     done = subprocess.run(
-        [sys.executable, BENCHMARK, "--scale", "0.05", "--out", out, *chosen],
+        [sys.executable, BENCHMARKS / "refresh.py", "--scale", "0.05", "--out", out, *chosen],
         env={name: value for name, value in os.environ.items() if name not in SHORT_LIVED} | environment,
         capture_output=True,
         text=True,
@@ -54,3 +54,22 @@ def test_benchmark_of_a_refresh(tmp_path):
     assert 0.005 * NUM_ROWS < compared["rows_changed"] < 0.015 * NUM_ROWS
     assert compared["bytes"]["refresh"] <= 0.03 * compared["bytes"]["overwrite"]
     assert out.with_suffix(".svg").stat().st_size > 1000
+
+
+@pytest.mark.in_test_all
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_benchmark_of_commands_on_a_long_history(database):
+    few = ["--files", "20", "--refreshes", "200", "--rounds", "1", *(["--postgres"] if database != "sqlite" else [])]
+
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "commands.py", *few],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["database"].partition("+")[0], found["refreshes"]) == (database, 200)
+    assert len(found["commands"]) == 10
