@@ -123,6 +123,14 @@ class Reader:
         with transaction(self.engine) as db:
             return refresh(db, refresh_id)
 
+    def refresh_ids(self, table_id: int, first: str) -> tuple[str, ...]:
+        """Return the ids of a table's refreshes that begin with `first`; two at most."""
+        query = select(RefreshRow.id).where(
+            RefreshRow.table_id == table_id, RefreshRow.id.startswith(first, autoescape=True)
+        )
+        with transaction(self.engine) as db:
+            return tuple(db.scalars(query.limit(2)))
+
     def as_now(self, refresh: RefreshRecord) -> RefreshRecord:
         """Return a refresh with the current values of the fields that change as it runs; cheap, read at every step."""
         with transaction(self.engine) as db:

@@ -244,12 +244,14 @@ def test_the_difference_shows_exactly_what_an_approval_publishes(table):
 
 def test_what_a_guard_refuses_and_what_is_only_compared_can_be_looked_at_later(table):
     table.apply(guards=GUARDED["guards"], sensitive=["v"])
-    with pytest.raises(GuardRefusedError):
+    with pytest.raises(GuardRefusedError) as caught:
         table.refresh()
     report = table.refresh(read_only=True)
+    assert f"amv diff orders --refresh {table.store.history(1, 2)[-1].refresh_id[:8]}" in caught.value.advice
 
     refused, only_read = (
-        table.refresher().difference("orders", refresh_id=each.refresh_id) for each in table.store.history(1, 2)[::-1]
+        table.refresher().difference("orders", refresh_id=each.refresh_id[:8])
+        for each in table.store.history(1, 2)[::-1]
     )
 
     assert only_read.refresh_id == report.refresh_id
@@ -276,7 +278,7 @@ def test_changed_rows_of_every_refresh_are_kept_if_the_table_says_so(lake):
         ({"id": 1}, {"id": 1, "v": "a"}, {"id": 1, "v": "b"})
     ]
     assert "1 updated" in difference_text(found)
-    with pytest.raises(DefinitionError, match="no refresh 'nothing'"):
+    with pytest.raises(DefinitionError, match="'nothing' names no refreshes"):
         lake.refresher().difference("orders", refresh_id="nothing")
 
 

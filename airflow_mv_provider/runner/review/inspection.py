@@ -56,15 +56,22 @@ def difference(context: Context, table: TableRecord, limit: int) -> Difference:
     )
 
 
+_MIN_ID = 6
+
+
 def kept_difference(store: Reader, table: TableRecord, refresh_id: str) -> Difference:
     """Return what is kept of the changes of a refresh that has ended, or that is held; needs no Spark.
 
+    refresh_id : at least six digits of it
     raises : DefinitionError
     """
-    refresh = store.refresh(refresh_id)
-    if refresh is None or refresh.table_id != table.id:
-        problem = f"it has no refresh {refresh_id[:40]!r} in its history."
-        raise DefinitionError(table.name, problem, hint=f"`amv history {table.name} --json` lists them.")
+    found = store.refresh_ids(table.id, refresh_id) if len(refresh_id) >= _MIN_ID else ()
+    if len(found) != 1:
+        problem = f"{refresh_id[:40]!r} names {len(found) or 'no'} refreshes in its history."
+        raise DefinitionError(
+            table.name, problem, hint=f"`amv history {table.name}` lists them; {_MIN_ID} digits suffice."
+        )
+    refresh_id = found[0]
     report, sample = store.report(refresh_id), store.sample(refresh_id)
     return Difference(
         table=table.name,

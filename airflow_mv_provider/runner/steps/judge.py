@@ -60,7 +60,9 @@ class Judge:
         if recorded and (refusal or work.definition.samples == "always"):
             sample()
         if refusal:
-            raise GuardRefusedError(work.table.name, f"{refusal.guard}: {refusal.problem}", guard=refusal.guard)
+            name, problem = work.table.name, f"{refusal.guard}: {refusal.problem}"
+            look = f"`amv diff {name} --refresh {work.own.refresh_id[:8]}` shows some of the rows. " if recorded else ""
+            raise GuardRefusedError(name, problem, hint=look + GuardRefusedError.hint, guard=refusal.guard)
         return True
 
     def by_keys(self, *, is_counted: bool = False) -> bool:
