@@ -21,6 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from airflow_mv_provider import Files
+from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.leftover import GRACE_MS
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.metadata import migrations
@@ -290,3 +291,53 @@ def recovered(lake: Any) -> list[tuple[str, str]]:
     ids = [line.split("refresh ")[1].split(",")[0] for line in found]
     what = ["removed" if "removed" in line else line.rpartition(": ")[2].rstrip(".") for line in found]
     return sorted(zip(ids, what, strict=True))
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize(
+    "point", ["acquire.before", "acquire.after", "seal.after", "progress.after", "published.after"]
+)
+def test_what_is_kept_of_files_is_not_believed_of_another_publish(lake, monkeypatch, point, later):
+    """The database names sums and copies of files that a later publish has replaced, or that it knows nothing of."""
+    monkeypatch.setattr(strategy, "MIN_ROWS_FOR_NEW_FILES", 0)
+    folder, backups = lake.root / "raw/in", dict[str, Rows]()
+    folder.mkdir(parents=True)
+
+    def put(name: str, first: int, what: str) -> None:
+        lines = [f"{n},{what if n % 3 == 0 else 'v'}" for n in range(first, first + 20)]
+        (folder / name).write_text("\n".join(["id,v", *lines]) + "\n")
+
+    def check_rows(a: str, b: str) -> None:
+        expected = [
+            (n, what if n % 3 == 0 else "v") for first, what in ((0, a), (20, b)) for n in range(first, first + 20)
+        ]
+        assert sorted(lake.rows()) == expected
+
+    put("a.csv", 0, "1")
+    put("b.csv", 20, "1")
+    lake.apply(source=Files("raw/in/*.csv", format="csv", schema="id BIGINT, v STRING"))
+    lake.refresh()
+    put("b.csv", 20, "2")
+    crash_points.arm(lambda reached: backups.setdefault(reached, dump(lake)))
+    assert lake.refresh().strategy == "incremental"
+    crash_points.arm(None)
+    if later:
+        put("a.csv", 0, "3")
+        assert lake.refresh().strategy == "incremental"
+    put_back(lake, backups[point])
+
+    lake.refresher().recover(lake.caller())
+    check_rows("3" if later else "1", "2")
+    put("b.csv", 20, "4")
+    lake.refresh()
+    check_rows("3" if later else "1", "4")
+    put("a.csv", 0, "5")
+    lake.refresh()
+    check_rows("5", "4")
+
+    lake.clock.pass_ms(GRACE_MS)
+    lake.refresher().recover(lake.caller())
+    assert lake.workspaces() == []
+    forced = lake.refresh(force=True, strategy="corrections")
+    assert (forced.rows_inserted, forced.rows_updated, forced.rows_deleted) == (0, 0, 0)
