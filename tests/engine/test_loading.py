@@ -91,7 +91,11 @@ def test_guards_judge_it_and_a_person_may_have_to(table):
         ("orders", DefinitionError, "source"),
         ({"type": "delta", "path": "orders"}, UnsafeLocationError, "share a directory"),
         ({"type": "delta", "path": "nowhere"}, SourceNotFoundError, "nowhere"),
-        ({"type": "query", "query": "SELECT 1 AS other"}, KeyColumnError, "id"),
+        (
+            {"type": "query", "sql": "SELECT v AS other FROM o", "inputs": {"o": "raw/orders"}},
+            KeyColumnError,
+            "id",
+        ),
     ],
 )
 def test_source_that_cannot_be_is_refused_and_nothing_is_acquired(table, source, error, words):
