@@ -179,6 +179,7 @@ class RefreshRecord:
     """One refresh as recorded: its plan is written before anything is read, and a later definition never changes it.
 
     batch    : None in the history of a refresh that minted nothing
+    is_of_source : its rows are those of the table's own source; not so for a rollback or a load
     is_hold_requested : its caller wants it held for a decision before it publishes
     frontier : `NoFrontier` for a refresh that has ended and whose frontier is no longer stored
     """
@@ -193,6 +194,7 @@ class RefreshRecord:
     scope: Scope = EVERYTHING
     note: str | None = None  # why it was requested, in the requester's words
     is_hold_requested: bool = False
+    is_of_source: bool = True
     seal: Seal | None = None
     merge_round: int = 0
     has_committed: bool = False

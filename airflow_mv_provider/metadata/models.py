@@ -136,6 +136,7 @@ class RefreshRow(Base):
     overrides: Mapped[list[Any]]
     scope: Mapped[dict[str, Any] | None]
     is_whole: Mapped[bool]  # its scope is the whole table, or everything stale in it
+    is_of_source: Mapped[bool]  # its rows are those of the table's own source; not so after a rollback or a load
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     is_read_only: Mapped[bool]

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, and_, case, cast, func, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    ScalarSelect,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    null,
+    select,
+    true,
+)
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.outcome import Outcome
@@ -54,7 +67,8 @@ class TableLine:
     """The state of one table.
 
     is_held  : its refresh waits for a person's decision
-    fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time
+    fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time;
+               None before the first one, and after a rollback or a load
     compared : progress of the running refresh, once it is sealed
     is_late  : that is longer ago than the table's freshness target, if it has one
     num_rows : of main, as the last published refresh of everything left it; None before the first one
@@ -182,7 +196,10 @@ def _num_rows() -> ScalarSelect[int]:
 
 
 def _last_look_ms() -> ColumnElement[int]:
-    """Return when a table's newest good refresh of everything began, also if it cleans up; a few index lookups."""
+    """Return when a table's newest good refresh of everything began, also if it cleans up; a few index lookups.
+
+    NULL if that was a rollback or a load: what main has then is not known to be of the source.
+    """
     is_whole = (Refresh.table_id == Table.id, Refresh.is_whole.is_(True))
     number = select(func.max(Refresh.number))
     published, idle = (
@@ -191,9 +208,14 @@ def _last_look_ms() -> ColumnElement[int]:
     )
     good = aliased(Refresh)
     is_last = (good.table_id == Table.id, good.number == case((published > idle, published), else_=idle))
-    ended = select(good.started_ms).where(*is_last).correlate(Table).scalar_subquery()
+    ended = select(_if_of_source(good)).where(*is_last).correlate(Table).scalar_subquery()
     # Main has a refresh that cleans up already.
     running = aliased(Refresh)
     is_published = (running.id == State.refresh_id, State.phase == Phase.CLEANUP, running.is_whole.is_(True))
-    published_now = select(running.started_ms).where(*is_published).correlate(State).scalar_subquery()
-    return func.coalesce(published_now, ended)
+    is_published_now = exists().where(*is_published).correlate(State)
+    published_now = select(_if_of_source(running)).where(*is_published).correlate(State).scalar_subquery()
+    return case((is_published_now, published_now), else_=ended)
+
+
+def _if_of_source(refresh: type[Refresh]) -> ColumnElement[int | None]:
+    return case((refresh.is_of_source, refresh.started_ms), else_=null())

@@ -149,6 +149,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "overrides": list(refresh.overrides),
         "scope": None if refresh.scope.is_everything else refresh.scope.to_json(),
         "is_whole": refresh.scope.is_whole,
+        "is_of_source": refresh.is_of_source,
         "frozen": [],
         "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,

@@ -86,7 +86,9 @@ def status_text(status: TableStatus) -> str:
 
 def _freshness(status: TableStatus) -> str:
     target = timedelta(seconds=status.freshness_target or 0)
-    as_of = "never refreshed" if status.fresh_as_of is None else f"as of {time_text(status.fresh_as_of)}"
+    as_of = f"as of {time_text(status.fresh_as_of)}"
+    if status.fresh_as_of is None:
+        as_of = "never refreshed" if status.main_version is None else "unknown since a rollback or a load"
     return f"{as_of}; {'late, ' if status.is_late else ''}its target is {target}"
 
 

@@ -183,6 +183,7 @@ def _start_new(
         scope=seen.scope,
         note=request.note,
         is_hold_requested=request.hold,
+        is_of_source=substitute is None,
     )
     log.debug(
         "%s refresh %s: minted %s for %s (published %d): %s",

@@ -45,6 +45,7 @@ def test_table_has_the_other_rows_until_its_next_refresh(table):
     assert report.note == "loaded from another source: a lost week"
     assert (table.rows(), table.workspaces()) == (table.other, [])
     assert table.store.table("orders").definition == before
+    assert table.store.age_s(1) is None, "its rows are of elsewhere"
 
     again = table.refresh()
 

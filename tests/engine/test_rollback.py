@@ -49,6 +49,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     assert "a bad export" in report.note
     assert table.rows() == table.good
     assert table.workspaces() == []
+    assert table.store.age_s(1) is None, "main is older than the last look at the source"
     with pytest.raises(RefreshPausedError):
         table.refresh()
 
@@ -58,6 +59,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     assert "main was rolled back" in again.reason
     assert (again.outcome, again.rows_deleted, again.rows_updated) == (Outcome.PUBLISHED, 5, 1)
     assert table.rows() == table.bad
+    assert table.store.age_s(1) is not None
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 

@@ -96,6 +96,21 @@ def test_table_is_late_by_its_own_target_in_the_list_and_in_its_status(store, cl
     assert "NORMAL, late" in statuses_text([store.status(each) for each in (timed, free)]).splitlines()[1]
 
 
+@pytest.mark.parametrize("phase", [Phase.CLEANUP, Phase.NORMAL])
+def test_after_a_rollback_or_a_load_freshness_is_unknown_until_a_refresh_reads_the_source(store, table, phase):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    walk(store, acquired(store, table, is_of_source=False), phase)
+
+    line = the_line(store)
+    assert (line.fresh_ms, line.num_rows) == (None, 60)
+    assert (store.age_s(table.id), store.status(table).fresh_as_of) == (None, None)
+    if phase is Phase.NORMAL:
+        walk(store, own := acquired(store, table), Phase.NORMAL)
+        assert the_line(store).fresh_ms == the_line(store).last.started_ms
+        assert the_line(store).last.refresh_id == own.refresh_id
+        assert store.age_s(table.id) is not None
+
+
 def test_nothing_to_do_makes_a_table_fresh_again(store, table, clock):
     walk(store, acquired(store, table), Phase.NORMAL)
     clock.pass_ms(60_000)

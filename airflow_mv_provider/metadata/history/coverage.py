@@ -47,14 +47,19 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 
 
 def last_look_ms(db: Connection, table_id: int) -> int | None:
-    """Return when the newest successful refresh of everything began: it read the source at that time or later."""
+    """Return when the newest successful refresh of everything began: it read the source at that time or later.
+
+    returns : None also if that was a rollback or a load: what main has then is not known to be of the source
+    """
     published = (
-        select(RefreshRow.started_ms)
+        select(RefreshRow.started_ms, RefreshRow.is_of_source)
         .join(RefreshStateRow, RefreshStateRow.refresh_id == RefreshRow.id)
         .where(RefreshStateRow.table_id == table_id, RefreshStateRow.phase == Phase.CLEANUP, RefreshRow.is_whole)
     )
-    now_ms = db.scalar(published)  # main has a refresh that cleans up already
-    if now_ms is not None:
-        return now_ms
-    last = newest(table_id, DONE, kinds=(True,))
-    return db.scalar(select(RefreshRow.started_ms).where(RefreshRow.id == last.scalar_subquery()))
+    found = db.execute(published).one_or_none()  # main has a refresh that cleans up already
+    if found is None:
+        last = newest(table_id, DONE, kinds=(True,)).scalar_subquery()
+        found = db.execute(
+            select(RefreshRow.started_ms, RefreshRow.is_of_source).where(RefreshRow.id == last)
+        ).one_or_none()
+    return found.started_ms if found is not None and found.is_of_source else None
