@@ -281,6 +281,7 @@ def test_status_between_refreshes_shows_the_last_one(store, table, own):
         partitions_total=0,
         partitions=(),
         last=store.report(own.refresh_id),
+        fresh_as_of=store.report(own.refresh_id).started_at,
     )
 
 
