@@ -29,6 +29,7 @@ _FIRST = {
 }
 _EARLY = ("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/")
 _LAST = ("tests/scenarios/",)
+_TOGETHER = ("tests/browser/",)  # one server is enough for all of its files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return _begins_with(path) or path
+            return _begins_with(path) or next((each for each in _TOGETHER if path.startswith(each)), path)
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)

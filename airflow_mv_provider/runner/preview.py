@@ -20,7 +20,7 @@ from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress.chunk import plan_chunks
-from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk, changed_partitions
 from airflow_mv_provider.core.progress.seal import Rejected, Seal
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
@@ -82,7 +82,7 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
         refusal = judge(
             *(table.definition.guards, total, overrides),
             is_everything=is_whole,
-            num_partitions=sum(part.counts.changes > 0 for part in found.partitions),
+            num_partitions=changed_partitions(found.partitions),
             usual=context.store.usual_change(table.id) if is_whole else None,
         )
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason

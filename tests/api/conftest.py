@@ -7,7 +7,9 @@ gets an empty store in it.
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -139,3 +141,8 @@ def statements() -> Iterator[Statements]:
     event.listen(Engine, "before_cursor_execute", note)
     yield noted
     event.remove(Engine, "before_cursor_execute", note)
+
+
+def text_of(page: str) -> str:
+    """Return what a reader sees, in one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())

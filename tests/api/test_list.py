@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from tests.api.conftest import PAGE
+from tests.api.conftest import PAGE, text_of
 from tests.api.filled import Keeper, fill, months
 from tests.metadata.rows import ERROR, FIRST, a_caller, a_refresh, acquired, registered, walk
 
@@ -20,7 +19,7 @@ def lines(page: str) -> dict[str, str]:
     """Return what the list says of each table, by its name."""
     found = {}
     for row in re.findall(r"<tr>\s*(?:<td class=\"pick\".*?</td>\s*)?<th scope=\"row\">(.*?)</tr>", page, re.S):
-        words = html.unescape(re.sub(r"<[^>]*>", " ", row)).split()
+        words = text_of(row).split()
         found[words[0]] = " ".join(words[1:])
     return found
 

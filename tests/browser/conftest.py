@@ -101,3 +101,7 @@ def open_page(
     for context in contexts:
         context.close()
     assert problems == []
+
+
+def frame_of(page: Any) -> Any:
+    return page.frame_locator("iframe")

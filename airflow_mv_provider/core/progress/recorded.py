@@ -93,6 +93,6 @@ def total(recorded: Iterable[RecordedChunk]) -> Counts:
     return sum((p.counts for chunk in recorded for p in chunk.partitions), Counts())
 
 
-def changed_partitions(recorded: Iterable[RecordedChunk]) -> int:
-    """Return in how many partitions a row is to be changed; slices of one partition are chunks of their own."""
-    return len({part.partition for chunk in recorded for part in chunk.partitions if part.counts.changes})
+def changed_partitions(parts: Iterable[PartitionCounts]) -> int:
+    """Return in how many partitions a row is to be changed; of a partition that is cut into slices each is a part."""
+    return len({part.partition for part in parts if part.counts.changes})

@@ -38,7 +38,8 @@ class Judge:
         raises   : GuardRefusedError; as `approved_guards` does
         """
         work = self._work
-        refused = self._refusals(counts, changed_partitions(recorded) if recorded else None)
+        parts = [part for chunk in recorded for part in chunk.partitions]
+        refused = self._refusals(counts, changed_partitions(parts) if recorded else None)
         changes_columns = work.layout_now().changes_main
         # Of a table that is overwritten only main's lost and changed rows are counted one by one.
         has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns

@@ -36,7 +36,7 @@ def test_sensitive_key_is_hashed_wherever_it_stands():
     [hidden] = masked([update(77, "a", "b")], {"id"}, "salt")
 
     assert hidden.key == {"id": hidden.before["id"]} == {"id": hidden.after["id"]}
-    assert "77" not in json.dumps([hidden.key["id"]])[:12]
+    assert hidden.key["id"].startswith("sha256:")
 
 
 def test_long_values_are_cut_and_stay_different_where_they_differ():
