@@ -114,7 +114,7 @@ def _compared_with(
     rows = rows_at(source, refresh.frontier, main)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
-    schema.check_source(table.name, columns, definition.key, definition.partition_by)
+    schema.check_source(table.name, columns, *definition.named_columns)
     if definition.order_by:
         rows = rows_at(source, refresh.frontier, main, definition.order_by)
     exists, notes = main.properties() is not None, tuple[str, ...]()

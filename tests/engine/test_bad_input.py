@@ -138,6 +138,17 @@ def test_guard_is_overridden_once(good):
     refused(good, GuardRefusedError, "max_deleted_fraction")
 
 
+def test_refused_first_load_promises_no_rows_that_nobody_keeps(lake):
+    lake.write("SELECT id, 0 AS v FROM range(4)")
+    lake.apply(guards={"min_rows": 5})
+
+    with pytest.raises(GuardRefusedError, match="min_rows") as caught:
+        lake.refresh()
+
+    assert "amv diff" not in caught.value.advice
+    assert lake.store.sample(lake.store.history(1, 1)[0].refresh_id) is None
+
+
 def test_change_that_is_spread_or_unusual_is_refused(lake):
     lake.write("SELECT id, id % 4 AS p, 0 AS v FROM range(400)")
     guards = {"max_changed_partitions": 2, "max_times_usual": 2.0, "max_inserted_fraction": 1.0}

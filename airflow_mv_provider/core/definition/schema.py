@@ -57,9 +57,11 @@ def check_source(
     columns: Sequence[Column],
     key: Sequence[str],
     partition_by: Sequence[str],
+    sensitive: Sequence[str] = (),
 ) -> None:
     """Refuse columns that cannot be stored or compared, or cannot be the definition's key or partition columns.
 
+    sensitive : columns whose values are hidden; a name that is misspelt would hide nothing
     raises : InvalidIdentifierError, SchemaMismatchError, NotComparableError, KeyColumnError
     """
     seen: dict[str, str] = {}
@@ -88,6 +90,13 @@ def check_source(
                     f"{role} column {name!r} is of type {types[name].shown_type}, which cannot identify rows.",
                     column=name,
                 )
+    if unknown := [name for name in sensitive if name not in types]:
+        raise SchemaMismatchError(
+            where,
+            f"sensitive column {unknown[0]!r} is not among {_listed(types)}.",
+            column=unknown[0],
+            hint="Correct `sensitive` in the definition: what it does not name is shown.",
+        )
 
 
 def check_same(

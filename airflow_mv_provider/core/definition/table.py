@@ -269,6 +269,11 @@ class RefreshableTable(Part):
         return (*self.key, *(column for column in self.partition_by if column not in self.key))
 
     @property
+    def named_columns(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the source must have: key, partition columns, and sensitive ones unless it may lose any."""
+        return self.key, self.partition_by, self.sensitive if self.on_lost_column == "fail" else ()
+
+    @property
     def content_hash(self) -> str:
         """Sixteen hex digits over the fields that determine main's content; guards and chunk sizes do not."""
         content = self.model_dump(mode="json", by_alias=True, include={"source", "key", "partition_by"})

@@ -33,7 +33,7 @@ def approved_guards(
     *,
     has_changes: bool,
     changes_columns: bool,
-    keep_sample: Callable[[], None],
+    keep_sample: Callable[[], bool],
     is_listed: bool = True,
 ) -> tuple[str, ...] | None:
     """Return the guards that the approval of the recorded corrections overrides; hold the refresh if it needs one.

@@ -160,7 +160,7 @@ class FencedMain:
         rows = work.whole_source
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
-        schema.check_source(work.table.name, columns, definition.key, definition.partition_by)
+        schema.check_source(work.table.name, columns, *definition.named_columns)
         _ = work.ordered_source  # raises for a missing order_by column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):

@@ -45,8 +45,8 @@ class Judge:
         has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
         is_listed = not self._is_replaced() or self._ground.is_empty or bool(work.layout_now().dropped)
 
-        def sample() -> None:
-            keep_sample(work, recorded)
+        def sample() -> bool:
+            return keep_sample(work, recorded)
 
         approved = approved_guards(
             *(work, refused),
@@ -58,12 +58,12 @@ class Judge:
         if approved is None:
             return False
         refusal = next((each for each in refused if each.guard not in approved), None)
-        if recorded and (refusal or work.definition.samples == "always"):
-            sample()
+        is_sampled = bool(recorded) and (refusal is not None or work.definition.samples == "always") and sample()
         if refusal:
             name, problem = work.table.name, f"{refusal.guard}: {refusal.problem}"
-            look = f"`amv diff {name} --refresh {work.own.refresh_id[:8]}` shows some of the rows. " if recorded else ""
-            raise GuardRefusedError(name, problem, hint=look + GuardRefusedError.hint, guard=refusal.guard)
+            look = f"`amv diff {name} --refresh {work.own.refresh_id[:8]}` shows some of the rows. "
+            hint = (look if is_sampled else "") + GuardRefusedError.hint
+            raise GuardRefusedError(name, problem, hint=hint, guard=refusal.guard)
         return True
 
     def by_keys(self, *, is_counted: bool = False) -> bool:

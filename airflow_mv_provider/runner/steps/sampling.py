@@ -59,9 +59,10 @@ def sample_of(main: Main, layout: Layout, recorded: Sequence[RecordedChunk], mer
     return sampled(merge_round, rows, by_column) if rows else None
 
 
-def keep_sample(work: Work, recorded: Sequence[RecordedChunk]) -> None:
-    """Keep some of the rows that a refresh changes with its history."""
+def keep_sample(work: Work, recorded: Sequence[RecordedChunk]) -> bool:
+    """Keep some of the rows that a refresh changes with its history; False if none can be shown."""
     merge_round = work.current().merge_round
     found = sample_of(work.main, work.layout, recorded, merge_round)
     if found is not None:
         work.store.samples.keep(work.own, found)
+    return found is not None

@@ -56,6 +56,15 @@ NOT_COMPARABLE = [
 ]
 
 
+def test_sensitive_column_that_is_misspelt_is_refused_since_it_would_hide_nothing():
+    given = columns(id="long", email="string")
+
+    check_source("orders", given, ("id",), (), ("email",))
+    with pytest.raises(SchemaMismatchError, match="sensitive column 'Email' is not among") as caught:
+        check_source("orders", given, ("id",), (), ("Email",))
+    assert "what it does not name is shown" in caught.value.advice
+
+
 @pytest.mark.parametrize("kind", COMPARABLE, ids=str)
 def test_type_with_equality_is_comparable(kind):
     assert is_comparable(kind)
