@@ -33,6 +33,13 @@
         ├── EpochRegressionError       main's log refuses the metadata database's epoch as outdated
         ├── SourceNotFoundError        the source's path or table does not exist
         ├── SourceDeniedError          the source's server refuses the login, or the login may not read the table
+        ├── SourceReplacedError        another source answers at the same place: a topic was made again
+        ├── SourceRegressedError       the source ends before the last publish
+        ├── StreamGoneError            records of a topic were removed before they were read
+        ├── StreamReloadError          a topic can only be continued, and the table has to start over
+        ├── StreamRestartedError       a change stream began again: what was deleted in between is unknown
+        ├── EventError                 a record of a topic cannot be read; the message names its offset
+        │   └── EventIncompleteError   a change event lacks a value, and nothing earlier has it
         ├── SourceFileError            a file cannot be read; the message names it
         │   ├── CorruptRecordError     a record does not fit the schema
         │   └── FileEncodingError      text is not in the declared encoding
@@ -62,46 +69,8 @@ and values in it may come from outside, so it is one line of limited length with
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
-
-_MAX_WHERE, _MAX_PROBLEM = 300, 3000
-
-
-class MvError(Exception):
-    """The root of the tree. Keyword arguments are kept in `facts` and survive pickling."""
-
-    code: ClassVar[str] = "MV-ERROR"
-    hint: ClassVar[str] = ""
-    is_transient: ClassVar[bool] = False
-
-    def __init__(self, where: str, problem: str, *, hint: str | None = None, **facts: Any) -> None:
-        self.where = where = one_line(where, _MAX_WHERE)
-        self.problem = problem = one_line(problem, _MAX_PROBLEM)
-        self.advice = type(self).hint if hint is None else hint
-        self.facts = facts
-        super().__init__(f"[{self.code}] {where}: {problem} {self.advice}".rstrip())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.where, self.problem, self.advice, self.facts)
-
-    def advising(self, hint: str) -> Self:
-        """Return the same error with another hint."""
-        return type(self)(self.where, self.problem, hint=hint, **self.facts)
-
-    @property
-    def message(self) -> str:
-        """Location and problem, without the code and the hint."""
-        return f"{self.where}: {self.problem}"
-
-
-def one_line(text: str, most: int) -> str:
-    """Return a text on one line, cut to `most` characters, with unprintable characters escaped."""
-    text = text if len(text) <= most else text[: most - 3] + "..."
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _rebuild(cls: type[MvError], where: str, problem: str, advice: str, facts: dict[str, Any]) -> MvError:
-    return cls(where, problem, hint=advice, **facts)
+from airflow_mv_provider.error import MvError as MvError  # noqa: PLC0414
+from airflow_mv_provider.error import one_line as one_line  # noqa: PLC0414
 
 
 class TransientError(MvError):
@@ -263,6 +232,44 @@ class SourceNotFoundError(TerminalError):
 class SourceDeniedError(TerminalError):
     code = "MV-SOURCE-DENIED"
     hint = "Correct the connection's login and password, or grant the login SELECT on the table."
+
+
+_RELOAD = "`amv refresh --reload` reads the topic from its start, if it is `complete` from there."
+
+
+class SourceReplacedError(TerminalError):
+    code = "MV-SOURCE-REPLACED"
+    hint = f"If that is intended: {_RELOAD}"
+
+
+class SourceRegressedError(TerminalError):
+    code = "MV-SOURCE-REGRESSED"
+    hint = f"Check whether it was restored from a backup, or lost records. {_RELOAD}"
+
+
+class StreamGoneError(TerminalError):
+    code = "MV-STREAM-GONE"
+    hint = f"Refresh more often than records are kept, or keep them longer. {_RELOAD}"
+
+
+class StreamReloadError(TerminalError):
+    code = "MV-STREAM-NEEDS-RELOAD"
+    hint = _RELOAD
+
+
+class StreamRestartedError(TerminalError):
+    code = "MV-STREAM-RESTARTED"
+    hint = _RELOAD
+
+
+class EventError(TerminalError):
+    code = "MV-EVENT-MALFORMED"
+    hint = "Correct `schema` or `envelope`, or the producer.."
+
+
+class EventIncompleteError(EventError):
+    code = "MV-EVENT-INCOMPLETE"
+    hint = "ALTER TABLE ... REPLICA IDENTITY FULL in the database makes events whole."
 
 
 class SourceFileError(TerminalError):

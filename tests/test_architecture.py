@@ -27,7 +27,8 @@ PURE_OF_A_KIND = {"model", "frontier", "kind"}
 BOTTOM = {
     "__init__": set(),
     "get_provider_info": set(),
-    "exceptions": set(),
+    "error": set(),
+    "exceptions": {"error"},
     "asset": set(),
     "postgres": set(),
     "core": {"exceptions"},
@@ -53,6 +54,7 @@ HEAVY = {"pyspark", "delta", "py4j", "pandas", "pyarrow"}
 LIBRARIES = {
     "__init__": set(),
     "get_provider_info": set(),
+    "error": set(),
     "exceptions": set(),
     "asset": set(),
     "postgres": {"psycopg"},

@@ -21,6 +21,11 @@ class Frontier(ABC):
 
     type: ClassVar[str]  # marks its stored form; no other frontier has it
 
+    @property
+    def continues(self) -> bool:
+        """True if it stands for the rows of the last publish with what came later, and not for all rows by itself."""
+        return False
+
     @abstractmethod
     def describe(self) -> str:
         """Return the frontier in words."""

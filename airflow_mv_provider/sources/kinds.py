@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from airflow_mv_provider.core.definition.source import Source
@@ -62,7 +61,7 @@ class SourceKind:
 @cache
 def kinds() -> tuple[SourceKind, ...]:
     """Return every kind: first those whose sources are repeatable, then by name."""
-    folders = (found.name for found in iter_modules([str(Path(__file__).parent)]) if found.ispkg)
+    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("*/kind.py"))
     found: list[SourceKind] = [import_module(f"{__package__}.{folder}.kind").KIND for folder in folders]
     return tuple(sorted(found, key=lambda kind: (not kind.is_repeatable, kind.name)))
 

@@ -52,6 +52,11 @@ class Source(Part):
         return None
 
     @property
+    def is_complete(self) -> bool:
+        """True if the source alone gives all rows of the table; False if only together with what main has already."""
+        return True
+
+    @property
     def may_keep_rows(self) -> bool:
         """True if the definition allows to keep copies of the source's rows between refreshes, by file."""
         return False

@@ -1,0 +1,1 @@
+"""A topic of Kafka as source."""

@@ -1,0 +1,156 @@
+"""What a definition of a topic may say, and how a topic's state relates to an earlier one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from airflow_mv_provider.exceptions import SourceRegressedError, SourceReplacedError, StreamGoneError
+from airflow_mv_provider.sources.kafka.frontier import (
+    KafkaFrontier,
+    Order,
+    Span,
+    check_continues,
+    check_kept,
+    compared,
+    num_offsets,
+    spans,
+)
+from airflow_mv_provider.sources.kafka.model import Kafka
+
+WHOLE = {"conn_id": "kafka_shop", "envelope": "upsert", "schema": "id INT, v STRING"}
+AT = KafkaFrontier("c1", "shop.orders", "t1", (10, 0, 7))
+
+
+def a_topic(**more: object) -> Kafka:
+    return Kafka("shop.orders", **(WHOLE | more))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"topic": "shop.*"}, "no name of one topic"),
+        ({"topic": "a,b"}, "no name of one topic"),
+        ({"topic": ".."}, "no name of one topic"),
+        ({"conn_id": "a b"}, "not a connection's id"),
+        ({"envelope": "avro"}, "'none', 'upsert' or 'debezium'"),
+        ({"format": "avro"}, "'json'"),
+        ({"schema": " "}, "names no column"),
+        ({"watermark": "at"}, "no watermark"),
+        ({"complete": "yes"}, "boolean"),
+        ({"read_timeout": 0}, "greater than or equal to 1"),
+        *(
+            ({name: "x"}, "come from the connection")
+            for name in ("kafka.bootstrap.servers", "bootstrap.servers", "sasl.password", "kafka.sasl.jaas.config")
+        ),
+        *(
+            ({name: "x"}, "pinned by each refresh")
+            for name in ("startingOffsets", "endingOffsets", "subscribePattern", "failOnDataLoss", "assign", "group.id")
+        ),
+        ({"url": "x"}, "Extra inputs"),
+    ],
+)
+def test_definition_that_cannot_be_is_refused(given, words):
+    with pytest.raises(ValidationError, match=words):
+        Kafka(**({"topic": "shop.orders"} | WHOLE | given))
+
+
+def test_definition_says_which_cluster_is_asked_and_not_which_rows():
+    assert a_topic().connection_id == "kafka_shop"
+    assert (a_topic().is_complete, a_topic(complete=True).is_complete) == (False, True)
+    assert {"conn_id", "complete", "read_timeout", "watermark"} == Kafka.not_content
+
+
+@pytest.mark.parametrize(
+    ("now", "order"),
+    [
+        (AT, Order.SAME),
+        (AT.from_start((3, 0, 0)), Order.SAME),
+        (replace(AT, offsets=(10, 1, 7)), Order.AHEAD),
+        (replace(AT, offsets=(10, 0, 7, 0)), Order.SAME),
+        (replace(AT, offsets=(10, 0, 7, 5)), Order.AHEAD),
+        (replace(AT, offsets=(9, 5, 7)), Order.BEHIND),
+        (replace(AT, offsets=(10, 0)), Order.BEHIND),
+        (replace(AT, topic_id="t2"), Order.ANOTHER),
+        (replace(AT, cluster="c2", offsets=(11, 0, 7)), Order.ANOTHER),
+    ],
+)
+def test_states_of_a_topic_are_compared(now, order):
+    assert compared(AT, now) is order
+
+
+def test_partition_that_was_added_begins_at_its_first_record():
+    grown = replace(AT, offsets=(10, 2, 7, 5))
+
+    check_continues(AT, grown)
+
+    assert spans(AT, grown) == (Span(1, 0, 2), Span(3, 0, 5))
+    assert num_offsets(spans(AT, grown)) == 7
+
+
+def test_whole_topic_is_read_from_what_is_still_there():
+    whole = AT.from_start((4, 0, 7))
+
+    assert not whole.continues
+    assert AT.continues
+    assert spans(None, whole) == (Span(0, 4, 10),)
+
+
+@pytest.mark.parametrize(
+    ("now", "error", "words"),
+    [
+        (replace(AT, topic_id="t2"), SourceReplacedError, "another topic answers as 'shop.orders'"),
+        (replace(AT, cluster="c2"), SourceReplacedError, "another cluster answers"),
+        (replace(AT, offsets=(10, 0, 6)), SourceRegressedError, "partition 2: 6, was 7"),
+        (replace(AT, offsets=(10, 0)), SourceRegressedError, "fewer partitions"),
+    ],
+)
+def test_topic_that_does_not_continue_is_named(now, error, words):
+    with pytest.raises(error, match=words):
+        check_continues(AT, now)
+
+
+def test_records_removed_before_they_were_read_are_named():
+    until = replace(AT, offsets=(20, 0, 7))
+    check_kept("shop.orders", spans(AT, until), (10, 0, 7))
+
+    with pytest.raises(StreamGoneError, match="begins at offset 11 of partition 0, after 10"):
+        check_kept("shop.orders", spans(AT, until), (11, 0, 7))
+
+
+_OFFSETS = st.lists(st.integers(0, 50), min_size=1, max_size=4).map(tuple)
+_MORE = st.lists(st.integers(0, 9), min_size=4, max_size=6)
+
+
+@given(first=_OFFSETS, steps=st.lists(_MORE, max_size=4))
+def test_any_cut_reads_each_offset_once(first, steps):
+    states = [KafkaFrontier("c", "t", "i", first)]
+    for step in steps:
+        former = (*states[-1].offsets, *([0] * (len(step) - len(states[-1].offsets))))
+        states.append(replace(states[-1], offsets=tuple(a + b for a, b in zip(former, step, strict=False))))
+        if len(states[-1].offsets) < len(states[-2].offsets):
+            states.pop()
+    whole = states[-1].from_start([0] * len(states[-1].offsets))
+    wanted = {(each.partition, at) for each in spans(None, whole) for at in range(each.start, each.end)}
+
+    parts = [spans(None, states[0].from_start([0] * len(first)))]
+    for then, now in pairwise(states):
+        check_continues(then, now)
+        parts.append(spans(then, now))
+    read = [(each.partition, at) for part in parts for each in part for at in range(each.start, each.end)]
+
+    assert len(read) == len(set(read))
+    assert set(read) == wanted
+
+
+@given(offsets=_OFFSETS, begin=st.none() | _OFFSETS)
+def test_frontier_survives_its_stored_form(offsets, begin):
+    found = KafkaFrontier("c", "t", "i", offsets, begin)
+
+    assert KafkaFrontier.from_json(found.to_json()) == found
+    assert "t up to" in found.describe()
