@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from airflow_mv_provider.core.secret import every_spelling
+from airflow_mv_provider.core.secret import every_spelling, may_be_secret
 from airflow_mv_provider.exceptions import ConnectionUnknownError, UnsafeLocationError
 
 
@@ -45,7 +46,8 @@ class Credentials:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The texts that no output may contain."""
-        return every_spelling([self.password])
+        hidden = (value for name, value in self.options.items() if may_be_secret(name, ""))
+        return every_spelling([self.password, *hidden])
 
 
 Lookup = Callable[[str], Credentials]
@@ -88,10 +90,12 @@ def confined_to(hosts: Sequence[str], find: Lookup) -> Lookup:
 
     def confined(conn_id: str) -> Credentials:
         found = find(conn_id)
-        named = (found.host or "localhost").lower().split(",")  # PostgreSQL's client takes several
+        # PostgreSQL's client takes several; connections of Kafka name them in their extra.
+        brokers = found.options.get("bootstrap.servers") if found.kind == "kafka" else None
+        named = (brokers or found.host or "localhost").lower().split(",")
         if found.kind == "sqlite":
             return found
-        for host in named:
+        for host in (re.sub(r":\d+$", "", each.strip()) for each in named):
             if not any(fnmatchcase(host, pattern.lower()) for pattern in hosts):
                 problem = f"the connection {conn_id!r} leads to the host {host!r}, which is not among the source hosts."
                 raise UnsafeLocationError(
