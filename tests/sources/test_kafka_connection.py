@@ -18,7 +18,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
 from airflow_mv_provider.sources.kafka.client import look
-from airflow_mv_provider.sources.kafka.connection import SECRET_OPTIONS, cluster_of
+from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from tests.kafka import LOGIN, PASSWORD, broker
 from tests.ports import free_port
 

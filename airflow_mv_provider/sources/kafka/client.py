@@ -18,7 +18,7 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
     SourceUnavailableError,
 )
-from airflow_mv_provider.sources.kafka.connection import Cluster
+from airflow_mv_provider.sources.kafka.cluster import Cluster
 from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier
 
 _T = TypeVar("_T")
