@@ -72,6 +72,7 @@ def open_page(
     """Open an address in a new window; at the end nothing may have gone wrong in any of them.
 
     role : who is signed in
+    expects_404 : the address leads nowhere, which a console calls an error
     more : Playwright's options of a context: viewport, color_scheme, ...
     """
     problems: list[str] = []
@@ -85,12 +86,13 @@ def open_page(
         if not request.url.startswith((server.url, "data:", "blob:")):
             problems.append(f"asks {request.url}")
 
-    def open_one(path: str, role: str = "admin", **more: Any) -> Any:
+    def open_one(path: str, role: str = "admin", *, expects_404: bool = False, **more: Any) -> Any:
         context = browser.new_context(storage_state=session_of(role), base_url=server.url, **more)
         context.set_default_timeout(SLOW_MS)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", note)
+        if not expects_404:
+            page.on("console", note)
         page.on("pageerror", lambda error: problems.append(str(error)))
         if path.startswith("/mv"):
             page.on("request", look_at)  # Airflow's own pages may ask elsewhere

@@ -165,6 +165,7 @@ def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means
     assert [each.strip("*\n ") for each in starred] == ["Table"]
 
 
+@pytest.mark.in_test_all
 def test_a_viewer_sees_everything_and_no_button(open_page):
     page = open_page(ORDERS, role="viewer")
 

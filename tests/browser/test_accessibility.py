@@ -1,0 +1,82 @@
+"""Axe-core finds nothing on any page, in either theme, wide or narrow, and with each dialog open.
+
+What axe cannot judge, such as the order of focus, is in `test_page`. `open_page` also fails on an error in the console
+and on a request to another server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.api.filled import Keeper, hold, under_way
+
+pytestmark = pytest.mark.slow
+
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 800}
+NARROWEST = 320  # no scrolling to the side, as WCAG's criterion "Reflow" asks
+LOOKS = (("light", WIDE), ("dark", WIDE), ("dark", NARROW), ("light", NARROW))
+
+
+def refresh_of(keepers: Mapping[str, Keeper], name: str) -> str:
+    """Return the address of a table's last refresh."""
+    [last] = keepers[name].store.history(keepers[name].table.id, 1)
+    return f"/mv/tables/{name}/refreshes/{last.refresh_id}"
+
+
+PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
+    "list": lambda keepers: "/mv/",
+    "under way": lambda keepers: "/mv/tables/orders",
+    "held": lambda keepers: "/mv/tables/gold.margins",
+    "never refreshed": lambda keepers: "/mv/tables/never_refreshed",
+    "a refresh": lambda keepers: refresh_of(keepers, "customers"),
+    "a held refresh": lambda keepers: refresh_of(keepers, "gold.margins"),
+    "a failed refresh": lambda keepers: refresh_of(keepers, "web_clicks"),
+    "message": lambda keepers: "/mv/tables/not_there",
+}
+DIALOGS = {"act-refresh": "start-run", "act-pause": "confirm"}
+
+
+@pytest.fixture
+def states(keepers):
+    """All tables, in the states that other tests may have ended."""
+    if not keepers["gold.margins"].store.state(keepers["gold.margins"].table.id).is_held:
+        hold(keepers["gold.margins"])
+    if keepers["orders"].store.state(keepers["orders"].table.id).refresh_id is None:
+        under_way(keepers["orders"])
+    return keepers
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_on_a_page(open_page, states, name):
+    page = open_page(PAGES[name](states), expects_404=name == "message")
+
+    assert flaws(page) == []
+
+
+@pytest.mark.parametrize("button", DIALOGS)
+def test_axe_finds_nothing_in_a_dialog(open_page, states, button):
+    page = open_page("/mv/tables/orders")
+    page.locator(f"#{button}").click()
+    page.evaluate("for (const each of document.querySelectorAll('dialog[open] details')) each.open = true")
+    page.locator(f"#{DIALOGS[button]}[open]").wait_for()
+
+    assert flaws(page) == []
+
+
+def flaws(page: Any) -> list[str]:
+    """Return what axe finds in all themes and widths, and where the page has to be scrolled to the side."""
+    found = []
+    for theme, size in LOOKS:
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size(size)
+        results = Axe().run(page)
+        if results.violations_count:
+            found.append(f"{theme}, {size['width']} px: {results.generate_report()}")
+    page.set_viewport_size(NARROW | {"width": NARROWEST})
+    if page.evaluate("document.documentElement.scrollWidth") > NARROWEST:
+        found.append(f"wider than {NARROWEST} px")
+    return found
