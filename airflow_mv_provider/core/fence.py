@@ -223,6 +223,11 @@ def has_publish(commits: Iterable[Commit], refresh_id: str) -> bool:
     return any(_is_publish(c, refresh_id) for c in commits)
 
 
+def has_kept_rows(commits: Iterable[Commit], refresh_id: str) -> bool:
+    """True if `commits` has a publish of this refresh, of any epoch and round, that left out its deletes."""
+    return any(_is_publish(c, refresh_id) and c.note is not None and c.note.keeps_rows for c in commits)
+
+
 def classify_commits(
     commits: Sequence[Commit],
     *,

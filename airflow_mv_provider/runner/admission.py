@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.approval.hold import Decision, is_outdated
+from airflow_mv_provider.core.approval.hold import Decision, Hold, is_outdated
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier
@@ -125,25 +125,28 @@ def _begin(
 def _seen(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshState:
     """Return the table's state, after ending a hold that this caller's refresh supersedes."""
     state = context.store.state(table.id)
-    if not _supersedes(context, table, state, caller, request):
+    outdated = _outdated_hold(context, table, state, caller, request)
+    if outdated is None:
         return state
     with durable(Write.DECIDE):
-        context.store.holds.decide(table.id, Decision.SUPERSEDED, caller.user, None)
+        context.store.holds.decide(table.id, Decision.SUPERSEDED, caller.user, None, outdated.id)
     return context.store.state(table.id)  # freed, unless somebody has decided or taken it at the same time
 
 
-def _supersedes(context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request) -> bool:
-    """True if a new refresh ends the one that is held, as the table's definition allows.
+def _outdated_hold(
+    context: Context, table: TableRecord, state: RefreshState, caller: Caller, request: Request
+) -> Hold | None:
+    """Return the hold that a new refresh ends, as the table's definition allows; None if it ends none.
 
     The caller whose own refresh waits does not. A source that cannot be probed is no reason: the caller meets that
     error when its turn comes.
     """
     is_allowed = table.definition.when_held == "supersede" and state.paused_since_ms is None and not state.is_dropping
     if not (state.is_held and is_allowed) or state.owner_key == caller.key or state.refresh_id is None:
-        return False
+        return None
     hold, held = context.store.last_hold(state.refresh_id), context.store.refresh(state.refresh_id)
     if hold is None or held is None:
-        return False
+        return None
     is_same_definition = held.definition.content_hash == table.definition.content_hash
     try:
         source = context.source_of(table, table.definition)
@@ -151,8 +154,9 @@ def _supersedes(context: Context, table: TableRecord, state: RefreshState, calle
         is_same_source = now == held.frontier and source.determinism(now).nondeterminism_reason is None
     except MvError as error:
         log.info("%s: what is held is not superseded: %s", table.name, error)
-        return False
-    return is_outdated(hold, is_same_definition=is_same_definition, is_same_source=is_same_source)
+        return None
+    is_ended = is_outdated(hold, is_same_definition=is_same_definition, is_same_source=is_same_source)
+    return hold if is_ended else None
 
 
 def _start_new(

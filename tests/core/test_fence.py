@@ -18,6 +18,7 @@ from airflow_mv_provider.core.fence import (
     classify_commits,
     fence_version,
     has_fence,
+    has_kept_rows,
     has_publish,
     is_untouched_since,
     last_epoch,
@@ -289,6 +290,15 @@ def test_commit_of_an_earlier_round_is_company_and_not_this_rounds():
 def test_publish_of_any_epoch_and_round_is_one_of_the_refresh():
     assert has_publish([other(4), publish(3, 1), fence(2, 1)], OURS)
     assert not has_publish([publish(3, 1, THEIRS), fence(2, 1), other(1)], OURS)
+
+
+def test_a_commit_that_left_out_its_deletes_is_found_whatever_its_round():
+    kept = publish(3, 1)
+    kept = replace(kept, note=replace(kept.note, keeps_rows=True, merge_round=0))
+
+    assert has_kept_rows([other(5), publish(4, 1), kept, fence(2, 1)], OURS)
+    assert not has_kept_rows([other(5), publish(4, 1), fence(2, 1)], OURS)
+    assert not has_kept_rows([kept], THEIRS)
 
 
 @pytest.mark.parametrize(

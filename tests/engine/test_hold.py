@@ -165,7 +165,7 @@ def test_a_progressive_table_cannot_be_held(lake):
         lake.apply(publish="progressive", partition_by=["p"], approval="always")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["hold.before", "hold.after", "decide.before", "decide.after"])
 def test_killed_around_a_hold_it_is_decided_all_the_same(table, at_point, point):
     def die() -> None:
@@ -190,7 +190,7 @@ def test_killed_around_a_hold_it_is_decided_all_the_same(table, at_point, point)
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "point", ["hand_over.after", "fence.after", "publish.before", "publish.after", "published.after"]
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.approval.hold import Decision
+from airflow_mv_provider.core.fence import CommitNote, fence_version
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import RefreshHeldError
+from airflow_mv_provider.exceptions import EngineError, RefreshHeldError
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.report_text.status_text import status_text
+from airflow_mv_provider.spark.delta import Main
 from tests.engine.holding import GUARDED, decide, held, lose_rows
 
 pytestmark = pytest.mark.slow
@@ -83,7 +85,7 @@ def test_every_kind_of_table(lake, changes):
     assert_agrees(lake)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "point", ["keep.before", "keep.after", "publish.before", "publish.after", "published.before", "published.after"]
 )
@@ -113,6 +115,44 @@ def test_a_round_that_completes_it_deletes_nothing_either(table, at_point):
     assert (report.outcome, report.rows_deleted, report.rows_kept) == (Outcome.PUBLISHED, 0, 5)
     assert sorted(table.rows()) == sorted([*table.wanted, (100, 0, "foreign")])
     held(table)
+
+
+def test_a_commit_whose_answer_was_lost_and_that_comes_late_is_completed_without_deletes_too(table, at_point):
+    """The round was given up before main had it: only main's log knows what was committed, and how."""
+    hold_id = held(table).facts["hold"]
+
+    def lose_the_answer() -> None:
+        at_point("discard.after", die)
+        table.sql("INSERT INTO {t} VALUES (100, 0, 'foreign')")
+        raise EngineError("orders", "the connection was reset.")
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    at_point("publish.before", lose_the_answer)
+    with pytest.raises(KeyboardInterrupt):
+        decide(table, Decision.WITHOUT_DELETES, hold_id=hold_id)
+    commit_late(table, hold_id.partition(".")[0])
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    [report] = table.refresher().recover(table.caller())
+
+    assert (report.outcome, report.rows_deleted, report.rows_kept) == (Outcome.PUBLISHED, 0, 5)
+    assert sorted(table.rows()) == sorted([*table.wanted, (100, 0, "foreign")])
+    held(table)
+
+
+def commit_late(lake, refresh_id):
+    """Commit what was decided, as the MERGE does of which nobody knows what became of it."""
+    registered, epoch = lake.store.table("orders"), lake.store.state(1).epoch
+    facts = {"is_final": True, "keeps_rows": True}
+    note = CommitNote(registered.uuid, refresh_id, epoch, "publish", fence_version(epoch) + 1, **facts)
+    main = Main(lake.spark, registered.main, registered.uuid)
+    with main.transaction(note):
+        lake.sql(
+            "MERGE INTO {t} t USING (SELECT 5 AS id, 1 AS p, 'b' AS v UNION ALL SELECT 10, 0, 'new') s ON t.id = s.id"
+            " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
 
 
 @pytest.mark.in_test_all

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import fence_version
 from tests.model.commits import committed
-from tests.model.decisions import cancelled, is_believed
+from tests.model.decisions import cancelled, is_believed, is_waiting
 from tests.model.design import Design, Worker
 from tests.model.ending import merge_failed
-from tests.model.process import failed, step, with_worker
+from tests.model.process import decided, failed, step, with_worker
 from tests.model.world import (
     CLEANUP,
     FOREIGN,
@@ -35,10 +36,14 @@ from tests.model.world import (
     Database,
     Faults,
     Merge,
+    Person,
     Row,
+    Shown,
     State,
+    Values,
     Violated,
     appended,
+    commits_of,
     content,
     latest,
     log_id,
@@ -59,7 +64,8 @@ class Bounds(NamedTuple):
     each: Faults
     together: int
     workers: tuple[int, ...] = (0, 1, 2)
-    eager: frozenset[str] = frozenset({"look", "take", "check source", "compare", "changes"})
+    eager: frozenset[str] = frozenset({"look", "take", "check source", "compare", "changes", "keep"})
+    decisions: int = 0  # how many a person makes
 
 
 Labelled = tuple[int | None, str, State]  # the worker that took the step, None for the world
@@ -133,7 +139,7 @@ def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelle
                 said, after = stepped
                 while after.workers[number].at in bounds.eager and (more := step(design, after, number)) is not None:
                     said, after = f"{said}; {more[0]}", more[1]
-                if worker.at == "idle" and state.row.phase != NORMAL and state.row.owner == KEYS[number]:
+                if worker.at == "idle" and _is_twin(state.row, number):
                     after = after._replace(faults=faults._replace(twin=faults.twin + 1))
                 yield number, said, after
         if worker.at == "idle" or is_calm:
@@ -155,6 +161,7 @@ def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelle
     if any(state.outcomes[path[1] - 1] != "running" for path, _ in state.files):  # type: ignore[operator]
         files = tuple((p, f) for p, f in state.files if state.outcomes[p[1] - 1] == "running")  # type: ignore[operator]
         yield None, "a sweep removes what ended refreshes left", state._replace(files=files)
+    yield from _of_the_person(design, bounds, state)
     if not is_calm:
         yield from _of_the_world(each, state)
 
@@ -181,12 +188,14 @@ def _orphaned(design: Design, state: State, orphan: Merge) -> tuple[str, State]:
 
 def _may_begin(bounds: Bounds, state: State, number: int) -> bool:
     """True if this process may start; how often a caller starts a twin of itself is bounded."""
-    row = state.row
     if number not in bounds.workers:
         return False
-    if row.phase != NORMAL and row.owner == KEYS[number]:
-        return state.faults.twin < bounds.each.twin
-    return True
+    return not _is_twin(state.row, number) or state.faults.twin < bounds.each.twin
+
+
+def _is_twin(row: Row, number: int) -> bool:
+    """True if a process that starts now is beside another one of its caller; nobody works on what is held."""
+    return row.phase != NORMAL and row.owner == KEYS[number] and not row.left
 
 
 def _with_orphan(state: State, worker: Worker) -> tuple[Merge, ...]:
@@ -206,6 +215,9 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
     if faults.cancel < each.cancel and not row.cancel and (asked := cancelled(row)) is not None:
         counted = faults._replace(cancel=faults.cancel + 1)
         yield None, "somebody asks for a cancel", state._replace(row=asked, faults=counted)
+    held = state.refresh and state.refresh.hold
+    if faults.too_late < each.too_late and held and not held.decision and not held.is_over:
+        yield None, "the time to decide is up", _too_late(state, faults._replace(too_late=faults.too_late + 1))
     if faults.put_back < each.put_back:
         now = Database(row, state.refresh, state.bindings, state.outcomes)
         if state.backup is None and state.refresh is not None:
@@ -224,6 +236,51 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
         for commit in written:
             log = appended(state.log, commit)
             yield None, f"others: {commit.kind} {dict(commit.changes)}", state._replace(log=log, faults=counted)
+
+
+def _too_late(state: State, faults: Faults) -> State:
+    assert state.refresh is not None
+    assert state.refresh.hold is not None
+    refresh = state.refresh._replace(hold=state.refresh.hold._replace(is_over=True))
+    return state._replace(
+        row=state.row._replace(live=state.row.live and not state.row.left), refresh=refresh, faults=faults
+    )
+
+
+def _of_the_person(design: Design, bounds: Bounds, state: State) -> Iterator[Labelled]:
+    """What a person may do: look at what is held, and decide about what was looked at last, however long ago."""
+    person, now = state.person, _shown(state)
+    if person.num_decided == bounds.decisions:
+        return
+    if now is not None and person.shown != now:
+        yield None, f"a person looks at {dict(now.changes)}", state._replace(person=person._replace(shown=now))
+    if person.shown is None:
+        return
+    for decision in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED):
+        after = _decided(design, state, decision)
+        if after is not None:
+            yield None, f"the person decides: {decision}", after
+
+
+def _shown(state: State) -> Shown | None:
+    """Return what `amv diff` shows of a refresh that is held; None if none is, or if it is being compared again."""
+    refresh, row = state.refresh, state.row
+    if refresh is None or refresh.hold is None or not is_waiting(row, refresh.hold) or None in refresh.chunks:
+        return None
+    changes = tuple((rec.number, rec.new) for rec in refresh.chunks if rec and rec.path is not None)
+    return Shown(row.refresh, refresh.merge_round, changes)
+
+
+def _decided(design: Design, state: State, decision: Decision) -> State | None:
+    person, shown = state.person, state.person.shown
+    assert shown is not None
+    after = decided(design, state, shown[:2], decision)
+    if after is None:
+        return None
+    if decision is Decision.WITHOUT_DELETES:
+        shown = shown._replace(keeps=True, changes=tuple(each for each in shown.changes if each[1]))
+    approved = tuple(sorted({*person.approved, shown})) if decision.is_approval else person.approved
+    return after._replace(person=Person(None, person.num_decided + 1, approved))
 
 
 def _put_back(state: State, backup: Database) -> State:
@@ -261,7 +318,7 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
     ends_well : states of a table left alone that are known to come to their end
     """
     row = state.row
-    if is_believed(row, state.log) and content(state.log) != SOURCE[state.bindings[row.upper - 1]]:
+    if is_believed(row, state.log) and not _agrees(row, content(state.log), SOURCE[state.bindings[row.upper - 1]]):
         raise Violated(f"invariant 11: main is taken for upper {row.upper}, and is {content(state.log)}")
     if (row.phase == NORMAL) != (state.refresh is None) or bool(row.refresh) != (row.phase != NORMAL):
         raise Violated("invariant 2: the row and the refresh under way say different things")
@@ -276,18 +333,61 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
             path = rec and ("changes", row.refresh, epoch, rec.merge_round, rec.number)
             if rec and rec.old != rec.new and path not in kept:
                 raise Violated(f"invariant 8: the recorded changes of chunk {rec.number} are gone")
-            if rec and rec.old == content(state.log, rec.base)[rec.number] and rec.new == SOURCE[pin][rec.number]:
+            wanted = rec and SOURCE[pin][rec.number]
+            is_kept = state.refresh.keeps_rows and not wanted
+            if rec and rec.old == content(state.log, rec.base)[rec.number] and (rec.new == wanted or is_kept):
                 continue
             if rec:
                 raise Violated(f"invariant 5: chunk {rec.number} is recorded as {rec.old} to {rec.new}")
     if design.has_fence and row.phase != CLEANUP:
         _check_end(design, state, ends_well)
+        if state.refresh is not None and state.refresh.hold is not None:
+            _check_end_undecided(design, state)
+
+
+def _agrees(row: Row, now: Values, source: Values) -> bool:
+    """True if main is the source, but for rows that the last publish has kept as somebody has decided."""
+    return all(value == wanted or (row.kept and not wanted) for value, wanted in zip(now, source, strict=True))
+
+
+def _left_alone(state: State) -> State:
+    """Return a state in which everybody has died."""
+    faults, row = Faults(put_back=state.faults.put_back), state.row._replace(live=False)
+    person = Person(None, 0, state.person.approved)
+    return state._replace(workers=(IDLE, IDLE, IDLE), orphans=(), faults=faults, row=row, backup=None, person=person)
+
+
+def _check_end_undecided(design: Design, state: State) -> None:
+    """Invariant 10 of a hold: if nobody decides in time, the table comes to NORMAL, and main stays as it is."""
+    assert state.refresh is not None
+    left = _left_alone(state)
+    if not state.refresh.hold.decision and not state.refresh.hold.is_over:
+        left = _too_late(left, left.faults)
+    before = len(commits_of(state.log))
+    for _ in range(_PATIENCE):
+        if left.row.phase == NORMAL:
+            break
+        stepped = step(design, left, 2)
+        if stepped is None and left.refresh is not None and is_waiting(left.row, left.refresh.hold):
+            stepped = "it is too late", _too_late(left, left.faults)
+        if stepped is None:
+            raise Violated("invariant 10: the table is stuck with a hold about which nobody decides")
+        left = stepped[1]
+    else:
+        raise Violated("invariant 10: a hold about which nobody decides does not end")
+    is_in_main = any((c.kind, c.refresh) == ("publish", state.row.refresh) for c in commits_of(state.log))
+    has_decision = state.refresh.hold.decision is not None or is_in_main
+    written = [c for c in commits_of(left.log)[before:] if c.kind == "publish"]
+    if written and not has_decision:
+        raise Violated("invariant 14: a refresh about which nobody has decided changes main")
 
 
 def _check_end(design: Design, state: State, ends_well: set[State]) -> None:
-    """Invariant 10: when everybody dies now, one process alone brings the table to NORMAL and main to the source."""
-    faults, row = Faults(put_back=state.faults.put_back), state.row._replace(live=False)
-    left = state._replace(workers=(IDLE, IDLE, IDLE), orphans=(), faults=faults, row=row, backup=None)
+    """Invariant 10: when everybody dies now, one process alone brings the table to NORMAL and main to the source.
+
+    Where a refresh is held, a person looks and approves.
+    """
+    left = _left_alone(state)
     met, way = [], list[str]()
     try:
         for _ in range(_PATIENCE):
@@ -295,6 +395,10 @@ def _check_end(design: Design, state: State, ends_well: set[State]) -> None:
                 break
             met.append(left)
             stepped = step(design, left, 2)
+            if stepped is None and (shown := _shown(left)) is not None:
+                looked = left._replace(person=left.person._replace(shown=shown))
+                after = _decided(design, looked, Decision.APPROVED)
+                stepped = None if after is None else ("is approved", after)
             if stepped is None:
                 raise Violated("invariant 10: the table, left alone, is stuck")
             said, left = stepped

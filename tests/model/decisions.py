@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import cache
 
 from airflow_mv_provider.core import claim, plan
+from airflow_mv_provider.core.approval import hold
+from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection
 from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.fence import Commit as CoreCommit
@@ -17,6 +19,7 @@ from airflow_mv_provider.core.fence import (
     LogCheck,
     classify_commits,
     has_fence,
+    has_kept_rows,
     has_publish,
     last_epoch,
     mark_at,
@@ -25,11 +28,12 @@ from airflow_mv_provider.core.fence import (
     whole_publish,
 )
 from airflow_mv_provider.core.frontier import Binding, desired_upper
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import turn
 from airflow_mv_provider.core.state import Admission, Ownership, RefreshState, is_main_as_published
 from airflow_mv_provider.core.strategy import compare_reason
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from tests.model.world import CHUNKS, PHASES, UUID, Commit, Recorded, Row, commits_of, latest
+from tests.model.world import CHUNKS, NORMAL, PHASES, UUID, Commit, Held, Recorded, Row, commits_of, latest
 
 
 @cache
@@ -46,20 +50,20 @@ def _core(version: int, commit: Commit) -> CoreCommit:
         step = "fence" if commit.kind == "fence" else "publish"
         # The log tells what the shipped transaction version would be, also to designs that use another.
         facts = {"merge_round": commit.merge_round, "part": commit.part}
-        facts["is_final"] = step == "publish" and not commit.part
+        facts |= {"is_final": step == "publish" and not commit.part, "keeps_rows": commit.keeps}
         note = CommitNote(UUID, f"r{commit.refresh}", commit.epoch, step, commit.txn, **facts)
     return CoreCommit(version, operation.get(commit.kind, "WRITE"), version - 1, note)
 
 
 @cache
-def as_state(row: Row) -> RefreshState:
+def as_state(row: Row, *, is_held: bool = False) -> RefreshState:
     return RefreshState(
         table_id=1,
         phase=PHASES[row.phase],
         epoch=row.epoch,
         refresh_id=f"r{row.refresh}" if row.refresh else None,
         owner_key=row.owner or None,
-        owner_process=None,
+        owner_process=None if row.left or row.phase == NORMAL else "its process",
         owned_since_ms=None,
         is_lease_live=row.live,
         is_cancel_requested=row.cancel,
@@ -70,6 +74,8 @@ def as_state(row: Row) -> RefreshState:
         published_digests=None,
         covered=(),
         is_main_trusted=row.version >= 0,
+        is_held=is_held,
+        num_kept=int(row.kept),
     )
 
 
@@ -83,6 +89,8 @@ def as_row(state: RefreshState) -> Row:
         state.is_cancel_requested,
         state.published_upper,
         -1 if state.published_version is None else state.published_version,
+        state.owner_process is None and state.phase is not Phase.NORMAL,
+        bool(state.num_kept),
     )
 
 
@@ -97,12 +105,16 @@ def ownership(own: tuple[int, int]) -> Ownership:
 
 @cache
 def acquired(row: Row, seen: Row, refresh: int, key: str, epoch: int) -> Row | None:
-    return _after(row, claim.acquire(as_state(seen), f"r{refresh}", key, epoch))
+    return _taken(_after(row, claim.acquire(as_state(seen), f"r{refresh}", key, epoch)))
 
 
 @cache
 def handed_over(row: Row, seen: Row, key: str, epoch: int) -> Row | None:
-    return _after(row, claim.hand_over(as_state(seen), key, epoch))
+    return _taken(_after(row, claim.hand_over(as_state(seen), key, epoch)))
+
+
+def _taken(row: Row | None) -> Row | None:
+    return None if row is None else row._replace(left=False)
 
 
 @cache
@@ -126,8 +138,44 @@ def cancelled(row: Row) -> Row | None:
 
 
 @cache
-def admission(row: Row, key: str) -> Admission:
-    return turn(as_state(row), key, ())
+def admission(row: Row, key: str, is_held: bool) -> Admission:
+    return turn(as_state(row, is_held=is_held), key, ())
+
+
+# -- a person's decision -----------------------------------------------------------------------------------------------
+
+
+def _hold(refresh: int, held: Held) -> Hold:
+    return Hold(f"r{refresh}", held.merge_round, "held", (), 0, 0, held.is_over, held.decision)
+
+
+def is_waiting(row: Row, held: Held | None) -> bool:
+    """True if a refresh waits for a decision, and no process works on it; `metadata.holds.is_held` of small values."""
+    return held is not None and row.left and held.decision is None and not held.is_over
+
+
+@cache
+def hold_step(refresh: int, held: Held | None, merge_round: int) -> hold.Step:
+    last = None if held is None else _hold(refresh, held)
+    facts = {"is_requested": False, "has_changes": True, "changes_columns": False, "refusals": (), "last": last}
+    return hold.next_step(last, merge_round, hold.why_held("always", **facts))  # type: ignore[arg-type]
+
+
+@cache
+def leaves_out_deletes(refresh: int, held: Held | None, merge_round: int, has_kept: bool) -> bool:
+    return hold.keeps_rows(None if held is None else _hold(refresh, held), merge_round, has_kept=has_kept)
+
+
+@cache
+def objection(refresh: int, held: Held | None, shown: tuple[int, int] | None, decision: Decision) -> Objection | None:
+    """Return why a decision about what was shown, a refresh and its round, cannot be recorded."""
+    hold_id = None if shown is None else f"r{shown[0]}.{shown[1]}"
+    return hold.objection(None if held is None else _hold(refresh, held), hold_id, decision)
+
+
+@cache
+def is_outdated(refresh: int, held: Held, pin: int, source: int) -> bool:
+    return hold.is_outdated(_hold(refresh, held), is_same_definition=True, is_same_source=pin == source)
 
 
 @cache
@@ -147,6 +195,7 @@ def minted(row: Row, log: int, bindings: tuple[int, ...], source: int) -> tuple[
         same_definition=True,
         is_trusted=is_believed(row, log),
         nondeterminism_reason=None,
+        num_kept=int(row.kept),
     )
     newest = Binding(len(bindings), DeltaFrontier("source", bindings[-1])) if bindings else None
     upper = desired_upper(newest, DeltaFrontier("source", source), row.upper, must_compare=must_compare is not None)
@@ -188,6 +237,11 @@ def log_check(
 @cache
 def is_publish_in(log: int, refresh: int) -> bool:
     return has_publish(core_log(log), f"r{refresh}")
+
+
+@cache
+def is_kept_in(log: int, refresh: int) -> bool:
+    return has_kept_rows(core_log(log), f"r{refresh}")
 
 
 @cache

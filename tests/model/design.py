@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.approval import hold
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import LogCheck
 from airflow_mv_provider.core.phase import Ending, Recovery
 from airflow_mv_provider.core.state import Admission
@@ -24,6 +26,13 @@ class Design(NamedTuple):
     tells_rounds          : a commit of a round that was given up is not taken for one of this round
     asks_log              : a refresh that others have followed is concluded from main's log, and not resumed
     settles_its_own       : a process that fails asks for its lease again, and settles only a refresh that is its own
+    holds                 : every refresh that changes main waits for a person's decision first
+    approves_round        : an approval is one of the round that was shown, and of no later one
+    names_hold            : a decision names the hold that was shown
+    notes_kept            : a commit without its deletes says so in main's log
+    completes_unasked     : a refresh of which main has a commit is completed, and not asked about again
+    looks_for_kept        : a fence looks for a commit that left out its deletes, and not only the database
+    ends_by_takeover      : a hold that is superseded is ended by whoever takes it over, behind a fence of its own
     """
 
     name: str = "shipped"
@@ -37,6 +46,13 @@ class Design(NamedTuple):
     tells_rounds: bool = True
     asks_log: bool = True
     settles_its_own: bool = True
+    holds: bool = False
+    approves_round: bool = True
+    names_hold: bool = True
+    notes_kept: bool = True
+    completes_unasked: bool = True
+    looks_for_kept: bool = True
+    ends_by_takeover: bool = True
 
 
 class Worker(NamedTuple):
@@ -52,6 +68,7 @@ class Worker(NamedTuple):
     last_error   : what the last of them met
     is_unknown   : whether an earlier epoch has committed, or may yet, is not known
     is_in_main   : main's log shows, at the fence, a commit of this refresh
+    has_kept     : and that it left out its deletes
     data         : what the step needs that comes next; of a process that has ended, why it has
     """
 
@@ -69,6 +86,7 @@ class Worker(NamedTuple):
     last_error: str = ""
     is_unknown: bool = False
     is_in_main: bool = False
+    has_kept: bool = False
     data: tuple[Any, ...] = ()
 
 
@@ -79,6 +97,7 @@ class AtFence(NamedTuple):
     is_fenced: bool
     base: int
     is_in_main: bool
+    has_kept: bool
     is_overtaken: bool
     whole: int
 
@@ -112,6 +131,15 @@ class Effects(Protocol):
     def merge_round(self, own: Own) -> int: ...
     def recorded(self, own: Own) -> tuple[Any, ...]: ...
 
+    # -- a person's decision
+    def outdated_hold(self) -> Any: ...  # what a newer refresh of this caller supersedes; None if nothing
+    def supersede(self, hold: Any) -> None: ...
+    def hold_step(self, own: Own) -> hold.Step: ...
+    def hold(self, own: Own) -> Decision | str | None: ...  # what is decided already, or ""; None if the lease is lost
+    def deletes_to_leave_out(self, own: Own, *, has_kept: bool) -> tuple[Any, ...]: ...
+    def write_kept(self, own: Own, kept: tuple[Any, ...]) -> None: ...
+    def record_kept(self, own: Own, kept: tuple[Any, ...]) -> bool: ...
+
     # -- main's log and its MERGEs
     def latest(self) -> int: ...
     def fence(self, own: Own) -> bool: ...
@@ -129,7 +157,7 @@ class Effects(Protocol):
     def write_changes(self, own: Own, rec: Any) -> None: ...
     def record(self, own: Own, rec: Any) -> bool: ...
     def commit_recorded(self, own: Own, chunks: tuple[Any, ...], version: int) -> bool: ...
-    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool) -> bool: ...
+    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool, keeps_rows: bool) -> bool: ...
     def published(self, own: Own, version: int) -> bool: ...
     def concluded(self, own: Own, version: int) -> bool: ...
     def finish(self, own: Own) -> bool: ...

@@ -8,8 +8,9 @@ from tests.model.design import Design, Effects, Worker
 Stepped = tuple[str, Worker]
 MAX_TRIES = 3  # as in runner/steps
 AGAIN, NOTHING_NEW, OVER, LOST = "again", "nothing new", "over", "MV-LEASE-LOST"
+HELD = "MV-HELD"
 # An error at one of these ends the process: it owns nothing yet, or has decided what becomes of the refresh.
-_ENDS = frozenset({"idle", "look", "acquire", "take", "hand over", "settle", "park", "abandon", "sweep"})
+_ENDS = frozenset({"idle", "supersede", "look", "acquire", "take", "hand over", "settle", "park", "abandon", "sweep"})
 
 
 def failing(design: Design, fx: Effects, worker: Worker, code: str) -> Worker:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.approval import hold
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import Move, next_move, next_part_move
 from airflow_mv_provider.core.phase import Recovery
 from airflow_mv_provider.core.progress.chunk import part_number
@@ -22,6 +24,7 @@ from airflow_mv_provider.core.state import Admission
 from tests.model.design import Design, Effects, Worker
 from tests.model.ending import (
     AGAIN,
+    HELD,
     LOST,
     MAX_TRIES,
     NOTHING_NEW,
@@ -51,7 +54,10 @@ def step(design: Design, fx: Effects, worker: Worker) -> Stepped | None:
 
 
 def _idle(design: Design, fx: Effects, worker: Worker) -> Stepped | None:
-    match fx.admission():
+    admission = fx.admission()
+    if design.holds and (outdated := fx.outdated_hold()) is not None:
+        return "looks: what is held is outdated", Worker("supersede", data=(outdated,))
+    match admission:
         case Admission.START:
             return "looks: the table is at rest", Worker("look", seen=fx.seen())
         case Admission.ADOPT if not design.has_epoch_per_process:
@@ -61,6 +67,11 @@ def _idle(design: Design, fx: Effects, worker: Worker) -> Stepped | None:
             return "looks: a refresh is unfinished", Worker("take", seen=fx.seen())
         case _:
             return None
+
+
+def _supersede(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    fx.supersede(*worker.data)
+    return "supersedes what is held", ended(AGAIN)
 
 
 def _look(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -156,6 +167,8 @@ def _look_at_fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
     after = worker._replace(at=at, is_fenced=found.is_fenced, base=found.base, num_fences=0)
     if design.looks_first:
         after = after._replace(is_unknown=False, is_in_main=found.is_in_main)
+    if design.looks_for_kept:
+        after = after._replace(has_kept=found.has_kept)
     if design.asks_log:
         after = after._replace(is_overtaken=found.is_overtaken, whole=found.whole)
     return f"stands on version {found.base}", after
@@ -227,14 +240,55 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
             return "sees others change main again", failing(design, fx, worker, "MV-MAIN-MOVED")
         case Move.START_OVER:
             return "sees that others changed main", worker._replace(
-                at="discard", data=(found.latest, bool(found.published), bool(found.stragglers))
+                at="discard",
+                data=(found.latest, bool(found.published), bool(found.stragglers), found.keeps_rows or worker.has_kept),
             )
-        case _:
-            aim = (part or 0, chunks, merge_round, fx.next_txn(worker.own))
-            after = worker._replace(at="lease before merge", has_tried=True, num_tries=worker.num_tries + 1, data=aim)
-            if worker.num_tries == MAX_TRIES:
-                return "has tried often enough", failing(design, fx, worker, worker.last_error or "MV-EPOCH-REGRESSION")
-            return "decides to merge", after
+        case _ if design.holds and not _is_in_main(design, fx, worker):
+            match fx.hold_step(worker.own):
+                case hold.Step.HOLD:
+                    return "needs a decision", worker._replace(at="hold")
+                case hold.Step.EXPIRE:
+                    return "sees that nobody has decided in time", failing(design, fx, worker, "MV-HOLD-EXPIRED")
+                case hold.Step.STOP:
+                    return "sees that it was rejected", failing(design, fx, worker, "MV-CANCELLED")
+    return _to_merge(design, fx, worker)
+
+
+def _is_in_main(design: Design, fx: Effects, worker: Worker) -> bool:
+    return fx.has_committed(worker.own) or (design.completes_unasked and worker.is_in_main)
+
+
+def _to_merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    part, recorded, merge_round = worker.data
+    if design.holds and (kept := fx.deletes_to_leave_out(worker.own, has_kept=worker.has_kept)):
+        return "is to leave out the deletes", worker._replace(at="keep", data=(kept,))
+    chunks = tuple(rec for rec in recorded if part is None or part_number([rec.number]) == part)
+    aim = (part or 0, chunks, merge_round, fx.next_txn(worker.own))
+    after = worker._replace(at="lease before merge", has_tried=True, num_tries=worker.num_tries + 1, data=aim)
+    if worker.num_tries == MAX_TRIES:
+        return "has tried often enough", failing(design, fx, worker, worker.last_error or "MV-EPOCH-REGRESSION")
+    return "decides to merge", after
+
+
+def _hold(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Leave the refresh to a person, unless it has been decided in this moment."""
+    found = fx.hold(worker.own)
+    if found is None:
+        return "is overtaken before it holds", ended(LOST)
+    if not found:
+        return "holds the refresh for a decision", ended(HELD)
+    if not Decision(found).is_approval:
+        return "sees that it has just been refused", failing(design, fx, worker, "MV-CANCELLED")
+    return f"sees that it has just been {found}", _to_merge(design, fx, worker)[1]
+
+
+def _keep(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    fx.write_kept(worker.own, *worker.data)
+    return "writes the changes without their deletes", worker._replace(at="record kept")
+
+
+def _record_kept(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    return _written(worker, "records them", is_written=fx.record_kept(worker.own, *worker.data))
 
 
 def _lease_before_merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -274,9 +328,10 @@ def _committed(design: Design, fx: Effects, worker: Worker) -> Stepped:
 
 
 def _discard(design: Design, fx: Effects, worker: Worker) -> Stepped:
-    base, is_published, has_stragglers = worker.data
+    base, *facts = worker.data
     said = f"discards its corrections; another round, from version {base}"
-    is_written = fx.discard(worker.own, is_published=is_published, has_stragglers=has_stragglers)
+    seen = dict(zip(("is_published", "has_stragglers", "keeps_rows"), facts, strict=True))
+    is_written = fx.discard(worker.own, **seen)
     return _written(worker, said, is_written=is_written, base=base, has_tried=True, num_tries=0)
 
 
@@ -312,6 +367,7 @@ def _finish(design: Design, fx: Effects, worker: Worker) -> Stepped:
 
 STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
     "idle": _idle,
+    "supersede": _supersede,
     "look": _look,
     "acquire": _acquire,
     "take": _take,
@@ -326,6 +382,9 @@ STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
     "changes": _changes,
     "record": _record,
     "publish": _publish,
+    "hold": _hold,
+    "keep": _keep,
+    "record kept": _record_kept,
     "lease before merge": _lease_before_merge,
     "merge": _merge,
     "commit": _commit,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.approval import hold
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import LogCheck, fence_version
 from airflow_mv_provider.core.phase import Ending, Recovery, is_cancellable, on_failure, on_takeover
 from airflow_mv_provider.core.state import Admission, next_epoch
@@ -21,11 +23,17 @@ from tests.model.decisions import (
     epoch_in,
     handed_over,
     held,
+    hold_step,
     is_fence_in,
+    is_kept_in,
+    is_outdated,
     is_overtaken,
     is_publish_in,
+    is_waiting,
+    leaves_out_deletes,
     log_check,
     minted,
+    objection,
     published_whole,
     steps_left,
     txn_after,
@@ -42,6 +50,7 @@ from tests.model.world import (
     SOURCE,
     WILL_RETRY,
     Commit,
+    Held,
     Merge,
     Path,
     Recorded,
@@ -72,6 +81,18 @@ def failed(design: Design, state: State, number: int) -> Stepped:
     return "meets an error of the engine", with_worker(fx.state, number, after)
 
 
+def decided(design: Design, state: State, shown: tuple[int, int], decision: Decision) -> State | None:
+    """Record a decision about what was shown, a refresh and its round, as `metadata.holds` does; None if refused."""
+    refresh, row = state.refresh, state.row
+    found = None if refresh is None else refresh.hold
+    if objection(row.refresh, found, shown if design.names_hold else None, decision) is not None:
+        return None
+    assert refresh is not None
+    assert found is not None
+    row = row._replace(live=row.live and not row.left, cancel=row.cancel or not decision.is_approval)
+    return state._replace(row=row, refresh=refresh._replace(hold=found._replace(decision=decision)))
+
+
 def with_worker(state: State, number: int, worker: Worker, **changes: object) -> State:
     workers = list(state.workers)
     workers[number] = IDLE if worker.at == "idle" else worker
@@ -89,7 +110,7 @@ class Process:
     # -- the table's row ---------------------------------------------------------------------------------------------
 
     def admission(self) -> Admission:
-        return admission(self.state.row, KEYS[self.number])
+        return admission(self.state.row, KEYS[self.number], self._is_waiting)
 
     def seen(self) -> Row:
         return self.state.row
@@ -151,7 +172,8 @@ class Process:
         row = held(self.state.row, own)
         if row is None:
             return False
-        self._become(row=row._replace(live=WILL_RETRY[self.number]))
+        left = row.left or self._refresh.hold is not None  # of no consequence without a hold
+        self._become(row=row._replace(live=WILL_RETRY[self.number], left=left))
         return True
 
     def is_own(self, own: Own) -> bool:
@@ -162,7 +184,7 @@ class Process:
         return on_failure(
             PHASES[self.state.row.phase],
             code,
-            is_transient=code not in ("MV-CANCELLED", "MV-EPOCH-REGRESSION"),
+            is_transient=code not in ("MV-CANCELLED", "MV-EPOCH-REGRESSION", "MV-HOLD-EXPIRED"),
             has_committed=self.has_committed(own) and not self.design.is_progressive,
             will_retry=WILL_RETRY[self.number],
             merging_attempts=refresh.merging if refresh else 0,
@@ -198,6 +220,65 @@ class Process:
     def recorded(self, own: Own) -> tuple[Recorded, ...]:
         return tuple(rec for rec in self._refresh.chunks if rec)
 
+    # -- a person's decision -----------------------------------------------------------------------------------------
+
+    def outdated_hold(self) -> tuple[int, int] | None:
+        state = self.state
+        if state.refresh is None or not self._is_waiting or state.row.owner == KEYS[self.number]:
+            return None
+        held, refresh = state.refresh.hold, state.row.refresh
+        assert held is not None
+        if not is_outdated(refresh, held, state.refresh.pin, state.source):
+            return None
+        return refresh, held.merge_round
+
+    def supersede(self, hold: tuple[int, int]) -> None:
+        before = self.state
+        self.state = decided(self.design, before, hold, Decision.SUPERSEDED) or before
+        if self.state is not before and before.refresh is not None and before.refresh.pin == before.source:
+            raise Violated("invariant 14: what is held is superseded, and it is not outdated")
+        if self.state is not before and not self.design.ends_by_takeover:
+            row = abandoned(self.state.row, (self.state.row.refresh, self.state.row.epoch))
+            assert row is not None
+            self._end((before.row.refresh, before.row.epoch), row, "abandoned")
+
+    def hold_step(self, own: Own) -> hold.Step:
+        held, merge_round = self._refresh.hold, self._refresh.merge_round
+        if held is not None and held.decision is not None and not self.design.approves_round:
+            held = held._replace(merge_round=merge_round)
+        return hold_step(own[0], held, merge_round)
+
+    def hold(self, own: Own) -> Decision | str | None:
+        row = held(self.state.row, own, MERGING)
+        if row is None or self.state.refresh is None:
+            return None
+        refresh = self.state.refresh
+        found = refresh.hold
+        if found is None or found.merge_round != refresh.merge_round:
+            found = Held(refresh.merge_round)
+        if found.decision is None:
+            row = row._replace(left=True, live=not found.is_over)
+        self._become(row=row, refresh=refresh._replace(hold=found))
+        return found.decision or ""
+
+    def deletes_to_leave_out(self, own: Own, *, has_kept: bool) -> tuple[Recorded, ...]:
+        refresh = self._refresh
+        has_kept = has_kept or (refresh.has_committed and refresh.keeps_rows)
+        if not leaves_out_deletes(own[0], refresh.hold, refresh.merge_round, has_kept):
+            return ()
+        return tuple(rec for rec in self.recorded(own) if rec.path is not None and rec.new == 0)
+
+    def write_kept(self, own: Own, kept: tuple[Recorded, ...]) -> None:
+        """Write nothing: a chunk of one row has nothing left."""
+
+    def record_kept(self, own: Own, kept: tuple[Recorded, ...]) -> bool:
+        chunks = self._chunks(lambda n, rec: rec._replace(new=rec.old) if rec in kept and rec else rec)
+        return self._write(own, held, MERGING, chunks=chunks, keeps_rows=True)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return is_waiting(self.state.row, self.state.refresh.hold if self.state.refresh else None)
+
     @property
     def _refresh(self) -> Refresh:
         assert self.state.refresh is not None
@@ -213,7 +294,8 @@ class Process:
         if last_txn(self.state.log, 0) >= version:
             return False
         fence = Commit("fence", (), own[0], own[1], version)
-        self._become(log=extended(self.design, self.state.log, fence))
+        may_keep = any(shown.keeps for shown in self.state.person.approved)
+        self._become(log=extended(self.design, self.state.log, fence, may_keep=may_keep))
         return True
 
     def at_fence(self, own: Own) -> AtFence:
@@ -225,6 +307,7 @@ class Process:
             is_fenced=is_fence_in(log, own),
             base=latest(log),
             is_in_main=is_publish_in(log, own[0]),
+            has_kept=is_kept_in(log, own[0]),
             is_overtaken=first is not None and is_overtaken(log, own[0], first),
             whole=-1 if whole is None else whole,
         )
@@ -252,7 +335,9 @@ class Process:
         if any(now[number] != old for number, _, old in changes):
             return "unexpected"
         pairs = tuple((number, new) for number, new, _ in changes)
-        return Merge(*own, merge_round, part, txn, app, latest(self.state.log), pairs)
+        refresh = self.state.refresh
+        keeps = self.design.notes_kept and refresh is not None and refresh.keeps_rows
+        return Merge(*own, merge_round, part, txn, app, latest(self.state.log), pairs, keeps)
 
     def commit(self, merge: Merge) -> int | None:
         log = committed(self.design, self.state, merge)
@@ -296,14 +381,16 @@ class Process:
         after = self._chunks(lambda n, before: before and before._replace(committed=before.committed or n in numbers))
         return self._write(own, held, MERGING, chunks=after)
 
-    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool) -> bool:
+    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool, keeps_rows: bool) -> bool:
         if self.state.refresh is None:
             return False
         refresh = self._refresh
         is_new = (is_published or has_stragglers) and not self.design.is_progressive
         has_committed = refresh.has_committed or is_new or any(c and c.committed for c in refresh.chunks)
         merge_round, none = refresh.merge_round + 1, (None, None, None)
-        return self._write(own, held, MERGING, chunks=none, merge_round=merge_round, has_committed=has_committed)
+        facts = {"has_committed": has_committed}
+        facts["keeps_rows"] = (refresh.has_committed and refresh.keeps_rows) or keeps_rows
+        return self._write(own, held, MERGING, chunks=none, merge_round=merge_round, **facts)
 
     def published(self, own: Own, version: int) -> bool:
         return self._publish(own, version, version)
@@ -315,9 +402,13 @@ class Process:
         if not self._write(own, advanced, MERGING, CLEANUP):
             return False
         found, sealed = content(self.state.log, version), SOURCE[self._refresh.pin]
-        if found != sealed:
+        ours = [c for c in commits_of(self.state.log)[: version + 1] if (c.kind, c.refresh) == ("publish", own[0])]
+        keeps_rows = self._refresh.keeps_rows or any(c.keeps for c in ours[-1:])
+        if any(
+            value != wanted and not (keeps_rows and not wanted) for value, wanted in zip(found, sealed, strict=True)
+        ):
             raise Violated(f"invariant 1: main at version {version} is {found}, what was sealed is {sealed}")
-        self._become(row=self.state.row._replace(upper=self._refresh.upper, version=known))
+        self._become(row=self.state.row._replace(upper=self._refresh.upper, version=known, kept=found != sealed))
         return True
 
     def finish(self, own: Own) -> bool:

@@ -27,6 +27,7 @@ from tests.model.stored import Stored
 WRITES = {
     **{"acquire": "acquire", "hand over": "hand_over", "fence": "fence", "stage": "staging", "seal": "seal"},
     **{"changes": "changes", "record": "progress", "merge": "publish", "committed": "committed"},
+    **{"hold": "hold", "supersede": "decide", "record kept": "keep"},
     **{"discard": "discard", "published": "published", "concluded": "published"},
     **{"clean": "staging_delete", "sweep": "staging_delete", "finish": "normal", "abandon": "normal"},
 }
@@ -45,7 +46,7 @@ class Process:
         self.at: str | None = "begin"
         self.error: MvError | None = None
         self.outcome: Outcome | None = None
-        self._design = Design(is_progressive=world.is_progressive)
+        self._design = Design(is_progressive=world.is_progressive, holds=world.table.definition.approval == "always")
         self._fx, self._worker, self._num_races = Stored(world, caller), Worker(), 0
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import event, exc
 
+from airflow_mv_provider.core.approval.hold import Decision, Hold
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
@@ -30,7 +31,10 @@ FOREIGN = ((9, 0, "foreign"),)
 
 
 class Site:
-    """One SQLite database in memory, put back to where it was in no time; it can be down."""
+    """One SQLite database in memory, put back to where it was in no time; it can be down.
+
+    publish : "atomic", "progressive", or "held": atomic, and every refresh after the first waits for a decision
+    """
 
     def __init__(self, publish: str, partitions: tuple[int, ...] = PARTITIONS) -> None:
         self.clock = Clock()
@@ -40,6 +44,7 @@ class Site:
         self.is_down = False
         self._crashed: dict[str, tuple[bytes, World, int]] = {}
         event.listen(self.engine, "begin", self._begin)
+        is_held, publish = publish == "held", "progressive" if publish == "progressive" else "atomic"
         key = ["id"] if publish == "atomic" else ["id", "p"]
         definition = a_table(key=key, partition_by=["p"], publish=publish)
         self.table = self.store.registry.register(definition, warehouse="/wh", location="/wh/orders")
@@ -48,6 +53,9 @@ class Site:
         process = Process(first, Caller("first", "first"))
         process.finish()
         assert process.outcome is Outcome.PUBLISHED
+        if is_held:
+            held = a_table(key=key, partition_by=["p"], approval="always", when_held="supersede")
+            first.table = self.table = self.store.registry.register(held, warehouse="/wh", location="/wh/orders")
         first.source.append(sources[2])
         self.start = self.save(first)
 
@@ -64,13 +72,20 @@ class Site:
         """Put the database back to an older state; main, files and processes stay what they are."""
         self._raw.deserialize(saved[0])
 
-    def crashed_at(self, point: str) -> tuple[bytes, World, int]:
-        """Return what the second refresh has left when its process, one of caller a, has died at a point."""
-        if point not in self._crashed:
+    def crashed_at(self, point: str, decision: Decision | None = None) -> tuple[bytes, World, int]:
+        """Return what the second refresh has left when its process, one of caller a, has died at a point.
+
+        decision : what was decided about it before
+        """
+        name = f"{decision} {point}"
+        if name not in self._crashed:
             world = self.restore(self.start)
+            if decision is not None:
+                Process(world, Caller("a", "a")).finish()
+                assert decide(world, decision)
             crash(world, point, is_disturbed=False, key="a")
-            self._crashed[point] = self.save(world)
-        return self._crashed[point]
+            self._crashed[name] = self.save(world)
+        return self._crashed[name]
 
     @property
     def _raw(self) -> Any:
@@ -113,12 +128,19 @@ def check_log(world: World) -> None:
     for version in world.delta.versions:
         if version.operation in ("DELETE", "RESTORE") or (version.operation == "WRITE" and version.note is None):
             return  # from here on main is others' as well
+        if version.note is not None and version.note.keeps_rows:
+            return  # from here on main has rows that the source had no longer
         if world.is_progressive:
             for partition in PARTITIONS:
                 rows = {row for row in version.rows if row[1] == partition}
                 assert any(rows == {r for r in s if r[1] == partition} for s in world.source), "invariant 4"
         else:
             assert any(set(version.rows) == set(s) for s in world.source), "invariant 4"
+
+
+def decide(world: World, decision: Decision, hold_id: str | None = None) -> bool:
+    """Decide about what is held, or was shown as `hold_id`; False if nothing is, or it may not be decided any more."""
+    return isinstance(world.store.holds.decide(world.table.id, decision, "ann", "looked", hold_id), Hold)
 
 
 def check_rest(world: World, clock: Clock, *, is_put_back: bool = False) -> None:
@@ -128,11 +150,13 @@ def check_rest(world: World, clock: Clock, *, is_put_back: bool = False) -> None
     """
     for number in range(8):
         clock.pass_ms(HANDOVER_MS + 1)
+        decide(world, Decision.APPROVED)
         process = Process(world, Caller(f"last {number}", "last"))
         process.finish()
         if process.outcome is Outcome.NOTHING_TO_DO:
             break
-        assert process.error is None or process.error.is_transient or process.error.code == "MV-CANCELLED"
+        is_ended = process.error is not None and process.error.code in ("MV-CANCELLED", "MV-HOLD-EXPIRED")
+        assert process.error is None or process.error.is_transient or is_ended
     else:
         raise AssertionError("invariant 10: it does not come to rest")
     assert world.store.state(world.table.id).phase is Phase.NORMAL

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_mv_provider.core import plan
+from airflow_mv_provider.core.approval import hold
+from airflow_mv_provider.core.approval.hold import Decision, is_outdated, keeps_rows, why_held
 from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import (
     Commit,
@@ -20,8 +22,10 @@ from airflow_mv_provider.core.fence import (
     classify_commits,
     fence_version,
     has_fence,
+    has_kept_rows,
     has_publish,
     last_epoch,
+    left_out,
     mark_at,
     next_txn_version,
     overtaken_by,
@@ -33,7 +37,7 @@ from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report,
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.partition import partition_name
-from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk, total
+from airflow_mv_provider.core.progress.recorded import KeptRows, PartitionCounts, RecordedChunk, total
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.queue import turn
 from airflow_mv_provider.core.state import (
@@ -99,6 +103,7 @@ class Stored:
             same_definition=seen.published_hash == self.world.table.definition.content_hash,
             is_trusted=is_main_as_published(seen, self.world.delta.log(seen.published_version)),
             nondeterminism_reason=None,
+            num_kept=seen.num_kept,
         )
         newest = self.store.newest_binding(self.world.table.id)
         frontier, must = DeltaFrontier("source", pin), must_compare is not None
@@ -197,6 +202,62 @@ class Stored:
     def recorded(self, own: Own) -> tuple[RecordedChunk, ...]:
         return self.done
 
+    # -- a person's decision -----------------------------------------------------------------------------------------
+
+    def outdated_hold(self) -> str | None:
+        seen, is_allowed = self._seen, self.world.table.definition.when_held == "supersede"
+        if not (seen.is_held and is_allowed) or seen.owner_key == self.caller.key or seen.refresh_id is None:
+            return None
+        last, waiting = self.store.last_hold(seen.refresh_id), self.store.refresh(seen.refresh_id)
+        assert last is not None
+        assert waiting is not None
+        is_same = waiting.frontier == DeltaFrontier("source", len(self.world.source) - 1)
+        return last.id if is_outdated(last, is_same_definition=True, is_same_source=is_same) else None
+
+    def supersede(self, hold: str) -> None:
+        self.store.holds.decide(self.world.table.id, Decision.SUPERSEDED, self.caller.user, None, hold)
+
+    def hold_step(self, own: Own) -> hold.Step:
+        last = self.store.last_hold(own[0])
+        facts: dict[str, Any] = {"is_requested": False, "has_changes": True, "changes_columns": False, "refusals": ()}
+        return hold.next_step(last, self.refresh.merge_round, why_held("always", **facts, last=last))
+
+    def hold(self, own: Own) -> Decision | str | None:
+        hold_ms = self.world.table.definition.hold_for * 1000
+        try:
+            begun = self.store.holds.begin(self._own(own), self.refresh.merge_round, "held", (), hold_ms=hold_ms)
+        except LeaseLostError:
+            self.is_done = False
+            return None
+        return begun.decision or ""
+
+    def deletes_to_leave_out(self, own: Own, *, has_kept: bool) -> tuple[RecordedChunk, ...]:
+        has_kept = has_kept or (self.refresh.has_committed and self.refresh.num_kept is not None)
+        if not keeps_rows(self.store.last_hold(own[0]), self.refresh.merge_round, has_kept=has_kept):
+            return ()
+        return tuple(chunk for chunk in self.done if any(change.op == "D" for change in self._changes(own, chunk)))
+
+    def write_kept(self, own: Own, kept: tuple[RecordedChunk, ...]) -> None:
+        for chunk in kept:
+            path = (own[0], f"kept-{own[1]}-{self.refresh.merge_round}-{chunk.number}")
+            assert path not in self.world.files
+            self.world.files[path] = tuple(change for change in self._changes(own, chunk) if change.op != "D")
+
+    def record_kept(self, own: Own, kept: tuple[RecordedChunk, ...]) -> bool:
+        found = list[KeptRows]()
+        for chunk in kept:
+            path = f"kept-{own[1]}-{self.refresh.merge_round}-{chunk.number}"
+            left = len(self.world.files[own[0], path])  # type: ignore[arg-type]
+            deletes = {part.partition: part.counts.deleted for part in chunk.partitions}
+            found.append(KeptRows(chunk.number, path if left else None, left, 0, 1, deletes))
+        if not self._write(lambda: self.store.merging.record_kept(self._own(own), found)):
+            return False
+        self.refresh, (_, self.done) = self.store.as_now(self.refresh), self.store.chunks(own[0])
+        return True
+
+    def _changes(self, own: Own, chunk: RecordedChunk) -> tuple[Change, ...]:
+        return self.world.files.get((own[0], chunk.path), ()) if chunk.path else ()  # type: ignore[return-value]
+
     # -- main's log and its MERGEs -----------------------------------------------------------------------------------
 
     def latest(self) -> int:
@@ -216,6 +277,7 @@ class Stored:
             is_fenced=has_fence(commits, own[1], own[0]),
             base=commits[0].version,
             is_in_main=has_publish(commits, own[0]),
+            has_kept=has_kept_rows(commits, own[0]),
             is_overtaken=self.followed is not None,
             whole=-1 if whole is None else whole.version,
         )
@@ -311,10 +373,12 @@ class Stored:
         self.done = tuple(replace(c, committed_version=version) if c.number in numbers else c for c in self.done)
         return True
 
-    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool) -> bool:
+    def discard(self, own: Own, *, is_published: bool, has_stragglers: bool, keeps_rows: bool) -> bool:
         counts = total(self.done) if is_published else Counts() if has_stragglers else None
         committed = None if self.world.is_progressive else counts
-        if not self._write(lambda: self.store.merging.discard_chunks(self._own(own), committed, 0)):
+        keeps = keeps_rows or (self.refresh.has_committed and self.refresh.num_kept is not None)
+        merging = self.store.merging
+        if not self._write(lambda: merging.discard_chunks(self._own(own), committed, 0, keeps_rows=keeps)):
             return False
         self.refresh, self.done = self.store.as_now(self.refresh), ()
         return True
@@ -329,10 +393,17 @@ class Stored:
         return self._publish(own, version, commit=whole.mark, is_main_known=False)
 
     def _publish(self, own: Own, version: int, **facts: Any) -> bool:
-        facts |= {"main_version": version, "counts": total(self.done), "digests": None, "bytes_main": 0, "seconds": {}}
+        ours = [c for c in self.world.delta.log() if c.version <= version and has_publish([c], own[0])]
+        counts, before = total(self.done), self.refresh.num_kept
+        left = left_out(ours[0] if ours else None, counts)
+        num_kept = None if before is None and not left else (before or 0) + left
+        facts |= {"counts": replace(counts, deleted=counts.deleted - left), "num_kept": num_kept}
+        facts |= {"main_version": version, "digests": None, "bytes_main": 0, "seconds": {}}
         if not self._write(lambda: self.store.merging.published(self._own(own), **facts)):
             return False
-        assert sorted(self.world.delta.rows(version)) == sorted(self.world.source[self._pin()]), "invariant 1"
+        rows, source = self.world.delta.rows(version), self.world.source[self._pin()]
+        kept = {row[:2] for row in rows} - {row[:2] for row in source} if num_kept else set()
+        assert sorted(row for row in rows if row[:2] not in kept) == sorted(source), "invariant 1"
         self.phase = Phase.CLEANUP
         return True
 
@@ -367,6 +438,7 @@ class Stored:
     def _note(self, own: Own, step: Any, txn_version: int, part: int = 0) -> CommitNote:
         table, is_final = self.world.table, step == "publish" and not part
         facts = {"merge_round": self.refresh.merge_round, "part": part, "is_final": is_final}
+        facts["keeps_rows"] = step == "publish" and self.refresh.num_kept is not None
         return CommitNote(table.uuid, *own, step, txn_version, **facts, definition_hash=table.definition.content_hash)
 
 

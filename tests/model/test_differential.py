@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.fence import CommitNote, fence_version
 from airflow_mv_provider.core.location import TableRef
@@ -243,6 +244,13 @@ def published(prepared: Callable[..., Any]) -> Any:
     return prepared("one-chunk", build)
 
 
+@pytest.fixture
+def published_and_to_be_held(published: Any) -> Any:
+    """The same, and every change needs a decision."""
+    published.apply(approval="always")
+    return published
+
+
 def real_run(lake: Any, scenario: tuple[str, ...]) -> Iterator[str]:
     """Yield the durable writes of real refreshes, of which all but the last die."""
     for number, (crash_at, what) in enumerate(pairs(scenario)):
@@ -257,7 +265,10 @@ def real_run(lake: Any, scenario: tuple[str, ...]) -> Iterator[str]:
 
         crash_points.arm(reach)
         try:
-            lake.refresh(caller=lake.caller(f"number {number}"))
+            if what in DECISIONS:
+                lake.refresher().decide("orders", Decision(what), lake.caller(f"number {number}"))
+            else:
+                lake.refresh(caller=lake.caller(f"number {number}"))
         except Crash:
             pass
         except MvError as error:
@@ -266,6 +277,9 @@ def real_run(lake: Any, scenario: tuple[str, ...]) -> Iterator[str]:
             crash_points.arm(None)
         yield from passed
         lake.clock.pass_ms(lake.settings.lease_ms + 1)
+
+
+DECISIONS = {"approved", "rejected"}
 
 
 def happen(lake: Any, what: str) -> None:
@@ -283,16 +297,22 @@ def simulated_run(scenario: tuple[str, ...]) -> Iterator[str]:
     from airflow_mv_provider.core.state import Caller
     from tests.model.lake import LEASE_MS
     from tests.model.simulation import Process
-    from tests.model.site import Site
+    from tests.model.site import Site, decide
 
-    site = Site("atomic", partitions=(0,))
+    site = Site("held" if DECISIONS & {*scenario} else "atomic", partitions=(0,))
     world = site.restore(site.start)
     for number, (crash_at, what) in enumerate(pairs(scenario)):
         process, passed = Process(world, Caller(f"number {number}", "host")), list[str]()
+        if what in DECISIONS:
+            yield "decide.before"  # a person's own process, which then goes on as any other
+            assert decide(world, Decision(what))
+            yield "decide.after"
         while process.advance() is not None:
             assert process.at is not None
             if process.at == "publish.held":
                 continue
+            if what in DECISIONS and process.at == "acquire.before":
+                break  # who decides ends that refresh, and begins no other
             passed.append(process.at)
             if process.at == crash_at and passed.count(process.at) == 1:
                 if what == "a cancel":
@@ -324,6 +344,19 @@ SCENARIOS = [
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[", ".join(filter(None, s)) for s in SCENARIOS])
 def test_durable_writes_are_those_of_a_real_refresh(published, scenario):
     assert list(simulated_run(scenario)) == list(real_run(published, scenario))
+
+
+HELD_SCENARIOS = [
+    ("never", "", "never", "approved"),
+    ("hold.after", "a crash", "fence.after", "approved", "never", ""),
+    ("hold.before", "a crash", "never", "", "never", "rejected"),
+]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("scenario", HELD_SCENARIOS, ids=[", ".join(filter(None, s)) for s in HELD_SCENARIOS])
+def test_durable_writes_are_those_of_a_real_held_refresh(published_and_to_be_held, scenario):
+    assert list(simulated_run(scenario)) == list(real_run(published_and_to_be_held, scenario))
 
 
 @pytest.mark.in_test_all

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.state import Caller
 from tests.model.lake import HANDOVER_MS, LEASE_MS, World
@@ -29,6 +30,7 @@ from tests.model.site import (
     check_rest,
     close_sites,
     crash,
+    decide,
     the_site,
 )
 
@@ -81,6 +83,48 @@ def mend_after(site: Site, first: str, *, is_disturbed: bool) -> None:
             raise AssertionError(f"a crash at {first}, then one at {second}: {error}") from error
 
 
+# -- a decision --------------------------------------------------------------------------------------------------------
+
+HELD_POINTS = ("progress.after", "hold.before", "hold.after")
+AFTER_DECISION = tuple(
+    f"{write}.{when}"
+    for write in ("hand_over", "fence", "keep", "publish", "published", "staging_delete", "normal")
+    for when in ("before", "after")
+)
+
+
+@pytest.mark.parametrize("decision", [Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED])
+@pytest.mark.parametrize("first", HELD_POINTS)
+def test_held_refresh_whose_owners_die_is_decided_once(site_of, first, decision):
+    """Whoever holds dies at `first`, a person decides, whoever publishes or ends it dies; then it is mended."""
+    site = site_of("held")
+    world = site.restore(site.start)
+    crash(world, first, is_disturbed=False)
+    site.clock.pass_ms(HANDOVER_MS + 1)
+    if first != "hold.after":
+        holder = Process(world, Caller("holds", "host"))
+        holder.finish()
+        assert holder.error is not None
+        assert holder.error.code == "MV-HELD"
+    before, refresh_id = world.delta.rows(), world.refreshes[-1]
+    assert decide(world, decision)
+    decided = site.save(world)
+    for second in AFTER_DECISION:
+        world = site.restore(decided)
+        crash(world, second, is_disturbed=False)
+        site.clock.pass_ms(HANDOVER_MS + 1)
+        Process(world, Caller("mends", "host")).finish()
+        report = world.store.report(refresh_id)
+        assert report.outcome is (Outcome.PUBLISHED if decision.is_approval else Outcome.CANCELLED), second
+        ours = [
+            v for v in world.delta.versions if v.note and (v.note.refresh_id, v.note.step) == (refresh_id, "publish")
+        ]
+        gone = [row for row in before if row[:2] not in {row[:2] for row in world.source[-1]}]
+        kept = gone if decision is Decision.WITHOUT_DELETES else []
+        assert [v.rows for v in ours] == ([tuple(sorted((*world.source[-1], *kept)))] if decision.is_approval else [])
+        check_rest(world, site.clock)
+
+
 # -- a database that is put back ---------------------------------------------------------------------------------------
 
 
@@ -130,8 +174,13 @@ class History(RuleBasedStateMachine):
     """One history of a table: processes of two callers, and everything that may happen to them."""
 
     publish = "atomic"
+    num_examples = 500
+    beginnings = BEGINNINGS
 
-    @initialize(begins=st.sampled_from(BEGINNINGS), is_left_alone=st.integers(0, 11).map(lambda n: n == 11))
+    @initialize(
+        begins=st.runner().flatmap(lambda self: st.sampled_from(self.beginnings)),
+        is_left_alone=st.integers(0, 11).map(lambda n: n == 11),
+    )
     def begin(self, begins: tuple[str, str], is_left_alone: bool) -> None:
         self.site, self.is_left_alone = the_site(self.publish), is_left_alone
         self.processes, self.num_others = [], 0
@@ -143,7 +192,7 @@ class History(RuleBasedStateMachine):
             self.starts("a")
             self.processes[0].until(point)
         else:
-            self.world = self.site.restore(self.site.crashed_at(point))
+            self.world = self.site.restore(self.site.crashed_at(point, None if what == "dead" else Decision(what)))
 
     @precondition(lambda self: len(self.processes) < 3)
     @rule(key=st.sampled_from("ab"))
@@ -251,16 +300,44 @@ class History(RuleBasedStateMachine):
 
 class ProgressiveHistory(History):
     publish = "progressive"
+    num_examples = 250
+
+
+class HeldHistory(History):
+    """Every refresh waits for a decision: of a person who looks, and decides about it then or much later."""
+
+    publish = "held"
+    num_examples = 250
+    looked: str | None = None
+    beginnings = (
+        *(("alive", point) for point in ("acquire.before", "fence.before", "seal.before", "hold.before")),
+        *(("dead", point) for point in ("seal.after", "progress.after", "hold.before", "hold.after")),
+        *((what, point) for point in AFTER_DECISION[:10] for what in (Decision.APPROVED, Decision.WITHOUT_DELETES)),
+    )
+
+    @precondition(lambda self: not self.site.is_down)
+    @rule()
+    def person_looks(self) -> None:
+        state = self.world.store.state(self.world.table.id)
+        if state.is_held and state.refresh_id is not None:
+            last = self.world.store.last_hold(state.refresh_id)
+            assert last is not None
+            self.looked = last.id
+
+    @precondition(lambda self: not self.site.is_down and self.looked is not None)
+    @rule(decision=st.sampled_from([Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED]))
+    def person_decides(self, decision: Decision) -> None:
+        decide(self.world, decision, self.looked)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # minutes on a machine that is not shared
-@pytest.mark.parametrize("history", [History, ProgressiveHistory])
+@pytest.mark.parametrize("history", [History, ProgressiveHistory, HeldHistory])
 def test_any_history_comes_to_rest(history, pytestconfig):
     run_state_machine_as_test(
         history,
         settings=settings(
-            max_examples=5_000 if pytestconfig.getoption("--every-case") else 500,
+            max_examples=history.num_examples * (10 if pytestconfig.getoption("--every-case") else 1),
             stateful_step_count=NUM_STEPS,
             deadline=None,
             database=None,

@@ -12,7 +12,8 @@
     │ workers  a and a' are twins: one caller's; b is another's. Each stands before its next atomic step    │
     └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-A row of main is abstracted to one value for each of three partitions, and one partition is one chunk. What Delta does
+A row of main is abstracted to one value for each of three partitions, and one partition is one chunk: a correction to 0
+is a delete. What Delta does
 with a MERGE is two steps, its start (the snapshot is taken, transaction version and old values are looked at) and its
 commit (whoever committed in between makes it fail, or not, by Delta's rules); a fence is one.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from tests.model.design import Worker
@@ -38,12 +40,16 @@ WILL_RETRY = (True, True, False)
 Values = tuple[int, int, int]
 Path = tuple[object, ...]
 Files = tuple[tuple[Path, object], ...]
-# What the source holds at each of its versions: one change leaves a partition as it was.
-SOURCE: tuple[Values, ...] = ((0, 0, 0), (1, 1, 1), (2, 1, 2), (3, 3, 2))
+# What the source holds at each of its versions, 0 where it has no row: one change leaves a partition as it was, one
+# deletes a row.
+SOURCE: tuple[Values, ...] = ((0, 0, 0), (1, 1, 1), (2, 1, 0), (3, 3, 2))
 
 
 class Commit(NamedTuple):
-    """One commit of main. `changes` are (partition, value); `txn` and `app` are 0 where somebody else wrote."""
+    """One commit of main. `changes` are (partition, value); `txn` and `app` are 0 where somebody else wrote.
+
+    keeps : it says that its deletes were left out
+    """
 
     kind: str  # create, fence, publish, foreign, optimize, restore
     changes: tuple[tuple[int, int], ...] = ()
@@ -53,10 +59,11 @@ class Commit(NamedTuple):
     app: int = 0
     merge_round: int = 0
     part: int = 0
+    keeps: bool = False
 
 
 class Row(NamedTuple):
-    """The state row."""
+    """The state row. `left`: no process works on the refresh; `kept`: the last publish has left out deletes."""
 
     phase: int = NORMAL
     epoch: int = 0
@@ -66,6 +73,8 @@ class Row(NamedTuple):
     cancel: bool = False
     upper: int = 0
     version: int = -1
+    left: bool = False
+    kept: bool = False
 
 
 class Recorded(NamedTuple):
@@ -88,8 +97,19 @@ class Recorded(NamedTuple):
         return None if self.old == self.new else "changes"
 
 
+class Held(NamedTuple):
+    """The newest hold of a refresh: the round that was shown, what was decided, whether it is too late for that."""
+
+    merge_round: int
+    decision: Decision | None = None
+    is_over: bool = False
+
+
 class Refresh(NamedTuple):
-    """The refresh under way, since epoch `first`. `merging` counts the epochs that began in MERGING."""
+    """The refresh under way, since epoch `first`. `merging` counts the epochs that began in MERGING.
+
+    keeps_rows : its corrections are recorded without their deletes, or are to be
+    """
 
     pin: int
     upper: int
@@ -99,6 +119,8 @@ class Refresh(NamedTuple):
     chunks: tuple[Recorded | None, ...] = (None, None, None)
     merge_round: int = 0
     has_committed: bool = False
+    hold: Held | None = None
+    keeps_rows: bool = False
 
 
 class Merge(NamedTuple):
@@ -112,6 +134,7 @@ class Merge(NamedTuple):
     app: int
     snapshot: int
     changes: tuple[tuple[int, int], ...]
+    keeps: bool = False
 
     def __str__(self) -> str:
         return f"{dict(self.changes)} at version {self.snapshot}"
@@ -132,6 +155,24 @@ class Faults(NamedTuple):
     error: int = 0
     lost: int = 0
     put_back: int = 0
+    too_late: int = 0
+
+
+class Shown(NamedTuple):
+    """The corrections of a hold as a person has looked at them, or has approved them."""
+
+    refresh: int
+    merge_round: int
+    changes: tuple[tuple[int, int], ...]
+    keeps: bool = False
+
+
+class Person(NamedTuple):
+    """Who decides: what has been looked at last, how many decisions were made, and what was approved by them."""
+
+    shown: Shown | None = None
+    num_decided: int = 0
+    approved: tuple[Shown, ...] = ()
 
 
 class Database(NamedTuple):
@@ -155,6 +196,7 @@ class State(NamedTuple):
     workers: tuple[Worker, Worker, Worker]
     faults: Faults
     backup: Database | None = None
+    person: Person = Person()
 
 
 class Violated(Exception):

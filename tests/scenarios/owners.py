@@ -32,11 +32,12 @@ context.set_forkserver_preload(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A refresh of a lake's `orders` and where it shall stand still."""
+    """A refresh of a lake's `orders`, or a decision about the one that is held, and where it shall stand still."""
 
     database: str
     warehouse: str
     point: str
+    decision: str | None = None
 
 
 class Owner:
@@ -114,6 +115,7 @@ def be_amv(arguments: Sequence[str], environment: dict[str, str], said: str, die
 def _work(jobs: Sequence[Job], remote: str | None, table: str, pipe: Connection) -> None:
     """Refresh each job's lake in a thread of its own; runs in the process that is to die."""
     os.setsid()
+    from airflow_mv_provider.core.approval.hold import Decision
     from airflow_mv_provider.core.state import Caller
     from airflow_mv_provider.exceptions import MvError
     from airflow_mv_provider.metadata.database import open_engine
@@ -135,7 +137,11 @@ def _work(jobs: Sequence[Job], remote: str | None, table: str, pipe: Connection)
             Store(open_engine(job.database)), settings, lambda: session if remote is None else connect_session(remote)
         )
         try:
-            ended = str(runner.refresh(table, Caller(f"owner:{os.getpid()}", f"host:{os.getpid()}")).outcome)
+            caller = Caller(f"owner:{os.getpid()}", f"host:{os.getpid()}")
+            if job.decision is None:
+                ended = str(runner.refresh(table, caller).outcome)
+            else:
+                ended = str(runner.decide(table, Decision(job.decision), caller).outcome)
         except MvError as error:
             ended = error.code
         except BaseException as error:

@@ -38,6 +38,11 @@ IN_SUCCESSION = {
 }
 
 
+# The same for a refresh that is held: until somebody has approved it without its deletes, and then until its end.
+HELD_UNTIL_DECIDED = [*IN_SUCCESSION["atomic"][: IN_SUCCESSION["atomic"].index("publish.before")], *_points(["hold"])]
+DECIDED = _points(["hand_over", "fence", "keep", "publish", *_END])
+
+
 def is_published_at(point: str) -> bool:
     """True if main has an atomic refresh's commit at `point`; no takeover dies that late."""
     points = POINTS["atomic"]

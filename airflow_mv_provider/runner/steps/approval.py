@@ -20,10 +20,12 @@ def may_be_held(work: Work) -> bool:
     return work.definition.approval != "never" or work.refresh.is_hold_requested
 
 
-def leaves_out_deletes(work: Work) -> bool:
-    """True if a person has approved the recorded corrections without their deletes."""
+def leaves_out_deletes(work: Work, *, has_kept: bool) -> bool:
+    """True if a person has approved the recorded corrections without their deletes.
+
+    has_kept : main holds a commit of this refresh that was published so
+    """
     refresh = work.current()
-    has_kept = refresh.has_committed and refresh.num_kept is not None
     return keeps_rows(work.store.last_hold(refresh.id), refresh.merge_round, has_kept=has_kept)
 
 

@@ -12,6 +12,7 @@ from airflow_mv_provider.core.fence import (
     Commit,
     fence_version,
     has_fence,
+    has_kept_rows,
     has_publish,
     is_untouched_since,
     last_epoch,
@@ -131,6 +132,11 @@ class FencedMain:
     def holds_publish(self) -> bool:
         """True if main at the fence holds a commit of this refresh; no older epoch can add one after the fence."""
         return has_publish(self._commits, self._work.own.refresh_id)
+
+    @property
+    def has_kept_rows(self) -> bool:
+        """True if main at the fence holds a commit of this refresh that left out its deletes."""
+        return has_kept_rows(self._commits, self._work.own.refresh_id)
 
     @property
     def whole_publish(self) -> Commit | None:

@@ -127,7 +127,7 @@ class Merging:
                 self._start_over(check, counts)
             case Move.MERGE:
                 is_replaced = self._is_replaced()
-                if not self.has_committed:
+                if not self.is_published:  # else what follows completes what was judged, and decided, before
                     if is_replaced and not self._ground.is_empty:
                         may_publish = self._judge.by_keys(is_counted=may_be_held(self._work))
                     else:
@@ -136,7 +136,7 @@ class Merging:
                         self._list_rows()
                         return
                     self._errors.check()
-                if leaves_out_deletes(self._work) and self._leave_out_deletes(recorded):
+                if leaves_out_deletes(self._work, has_kept=self._has_kept) and self._leave_out_deletes(recorded):
                     return
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 if is_replaced:
@@ -180,15 +180,27 @@ class Merging:
     def _may_stop(self) -> bool:
         return self._work.is_progressive or not self.is_published
 
+    @property
+    def _has_kept(self) -> bool:
+        """True if main is known to hold a commit of this refresh that left out its deletes.
+
+        Main's log may show it and the database not: a MERGE whose answer was lost may commit after its round was given
+        up, and before the fence of whoever takes over.
+        """
+        is_recorded = self.has_committed and self._work.current().num_kept is not None
+        return is_recorded or self._ground.has_kept_rows
+
     def _leave_out_deletes(self, recorded: Sequence[RecordedChunk]) -> bool:
         """Record the corrections again without their deletes; False if they have none."""
         work = self._work
         place, epoch, merge_round = work.workspace, work.own.epoch, work.current().merge_round
         with durable(Write.KEEP):
+            present = changes.present_keys(work.spark, work.layout, recorded)
             written = (
                 changes.without_deletes(
                     *(work.spark, work.layout, work.seal.num_buckets, chunk),
                     place.kept(epoch, merge_round, chunk.number),
+                    present,
                 )
                 for chunk in recorded
                 if chunk.path is not None
@@ -341,10 +353,9 @@ class Merging:
         committed = check.changed(counts) if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive
-            has_kept = self.has_committed and work.current().num_kept is not None
             work.store.merging.discard_chunks(
                 *(work.own, committed if is_told else None, check.bytes_added),
-                keeps_rows=has_kept or check.keeps_rows,
+                keeps_rows=self._has_kept or check.keeps_rows,
             )
         self._has_tried_before = True
         self._publisher = Publisher(work, self._may_stop)

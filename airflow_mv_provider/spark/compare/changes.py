@@ -247,27 +247,49 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
 
 
+def present_keys(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> DataFrame | None:
+    """Return the keys that recorded corrections bring to a partition; None if no row can move to another one.
+
+    chunks : all of the refresh: a row may leave the partitions of one and come to those of another
+    """
+    if not layout.table.may_move:
+        return None
+    found, _ = recorded(spark, layout, chunks)
+    return found.where(F.col(NEW_HASH).isNotNull()).select(*columns(layout.table.key))
+
+
 def without_deletes(
-    spark: SparkSession, layout: Layout, num_buckets: int, chunk: RecordedChunk, path: str
+    spark: SparkSession,
+    layout: Layout,
+    num_buckets: int,
+    chunk: RecordedChunk,
+    path: str,
+    present: DataFrame | None = None,
 ) -> KeptRows | None:
     """Write a chunk's corrections again without those of keys that the source no longer has.
 
     num_buckets : of the seal
     path        : where they are written, if any is left
+    present     : keys that the source has in another partition: main's row there is deleted, or it would have two
     returns     : None if the chunk deletes no such key
-    cost        : two scans of the chunk's corrections; a write of what is left of them
+    cost        : two scans of the chunk's corrections, and of all of the refresh if rows can move; a write of what is
+                  left of them
     raises      : SealBrokenError, when the chunk no longer reads back as recorded
     """
     table = layout.table
     found, _ = recorded(spark, layout, [chunk])
     is_delete = F.col(OP).isin("D", "X") & F.col(NEW_HASH).isNull()  # an X with a new hash makes room for its R
+    gone, left = found.where(is_delete), found.where(~is_delete)
+    if present is not None:
+        left = left.unionByName(gone.join(present, list(table.key), "left_semi"))
+        gone = gone.join(present, list(table.key), "left_anti")
     values = partitions.names(table, digest_algebra.bucket(table, num_buckets), num_buckets)
     with translated(table.name):
-        rows = found.where(is_delete).groupBy(*values).agg(F.sum(COPIES).alias("kept")).collect()
+        rows = gone.groupBy(*values).agg(F.sum(COPIES).alias("kept")).collect()
         deletes = {partitions.name(table, list(row)[: len(values)]): row.kept for row in rows if row.kept}
         if not deletes:
             return None
-        storage.write(found.where(~is_delete), path)
+        storage.write(left, path)
         num_rows, digest = _read(spark, layout, path).agg(*_digest()).collect()[0]
     if not num_rows:
         return KeptRows(chunk.number, None, 0, 0, 0, deletes)
