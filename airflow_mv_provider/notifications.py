@@ -1,6 +1,6 @@
 """Notify people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
 
-As one of a task's `notifiers` it tells that a refresh waits for a decision, with the difference. The message is one
+As one of a task's `notifiers` it reports that a refresh waits for a decision, with the difference. The message is one
 text: table, outcome, the error with its code and hint or the numbers of rows, and a link. Without a connection it is
 logged. With one it is posted as JSON `{"text": ..., "refresh": {...}}`, which Slack, Mattermost and most other services
 accept unchanged.

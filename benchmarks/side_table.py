@@ -3,7 +3,7 @@
     python benchmarks/side_table.py --scale 1 --runs 5
 
 Both find the rows that differ, of 1 % scattered updates, and write them whole. With the side table one full join of the
-source's (key, hash) with the stored ones tells every changed key, and main is not read; with digests few bytes are
+source's (key, hash) with the stored ones identifies every changed key, and main is not read; with digests few bytes are
 kept, and both sides are read again to find the rows of the buckets that differ. What follows, the MERGE, is the same.
 """
 

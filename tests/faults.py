@@ -7,6 +7,7 @@ It returns True where the refresh ended by itself, so that nothing is left that 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from sqlalchemy import make_url, select, update
 
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
 from scripts.postgres_programs import as_account, program
+from tests.conftest import read_independently
 from tests.full_disk import full_disk
 from tests.scenarios.points import POINTS
 
@@ -124,8 +126,7 @@ def database_restored(soak: Soak, name: str) -> bool:
         soak.change(name, 3)
         soak.expect(_DONE, "refresh", name)
     known = _known(soak)
-    url = soak.postgres.new_database()
-    _run("psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", *_to(url), text=dump)
+    url = _restored(soak, dump)
     soak.engine.dispose()
     soak.open(url)
     soak.forgotten |= known - _known(soak)
@@ -134,8 +135,7 @@ def database_restored(soak: Soak, name: str) -> bool:
 
 def two_databases(soak: Soak, name: str) -> bool:
     """A copy of the database is used for a refresh, as if a second installation had been made from a backup."""
-    url = soak.postgres.new_database()
-    _run("psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", *_to(url), text=_dumped(soak))
+    url = _restored(soak, _dumped(soak))
     known = _known(soak)
     soak.ended(soak.start("refresh", name, url=url), f"refresh {name} in a second database", {_DONE})
     soak.change(name, 3)
@@ -148,6 +148,25 @@ def two_databases(soak: Soak, name: str) -> bool:
     there.dispose()
     soak.open(first)
     return ours == _DONE
+
+
+def warehouse_copied(soak: Soak, name: str) -> bool:
+    """Its process is killed; then warehouse and database are copied, and the copy goes on in a place of its own."""
+    ended = killed_at_a_write(soak, name)
+    soak.wait_for_the_lease(name)
+    place = soak.root / "copy"
+    shutil.copytree(soak.warehouse, place)
+    url = _restored(soak, _dumped(soak))
+    has_main, there = (place / name / "_delta_log").exists(), {"AMV_WAREHOUSE": str(place)}
+    # Both places hold a table of this identity: only a person knows which one is the copy.
+    refused = soak.start("relocate", name, url=url, **there)
+    soak.ended(refused, f"relocate {name} to a copy", {_PERSON} if has_main else {_DONE})
+    for arguments in (("relocate", name, "--old-is-gone"), ("refresh", name)):
+        soak.ended(soak.start(*arguments, url=url, **there), f"{arguments[0]} {name} in a copy", {_DONE})
+    if read_independently(place / name) != soak.wanted(name):
+        soak.fail(f"the copy of {name} is not what its source is")
+    shutil.rmtree(place)
+    return ended
 
 
 def disk_full(soak: Soak, name: str) -> bool:
@@ -221,6 +240,7 @@ FAULTS: dict[str, tuple[int, Callable[[Soak, str], bool]]] = {
     "main restored": (5, main_restored),
     "database dumped and restored": (5, database_restored),
     "two databases in turns": (3, two_databases),
+    "warehouse copied": (2, warehouse_copied),
     "disk full": (3, disk_full),
     "another key applied": (4, another_key_applied),
     "ten at once": (2, ten_at_once),
@@ -256,6 +276,13 @@ def _children(process: Any) -> list[psutil.Process]:
 
 def _dumped(soak: Soak) -> str:
     return _run("pg_dump", "--no-owner", *_to(soak.url))
+
+
+def _restored(soak: Soak, dump: str) -> str:
+    """Return the address of a new database that holds a dump."""
+    url = soak.postgres.new_database()
+    _run("psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", *_to(url), text=dump)
+    return url
 
 
 def _to(url: str) -> tuple[str, ...]:

@@ -264,9 +264,8 @@ class Soak:
         table = self.store.table(name)
         state = self.store.state(table.id)
         main = self.warehouse / name
-        wanted = sorted(((each, p, v) for each, (p, v) in self._rows[name].items()), key=repr)
         self._hold(state.phase is Phase.NORMAL, f"{name} is in {state.phase}")
-        self._hold(read_independently(main) == wanted, f"{name} is not what its source is")
+        self._hold(read_independently(main) == self.wanted(name), f"{name} is not what its source is")
         self._hold(not (left := self._left_in_staging()), f"staging holds {left[:3]}")
         actions = [json.loads(line) for file in _log_files(main) for line in file.read_text().splitlines()]
         applications = {action["txn"]["appId"] for action in actions if "txn" in action}
@@ -284,6 +283,10 @@ class Soak:
         self._hold(all(report.finished_at for report in history), "a refresh that is over has not ended")
         self.summary.outcomes[str(history[0].outcome)] += 1
         self.summary.refreshes += 1
+
+    def wanted(self, name: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a source as `read_independently` would return them of main."""
+        return sorted(((each, p, v) for each, (p, v) in self._rows[name].items()), key=repr)
 
     def _check_growth(self) -> None:
         """The rows that a finished refresh leaves do not become more as time goes on."""

@@ -40,7 +40,7 @@ from airflow_mv_provider.runner.settings import Settings
 @wait_option
 @functools.partial(answering, is_refresh=True)
 def load(settings: Settings, name: str, file: str, wait_s: float, **asked: Any) -> Answer:
-    """Load a table once from another source. The next refresh brings back what its own source says."""
+    """Load a table once from another source. The next refresh brings back what its own source holds."""
     source, request = definition_file.load_source(file), parse_request(asked)
     check_note(request)
     with opened_refresher(settings) as refresher:

@@ -1,6 +1,6 @@
 """Operators that load a table from another source once, and export its rows as files; both need Spark.
 
-LoadTableOperator     one refresh from another source; the next one brings back what the table's own source says
+LoadTableOperator     one refresh from another source; the next one brings back what the table's own source holds
 ExportTableOperator   the rows of one version as Parquet files, with a manifest named by version
 """
 
@@ -29,7 +29,7 @@ class LoadTableOperator(MvOperator):
     table       : name of a registered table
     source      : a source, as an object or as the mapping of a definition
     source_file : instead of it, a YAML file with one key, `source`, relative to the DAG's file
-    overrides   : names of guards to set aside, for which `note` has to say why
+    overrides   : names of guards to set aside, for which `note` has to give the reason
     hold        : wait for a person's decision before main is changed
     note        : why, for the history
 

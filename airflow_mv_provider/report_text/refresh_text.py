@@ -63,7 +63,7 @@ def refresh_text(report: RefreshReport) -> str:
 
 
 def hold_lines(hold: HoldReport | None) -> list[tuple[str, str]]:
-    """Return what there is to say about a refresh's hold, each line with its name; nothing if it was not held."""
+    """Return a refresh's hold in words, each line with its name; nothing if it was not held."""
     if hold is None:
         return []
     lines = [("held", shown(f"{hold.reason} Since {time_text(hold.since)}, until {time_text(hold.until)}."))]

@@ -231,7 +231,7 @@ class Recoverer:
             )
 
     def _explained(self, table: TableRecord, own: Ownership, error: MvError) -> MvError:
-        """Return `error`, or one that says more: who rejected the refresh, or that it failed so the last time too."""
+        """Return `error`, or one with more detail: who rejected the refresh, or that it failed like the last one."""
         with suppress(MetadataUnavailableError):
             if isinstance(error, RefreshCancelledError):
                 last = self.context.store.last_hold(own.refresh_id)

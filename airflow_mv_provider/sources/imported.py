@@ -1,4 +1,4 @@
-"""Import what a definition names as `module:name`; errors say where the author's code failed, and never quote it."""
+"""Import what a definition names as `module:name`; errors name where its code failed, and never quote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translate what JDBC drivers say inside Spark's errors, which contain no password, into this package's errors."""
+"""Translate JDBC drivers' messages inside Spark's errors, which contain no password, into this package's errors."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _of_mariadb(text: str, where: str) -> MvError | None:
     if "org.mariadb.jdbc" not in text and "jdbc:mysql:" not in text:
         return None
     found = re.search(r"java\.sql\.(SQL\w+): (?:\(conn=\d+\) )?(.*)", text)
-    kind, said = (found.group(1), found.group(2).strip().rstrip(".")[:300]) if found else ("", "")
-    if re.search(r"certificate|\bSSL|\bTLS|PKIX", said):
-        return without_tls(where, said)
+    kind, message = (found.group(1), found.group(2).strip().rstrip(".")[:300]) if found else ("", "")
+    if re.search(r"certificate|\bSSL|\bTLS|PKIX", message):
+        return without_tls(where, message)
     if kind == "SQLInvalidAuthorizationSpecException":
-        return SourceDeniedError(where, f"the server refuses: {said}.")
+        return SourceDeniedError(where, f"the server refuses: {message}.")
     if "TransientConnectionException" in kind or any(words in text for words in _MARIADB_AWAY):
-        said = said or next(words for words in _MARIADB_AWAY if words in text)
-        return SourceUnavailableError(where, f"the connection to the server failed: {said}.")
+        message = message or next(words for words in _MARIADB_AWAY if words in text)
+        return SourceUnavailableError(where, f"the connection to the server failed: {message}.")
     return None
 
 
@@ -100,13 +100,13 @@ def silent(where: str, problem: str) -> SourceUnavailableError:
     return SourceUnavailableError(where, f"the database is silent: {problem}.", hint=hint)
 
 
-def without_tls(where: str, said: str) -> SourceUnavailableError:
+def without_tls(where: str, message: str) -> SourceUnavailableError:
     """Return the error for a server whose certificate is not trusted, or that has none."""
     hint = (
-        "Name the authority that signed its certificate (`sslrootcert` in the connection's extra), or say what is"
+        "Name the authority that signed its certificate (`sslrootcert` in the connection's extra), or set what is"
         " wanted: `sslmode: verify-full`, `verify-ca`, `require` (encrypted, to anybody) or `disable`."
     )
-    return SourceUnavailableError(where, f"the server cannot be reached by TLS: {said}.", hint=hint)
+    return SourceUnavailableError(where, f"the server cannot be reached by TLS: {message}.", hint=hint)
 
 
 def locked(where: str) -> SourceUnavailableError:

@@ -125,9 +125,9 @@ def translate(error: BaseException, where: str) -> MvError:
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     text = _text(error)
     condition = condition_of(error)
-    # Of a failed connection Spark's message says nothing; the driver's own is among the causes.
-    told = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
-    if database := of_database(told, where):
+    # Spark's message does not describe a failed connection; the driver's own is among the causes.
+    all_text = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
+    if database := of_database(all_text, where):
         return database
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main changed after the differences were computed.")
@@ -150,7 +150,7 @@ def translate(error: BaseException, where: str) -> MvError:
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
         return MainMovedError(where, f"another writer changed main during the commit ({condition}).")
     if any(words in text for words in _FULL):
-        return DiskFullError(where, f"a disk that Spark writes to is full: {_telling(_FULL, text)}.")
+        return DiskFullError(where, f"a disk that Spark writes to is full: {_informative(_FULL, text)}.")
     if condition in _CANCELLED:
         return InterruptedRefreshError(where, f"its Spark job was cancelled: {first_line(text)}.")
     if "StatusCode.UNAVAILABLE" in text:
@@ -236,15 +236,15 @@ def first_line(text: str) -> str:
         text = found.group(1)
     # Py4J puts one line before Java's message.
     lines = [line.strip() for line in text.splitlines() if not line.startswith("An error occurred while calling")]
-    telling = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
-    at = _CONDITION.search(telling)
-    telling = telling[at.start() :] if at else telling
-    telling = re.sub(r"^: (?:[a-z]\w*\.)+", "", telling)
-    telling = re.sub(r"\s*SQLSTATE: \w+", "", telling).rstrip(". ;")
-    return telling if len(telling) <= _MAX_TEXT else telling[: _MAX_TEXT - 3] + "..."
+    shown = next((line for line in lines if _CONDITION.search(line)), next((line for line in lines if line), ""))
+    at = _CONDITION.search(shown)
+    shown = shown[at.start() :] if at else shown
+    shown = re.sub(r"^: (?:[a-z]\w*\.)+", "", shown)
+    shown = re.sub(r"\s*SQLSTATE: \w+", "", shown).rstrip(". ;")
+    return shown if len(shown) <= _MAX_TEXT else shown[: _MAX_TEXT - 3] + "..."
 
 
-def _telling(words: Sequence[str], text: str) -> str:
+def _informative(words: Sequence[str], text: str) -> str:
     """Return the first line that contains one of these words."""
     line = next(line for line in text.splitlines() if any(word in line for word in words))
     return first_line(re.sub(r"^\s*Caused by: ", "", line))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.exceptions import SchemaMismatchError
@@ -74,58 +78,97 @@ def test_the_pairs_are_all_that_are_accepted():
     assert accepted == {tuple(JSON_NAMES.get(kind, kind.lower()) for kind in pair) for pair in PAIRS.values()}
 
 
-@pytest.fixture
-def source_of(lake):
-    """Prepare a feed: give what the definition says of it, how to write all rows, and how to change some."""
+@dataclass(frozen=True)
+class Feed:
+    """One way in which a source's changes are read alone: what the definition says, and how the source is written.
 
-    def write_files(sql, mode):
-        lake.spark.sql(sql).coalesce(1).write.mode(mode).parquet(str(lake.root / "raw/files"))
+    change      : what happens besides to rows that were there
+    counts      : rows inserted, updated and deleted by ten new rows and the change
+    """
 
-    def write_delta(sql):
-        lake.write(sql)
-        lake.sql(FEED, path="raw/orders")
+    source: dict[str, str]
+    write: Callable[[Any, str], None]
+    append: Callable[[Any, str], None]
+    change: Callable[[Any], None] = lambda lake: None
+    counts: tuple[int, int, int] = (10, 0, 0)
 
-    def change(*, is_appended):
-        if is_appended:
-            return
-        lake.sql("UPDATE {t} SET v0 = 1, v5 = NULL, v6 = 0.5 WHERE id IN (3, 4)", path="raw/orders")
-        lake.sql("UPDATE {t} SET p = 2 WHERE id = 6", path="raw/orders")
-        lake.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")
 
-    def of(feed):
-        delta = {"type": "delta", "path": "raw/orders"}
-        files = {"type": "files", "format": "parquet", "path": "raw/files"}
-        match feed:
-            case "change feed":
-                return delta, write_delta, lambda sql: (lake.write(sql, mode="append"), change(is_appended=False))
-            case "watermark":
-                return delta | {"watermark": "seq"}, lake.write, lambda sql: lake.write(sql, mode="append")
-            case _:
-                return files, lambda sql: write_files(sql, "overwrite"), lambda sql: write_files(sql, "append")
+def _write_delta(lake: Any, sql: str) -> None:
+    lake.write(sql)
 
-    return of
+
+def _write_delta_with_feed(lake: Any, sql: str) -> None:
+    lake.write(sql)
+    lake.sql(FEED, path="raw/orders")
+
+
+def _append_delta(lake: Any, sql: str) -> None:
+    lake.write(sql, mode="append")
+
+
+def _change_delta(lake: Any) -> None:
+    lake.sql("UPDATE {t} SET v0 = 1, v5 = NULL, v6 = 0.5 WHERE id IN (3, 4)", path="raw/orders")
+    lake.sql("UPDATE {t} SET p = 2 WHERE id = 6", path="raw/orders")
+    lake.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")
+
+
+def _write_file(lake: Any, name: str, sql: str) -> None:
+    """Write one file; Spark would name it anew each time."""
+    frame = lake.spark.sql(sql)
+    (lake.root / "raw/files").mkdir(parents=True, exist_ok=True)
+    pq.write_table(frame.toArrow(), lake.root / "raw/files" / name)
+
+
+def _write_files(lake: Any, sql: str) -> None:
+    _write_file(lake, "a.parquet", f"SELECT * FROM ({sql}) WHERE id < 20")
+    _write_file(lake, "b.parquet", f"SELECT * FROM ({sql}) WHERE id >= 20")
+
+
+def _add_file(lake: Any, sql: str) -> None:
+    _write_file(lake, "c.parquet", sql)
+
+
+def _correct_file(lake: Any) -> None:
+    """Two rows of a file have other values, one moves to another partition, one is gone."""
+    values = "IF(id IN (23, 24), 1, id % 100)"
+    moved = ", ".join(["id", "IF(id = 26, 0, p) AS p", "seq", *PAIRS])
+    _write_file(lake, "b.parquet", narrow(f"SELECT {moved} FROM ({numbered(20, 40, values)}) WHERE id <> 29"))
+
+
+_DELTA = {"type": "delta", "path": "raw/orders"}
+_FILES = {"type": "files", "format": "parquet", "path": "raw/files"}
+FEEDS = {
+    "change feed": Feed(_DELTA, _write_delta_with_feed, _append_delta, _change_delta, (11, 2, 2)),
+    "files of a Delta log": Feed(_DELTA, _write_delta, _append_delta, _change_delta, (11, 2, 2)),
+    "watermark": Feed(_DELTA | {"watermark": "seq"}, _write_delta, _append_delta),
+    "added files": Feed(_FILES, _write_files, _add_file),
+    "a corrected file": Feed(_FILES, _write_files, _add_file, _correct_file, (11, 2, 2)),
+}
 
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("feed", ["change feed", "added files", "watermark"])
-def test_changes_alone_come_to_what_everything_does(lake, source_of, feed):
-    source, write, change = source_of(feed)
-    write(wide(numbered(0, 40)))
-    lake.apply(source=source, schema_policy="ignore", partition_by=["p"], guards={"max_deleted_fraction": 1.0})
+@pytest.mark.parametrize("feed", FEEDS)
+def test_changes_alone_come_to_what_everything_does(lake, monkeypatch, feed):
+    monkeypatch.setattr(strategy, "MIN_ROWS_FOR_NEW_FILES", 0)
+    way = FEEDS[feed]
+    way.write(lake, wide(numbered(0, 40)))
+    lake.apply(source=way.source, schema_policy="ignore", partition_by=["p"], guards={"max_deleted_fraction": 1.0})
     lake.refresh()
-    write(narrow(numbered(0, 40)))
+    way.write(lake, narrow(numbered(0, 40)))
     assert lake.refresh().rows_unchanged == 40
 
-    change(narrow(numbered(40, 50, "99", "1")))
+    way.append(lake, narrow(numbered(40, 50, "99", "1")))
+    way.change(lake)
     report = lake.refresh()
 
-    assert (report.strategy, report.rows_inserted) == ("incremental", 11 if feed == "change feed" else 10)
-    expected = lake.spark.read.format(source.get("format", "delta")).load(str(lake.root / source["path"]))
+    counts = (report.rows_inserted, report.rows_updated, report.rows_deleted)
+    assert (report.strategy, counts) == ("incremental", way.counts), report.reason
+    expected = lake.spark.read.format(way.source.get("format", "delta")).load(str(lake.root / way.source["path"]))
     main = lake.spark.read.format("delta").load(str(lake.root / "orders"))
     shaped = expected.selectExpr(*(f"CAST({f.name} AS {f.dataType.simpleString()})" for f in main.drop("lost").schema))
     assert is_main(lake) == Counter(tuple(row) for row in shaped.select(*sorted(shaped.columns)).collect())
-    assert main.where("lost = 'kept'").count() == (38 if feed == "change feed" else 40)  # one is gone, one has moved
+    assert main.where("lost = 'kept'").count() == 40 - way.counts[2]  # one is gone, one has moved
     kept = lake.digests()
     again = lake.refresh(force=True)
     assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 0)

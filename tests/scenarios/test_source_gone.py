@@ -1,12 +1,20 @@
-"""A source cannot be opened when a dead owner's refresh is ended: what is sealed or in main needs it no more."""
+"""A source cannot be opened when a dead owner's refresh is ended: what is sealed or in main needs it no more.
+
+Of each way to lose a source one refresh is made; what lies in its warehouse and database at each point is copied, as
+SIGKILL there would leave it. Cases of one way that lead to the same rows and files go on once.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+import sqlite3
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +22,10 @@ import pytest
 from airflow_mv_provider import DeltaSource, Files, Function
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import MvError
-from tests.conftest import Crash
+from airflow_mv_provider.runner import crash_points
+from airflow_mv_provider.sources.jdbc.model import Jdbc
+from tests.conftest import Clock, make_lake
+from tests.scenarios.copies import Rows, copied, dump, put_back, standing
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +79,7 @@ def _write_module(lake: Any) -> None:
     (place / "orders_of_a_function.py").write_text(MODULE)
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
+    importlib.invalidate_caches()  # Python remembers that the folder was not there
 
 
 def _remove_module(lake: Any) -> None:
@@ -81,11 +93,11 @@ def _fill_function(lake: Any, sql: str) -> None:
 
 
 def _forget_password(lake: Any) -> None:
-    lake.password = os.environ.pop("TEST_SOURCE_PASSWORD")
+    del os.environ["TEST_SOURCE_PASSWORD"]
 
 
 def _remember_password(lake: Any) -> None:
-    os.environ["TEST_SOURCE_PASSWORD"] = lake.password
+    _fill_function(lake, AFTER)
 
 
 def _fill_files(lake: Any, sql: str) -> None:
@@ -93,7 +105,34 @@ def _fill_files(lake: Any, sql: str) -> None:
 
 
 def _move(lake: Any, name: str, to: str) -> None:
-    (lake.root / "raw" / name).rename(lake.root / "raw" / to)
+    if (lake.root / "raw" / name).exists():
+        (lake.root / "raw" / name).rename(lake.root / "raw" / to)
+
+
+def _shop(lake: Any) -> Path:
+    return Path(lake.root.parent / "shop.db")
+
+
+def _connect(lake: Any) -> None:
+    os.environ["AIRFLOW_CONN_SHOP"] = f"sqlite:///{_shop(lake)}"
+
+
+def _fill_shop(lake: Any, sql: str) -> None:
+    _connect(lake)
+    rows = [tuple(row) for row in lake.spark.sql(sql).collect()]
+    with closing(sqlite3.connect(_shop(lake))) as file, file:
+        file.executescript("DROP TABLE IF EXISTS orders; CREATE TABLE orders (id BIGINT PRIMARY KEY, v TEXT)")
+        file.executemany("INSERT INTO orders VALUES (?, ?)", rows)
+
+
+def _lose_shop(lake: Any) -> None:
+    _shop(lake).rename(f"{_shop(lake)}.away")
+
+
+def _find_shop(lake: Any) -> None:
+    if not _shop(lake).exists():
+        Path(f"{_shop(lake)}.away").rename(_shop(lake))
+    _connect(lake)
 
 
 FUNCTION = Function("orders_of_a_function:rows")
@@ -107,7 +146,7 @@ STRATEGIES = {
         lambda lake: _linked(lake, is_inside=False),
         lambda lake: _linked(lake, is_inside=True),
     ),
-    "module gone": Way(lambda lake: FUNCTION, _fill_function, _remove_module, _write_module, is_copied=True),
+    "module gone": Way(lambda lake: FUNCTION, _fill_function, _remove_module, _remember_password, is_copied=True),
     "password gone": Way(lambda lake: FUNCTION, _fill_function, _forget_password, _remember_password, is_copied=True),
     "folder gone": Way(
         lambda lake: Files("raw/json", format="json", schema="id BIGINT, v STRING"),
@@ -122,41 +161,106 @@ STRATEGIES = {
         lambda lake: _move(lake, "real", "elsewhere"),
         lambda lake: _move(lake, "elsewhere", "real"),
     ),
+    "connection gone": Way(
+        lambda lake: Jdbc("shop", table="orders"),
+        _fill_shop,
+        lambda lake: os.environ.pop("AIRFLOW_CONN_SHOP"),
+        _connect,
+        is_copied=True,
+    ),
+    "database gone": Way(
+        lambda lake: Jdbc("shop", table="orders"),
+        _fill_shop,
+        _lose_shop,
+        _find_shop,
+        is_copied=True,
+    ),
 }
+OF_DATABASES = ("connection gone", "database gone")  # a Connect server of the tests has no drivers
 POINTS = ("acquire.after", "staging.after", "seal.after", "progress.after", "publish.after", "published.after")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left_behind():
-    path, modules = list(sys.path), set(sys.modules)
+def _nothing_is_left_behind() -> Iterator[None]:
+    path = list(sys.path)
     yield
+    crash_points.arm(None)
     sys.path[:] = path
     os.environ.pop("TEST_SOURCE_PASSWORD", None)
-    for name in set(sys.modules) - modules:
-        if name == "orders_of_a_function":
-            del sys.modules[name]
+    os.environ.pop("AIRFLOW_CONN_SHOP", None)
+    sys.modules.pop("orders_of_a_function", None)
 
 
-def die(lake: Any, crash_at: Callable[[str], None], way: Way, point: str) -> None:
-    """Publish BEFORE, die at `point` on the way to AFTER, and lose the source."""
+@dataclass
+class Died:
+    """What refreshes that died at each point have left: the directory of a lake, and the rows of its database."""
+
+    at: dict[str, tuple[Path, Rows]] = field(default_factory=dict)
+    origin: Path = Path()
+
+    def lake(self, spark: Any, place: Path, clock: Clock, way: Way, point: str) -> Any:
+        """Return a lake whose refresh died at `point`, and whose source is lost."""
+        files, rows = self.at[point]
+        shutil.copytree(files, place, symlinks=True)
+        lake = make_lake(spark, place, clock)
+        put_back(lake, copied(rows, self.origin, place))
+        way.mend(lake)
+        _widen_roots(lake)
+        way.lose(lake)
+        return lake
+
+
+def died(spark: Any, root: Path, way: Way) -> Died:
+    """Publish BEFORE, and copy everything at each point on the way to AFTER."""
+    lake = make_lake(spark, root / "lake", Clock())
+    found = Died(origin=root / "lake")
     _widen_roots(lake)
     way.fill(lake, BEFORE)
     lake.apply(source=way.source(lake))
     lake.refresh()
     way.fill(lake, AFTER)
-    crash_at(point)
-    with pytest.raises(Crash):
-        lake.refresh()
-    lake.clock.pass_ms(lake.settings.lease_ms + 1)
-    way.lose(lake)
+
+    def reach(point: str) -> None:
+        if point in POINTS and point not in found.at:
+            found.at[point] = (shutil.copytree(root / "lake", root / point, symlinks=True), dump(lake))
+
+    crash_points.arm(reach)
+    assert lake.refresh().outcome is Outcome.PUBLISHED
+    crash_points.arm(None)
+    lake.store.engine.dispose()
+    way.lose(lake)  # nobody shall find it there
+    assert set(found.at) == set(POINTS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def died_of(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Died]:
+    """Give what died on each way; each is made once."""
+    made: dict[str, Died] = {}
+
+    def of(way: str) -> Died:
+        if way not in made:
+            made[way] = died(spark, tmp_path_factory.mktemp("died"), STRATEGIES[way])
+        return made[way]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def gone_on() -> set[tuple[str, str]]:
+    """What earlier cases have gone on from: the way, and what `standing` returned."""
+    return set()
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", ["recover", "abandon", "refresh", "drop"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("way", STRATEGIES)
-def test_refresh_is_ended_without_its_source(lake, crash_at, way, point, asked):
-    die(lake, crash_at, STRATEGIES[way], point)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=pytest.mark.in_process if way in OF_DATABASES else ()) for way in STRATEGIES],
+)
+def test_refresh_is_ended_without_its_source(died_of, gone_on, spark, tmp_path, clock, way, point, asked):
+    lake = died_of(way).lake(spark, tmp_path / "lake", clock, STRATEGIES[way], point)
     before, table = lake.rows(), lake.store.table("orders")
     is_in_main, is_sealed = point.startswith("publish"), point not in POINTS[:2]
 
@@ -183,7 +287,11 @@ def test_refresh_is_ended_without_its_source(lake, crash_at, way, point, asked):
         if ended.outcome is not Outcome.PUBLISHED:
             assert lake.rows() == before
     STRATEGIES[way].mend(lake)
+    _widen_roots(lake)
     lake.apply(source=STRATEGIES[way].source(lake))
+    if (reached := (way, standing(lake))) in gone_on:
+        return
+    gone_on.add(reached)
     lake.refresh()
     assert sorted(lake.rows()) == [(n, "b" if n % 5 == 0 else "a") for n in range(22)]
     assert lake.workspaces() == []

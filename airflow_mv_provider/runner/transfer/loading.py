@@ -2,7 +2,7 @@
 
 So it is fenced, compared, guarded, held, published and recovered like any other refresh. The table's own definition
 stays as it is. Main was then published with another one, so the next refresh compares everything, and brings back what
-the definition's source says.
+the definition's source holds.
 """
 
 from __future__ import annotations

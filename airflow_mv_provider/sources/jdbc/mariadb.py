@@ -11,9 +11,9 @@ that are left would be of three moments.
 The position, and the global transaction id there, are those of the snapshot itself: a transaction is in the binary log
 before others see it. A server that is started again begins another file of the log. What is written past the log
 (`sql_log_bin=0`, a filtered database) does not move it, and no login may look that up; so equal positions count only
-if the author says so.
+if the author declares it.
 
-The driver demands TLS with a verified certificate unless it is told otherwise, and so do we: a password and rows cross
+The driver demands TLS with a verified certificate unless configured otherwise, and so do we: a password and rows cross
 the network. Only on this machine, where nobody can listen and few servers have a certificate, TLS is off by default.
 """
 
@@ -80,7 +80,7 @@ class MariaDb(Dialect):
         named = credentials.options.get("sslmode")
         self._tls = named or ("disable" if _is_this_machine(self._host) else "verify-full")
         if self._tls not in _TLS:
-            hint = f"Its `extra` may say sslmode: {', '.join(_TLS)}."
+            hint = f"Its `extra` may set sslmode: {', '.join(_TLS)}."
             raise ConnectionUnknownError(credentials.conn_id, f"sslmode {self._tls[:40]!r} is not known.", hint=hint)
         self._holder: Connection[Any] | None = None
 
@@ -215,7 +215,7 @@ class MariaDb(Dialect):
         known = server.get("server_uid") or server.get("server_uuid") or f"{host}:{port}"
         obstacle: str | None = None
         if not all(place):
-            obstacle = "the server writes no binary log, or does not tell a snapshot's position in it"
+            obstacle = "the server writes no binary log, or does not return a snapshot's position in it"
         elif self._source.unchanged == "compare":
             obstacle = "the definition says `unchanged: compare`"
         elif self._source.unchanged is None:
@@ -243,8 +243,8 @@ class MariaDb(Dialect):
             raise
         except Exception as error:
             self.release()
-            said = without(self._credentials.secrets, str(error.args[-1] if error.args else error))
-            found = _translated(error, said, self._source.read_timeout, is_holding=is_holding)
+            message = without(self._credentials.secrets, str(error.args[-1] if error.args else error))
+            found = _translated(error, message, self._source.read_timeout, is_holding=is_holding)
             if found is None:
                 raise
             raise found from None
@@ -262,20 +262,20 @@ def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: b
     if not isinstance(error, err.MySQLError):
         return None
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    said = text.strip().rstrip(".")[:300]
-    if is_holding and (code in _GONE or isinstance(error, err.InterfaceError)) and "timed out" not in said:
+    message = text.strip().rstrip(".")[:300]
+    if is_holding and (code in _GONE or isinstance(error, err.InterfaceError)) and "timed out" not in message:
         return SnapshotLostError("source", "the connection that held the source's tables has ended.")
     if code in _DENIED:
         hint = "GRANT SELECT on the table TO the connection's login, and check its password."
-        return SourceDeniedError("source", f"{said}.", hint=hint)
+        return SourceDeniedError("source", f"{message}.", hint=hint)
     if code in _MISSING:
-        return SourceNotFoundError("source", f"{said}.", hint="Check database and table, spelt as in the database.")
+        return SourceNotFoundError("source", f"{message}.", hint="Check database and table, spelt as in the database.")
     if code in _LOCKED:
         return locked("source")
-    if "SSL" in said or "certificate" in said:
-        return without_tls("source", said)
-    if "timed out" in said and code != 2003:
+    if "SSL" in message or "certificate" in message:
+        return without_tls("source", message)
+    if "timed out" in message and code != 2003:
         return silent("source", f"no answer within {read_timeout} s")
     if isinstance(error, (err.ProgrammingError, err.NotSupportedError, err.DataError)) or code == 1054:
-        return DefinitionError("source", f"MariaDB rejects it: {said}.")
-    return SourceUnavailableError("source", f"{said}.")
+        return DefinitionError("source", f"MariaDB rejects it: {message}.")
+    return SourceUnavailableError("source", f"{message}.")

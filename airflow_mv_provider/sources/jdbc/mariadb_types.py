@@ -1,4 +1,4 @@
-"""How MariaDB's columns travel to Spark; `exact` says why.
+"""How MariaDB's columns travel to Spark; `exact` gives the reasons.
 
 Texts of values are taken where the driver or Spark would change a value: a date may be `0000-00-00`, a DATETIME has no
 zone, a TIME may be longer than a day. A FLOAT's text has six digits only, so it is widened to a DOUBLE instead.

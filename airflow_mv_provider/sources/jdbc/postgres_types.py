@@ -1,4 +1,4 @@
-"""How PostgreSQL's columns travel to Spark; `exact` says why."""
+"""How PostgreSQL's columns travel to Spark; `exact` gives the reasons."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: b
 
     if not isinstance(error, Error):
         return None
-    said = text.strip().splitlines()[0].rstrip(".")[:300] if text.strip() else type(error).__name__
+    message = text.strip().splitlines()[0].rstrip(".")[:300] if text.strip() else type(error).__name__
     if "snapshot identifier" in text or "import the requested snapshot" in text:
         return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
     match error:
@@ -372,19 +372,21 @@ def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: b
             return silent("source", f"no answer within {read_timeout} s")
         case errors.InsufficientPrivilege():
             hint = "GRANT USAGE ON SCHEMA … and GRANT SELECT ON … TO the connection's login."
-            return SourceDeniedError("source", f"{said}.", hint=hint)
+            return SourceDeniedError("source", f"{message}.", hint=hint)
         case errors.UndefinedTable() | errors.InvalidSchemaName():
-            return SourceNotFoundError("source", f"{said}.", hint="Check schema and table, spelt as in the database.")
+            return SourceNotFoundError(
+                "source", f"{message}.", hint="Check schema and table, spelt as in the database."
+            )
         case errors.LockNotAvailable():
             return locked("source")
         case _ if (error.sqlstate or "")[:2] in _AUTHORS:
-            return DefinitionError("source", f"PostgreSQL rejects it: {said}.")
+            return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
         case OperationalError() if is_holding:
             return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
         case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_passing(text):
-            said = text[text.index("FATAL") :].removeprefix("FATAL:").strip().splitlines()[0]
-            return SourceDeniedError("source", f"the server refuses the login: {said}.")
-    return SourceUnavailableError("source", f"{said}.")
+            message = text[text.index("FATAL") :].removeprefix("FATAL:").strip().splitlines()[0]
+            return SourceDeniedError("source", f"the server refuses the login: {message}.")
+    return SourceUnavailableError("source", f"{message}.")
 
 
 def _is_passing(text: str) -> bool:

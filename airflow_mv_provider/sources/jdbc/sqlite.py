@@ -6,7 +6,7 @@ moment at which no other process was writing, and has to be the same.
 
 A column holds values of any type, whatever was declared, and the driver would turn the others into 0. So each value's
 type is checked while it is read. Only INTEGER, REAL, TEXT and BLOB have one type in Spark; SQLite stores a DATE, a
-DECIMAL or a BOOLEAN as it was written, and the definition's `columns` has to say how to take it.
+DECIMAL or a BOOLEAN as it was written, and the definition's `columns` has to declare its type.
 """
 
 from __future__ import annotations
@@ -152,12 +152,12 @@ class Sqlite(Dialect):
         except OSError as error:
             raise SourceUnavailableError("source", f"{self._file}: {error.strerror}.") from error
         except (sqlite3.Error, sqlite3.Warning) as error:
-            said = str(error)[:300]
-            if "no such table" in said:
-                raise SourceNotFoundError("source", f"{said}.", hint="Check the table's name.") from error
-            if "locked" in said or "busy" in said:
+            message = str(error)[:300]
+            if "no such table" in message:
+                raise SourceNotFoundError("source", f"{message}.", hint="Check the table's name.") from error
+            if "locked" in message or "busy" in message:
                 raise locked("source") from error
-            raise DefinitionError("source", f"SQLite rejects it: {said}.") from error
+            raise DefinitionError("source", f"SQLite rejects it: {message}.") from error
 
 
 def _type_of(declared: str) -> str | None:

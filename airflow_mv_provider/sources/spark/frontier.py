@@ -1,4 +1,4 @@
-"""The state of a data source: what its own version query says, if the definition has one."""
+"""The state of a data source: the result of its version query, if the definition has one."""
 
 from __future__ import annotations
 

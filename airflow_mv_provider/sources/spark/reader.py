@@ -43,7 +43,7 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
         self._credentials = credentials
 
     def probe(self) -> SparkFrontier:
-        """Return the source's version, as its own query says; see `SourceReader`.
+        """Return the source's version, the result of its version query; see `SourceReader`.
 
         cost   : one read of one row, if the definition has a query
         raises : DefinitionError, SourceFunctionError, ConnectionUnknownError
@@ -63,7 +63,7 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
         return projected(self._rows, self._source.select, beside)
 
     def determinism(self, frontier: SparkFrontier) -> Determinism:
-        """Return that the rows may differ between reads, unless a version says when; see `SourceReader`."""
+        """Return that the rows may differ between reads, unless a version identifies the state; see `SourceReader`."""
         if frontier.token is None:
             return Determinism("the definition has no `version` that shows whether its rows have changed")
         if self._source.select is not None:
