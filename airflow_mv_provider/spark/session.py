@@ -169,7 +169,8 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     """Return a new session on a Spark Connect server, which must have Delta's jars and extensions.
 
     remote   : sc://host:port, with PySpark's further parameters (;token=...;use_ssl=true)
-    answer_s : how long the server may be silent; a call to a server that is gone fails after a few times that
+    answer_s : how long the server may be silent; the first call to a server that is gone fails after a few times
+               that, each later one after one and a half times it
     cost     : about a second
     raises   : DefinitionError, when the address is invalid or the server has no Delta; EngineError, when the server
                does not answer
@@ -205,18 +206,20 @@ def _impatient(remote: str, answer_s: float) -> SparkSession:
 
     Without keep-alive pings a call waits until the kernel gives up, which never happens if a proxy acknowledges
     packets. PySpark would then retry for ten minutes. A Java server treats more than a few pings in five minutes of
-    silence as an attack and closes the connection. gRPC sends the third ping a minute later, doubles its interval when
-    the server closes the connection for that reason, and PySpark retries the call.
+    silence as an attack and closes the connection. gRPC doubles its interval when the server closes the connection for
+    that reason, and PySpark retries the call.
     """
     # Imported late: these imports make a process with a JVM of its own a Connect client for good.
     from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    from airflow_mv_provider.spark.patience import OneOutage
 
     answer_ms = round(answer_s * 1000)
     options = {
         "grpc.keepalive_time_ms": answer_ms,
         "grpc.keepalive_timeout_ms": answer_ms // 2,
+        "grpc.http2.ping_timeout_ms": answer_ms // 2,  # of a ping that was not for keep-alive; a minute by default
         # The second is the timeout for establishing a connection.
         **dict.fromkeys(("grpc.initial_reconnect_backoff_ms", "grpc.min_reconnect_backoff_ms"), answer_ms // 2),
         "grpc.max_reconnect_backoff_ms": answer_ms,
@@ -224,7 +227,7 @@ def _impatient(remote: str, answer_s: float) -> SparkSession:
     if _host_and_port(remote)[0] in ("localhost", "127.0.0.1", "::1"):
         options["grpc.enable_http_proxy"] = 0  # no proxy reaches this machine's loopback
     session = RemoteSession.builder.channelBuilder(DefaultChannelBuilder(remote, list(options.items()))).create()
-    session.client.set_retry_policies([DefaultPolicy(max_retries=7, max_backoff=answer_ms // 4)])
+    session.client.set_retry_policies([OneOutage(max_retries=7, max_backoff=answer_ms // 4)])
     return cast(SparkSession, session)
 
 

@@ -26,6 +26,7 @@ from tests.proxy import proxied
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 PATIENCE_S = 300
+GRPC_PING_S = 60  # how long gRPC itself waits for the answer to a ping
 AMV = Path(sys.executable).with_name("amv")
 DYING = Path(__file__).parents[1] / "dying.py"
 TABLES = """
@@ -60,6 +61,33 @@ with DAG("connected", schedule=None):
     refresh_table_group("orders", group_id="g")
 '''))
 print(json.dumps([run.states, [str(each) for errors in run.errors.values() for each in errors]]))
+"""
+
+ATTEMPTS = """
+import grpc
+from pyspark.sql.connect.client.retries import Retrying
+from airflow_mv_provider.spark.patience import OneOutage
+
+class Unavailable(grpc.RpcError):
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+    def trailing_metadata(self):
+        return None
+
+policy = OneOutage(max_retries=7)
+
+def attempts():
+    made = 0
+    try:
+        for attempt in Retrying([policy], sleep=lambda seconds: None):
+            with attempt:
+                made += 1
+                raise Unavailable
+    except Unavailable:
+        return made
+
+print([attempts() for _ in range(3)])
 """
 
 
@@ -199,6 +227,12 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
 
 
+def test_only_the_first_call_to_a_server_that_is_gone_is_retried(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ATTEMPTS], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.stdout == "[8, 1, 1]\n", done.stderr
+
+
 def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     """Through a network that swallows packets: the connection stays open, and nobody ever answers."""
     store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))
@@ -209,7 +243,7 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
             assert not running.done(), running.result()
         proxy.swallow()
 
-        code, answer, err = running.result(timeout=PATIENCE_S)
+        code, answer, err = running.result(timeout=GRPC_PING_S)
 
     assert (code, answer["error"]["code"]) == (75, "MV-ENGINE"), err
     assert "the Spark Connect server does not respond" in answer["error"]["message"]
