@@ -266,6 +266,7 @@ def test_killed_refresh_loses_no_change(items, crash_at, point):
 # -- watermark ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_test_all
 def test_overlap_is_as_far_as_late_rows_are_looked_for(items):
     items.run("CREATE VIEW w AS SELECT id, t, at FROM items", f"GRANT SELECT ON w TO {ASKED}")
     apply(items, "watermark", source={"table": "public.w", "overlap": 60})

@@ -100,6 +100,7 @@ def test_another_writer_s_change_is_shown_before_it_is_overwritten(table):
     assert table.rows() == table.wanted
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["corrections", "replace"])
 def test_a_request_holds_whatever_the_guards_say(lake, strategy):
@@ -266,6 +267,7 @@ def test_what_a_guard_refuses_and_what_is_only_compared_can_be_looked_at_later(t
     assert table.rows() == table.before
 
 
+@pytest.mark.in_test_all
 def test_changed_rows_of_every_refresh_are_kept_if_the_table_says_so(lake):
     lake.write("SELECT id, 'a' AS v FROM range(3)")
     lake.apply(samples="always")

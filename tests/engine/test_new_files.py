@@ -182,6 +182,7 @@ def test_column_of_the_name_of_sparks_own_is_none_of_it(lake, kind):
     assert Counter(lake.rows()) == Counter((n, "new" if n == 3 else f"v{n}") for n in range(20))
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["staging.after", "staging.before", "seal.after", "publish.after"])
 def test_killed_anywhere_it_goes_on(folder, crash_at, point):
@@ -275,6 +276,7 @@ def test_corrected_file_is_compared_with_its_own_former_rows(folder):
     holds(folder, rest, {100: "x", 101: "other"})
 
 
+@pytest.mark.in_test_all
 def test_copies_are_joined_when_most_of_their_rows_are_outdated(folder):
     put(folder, "a.csv", {3: "alone"})
     folder.refresh()

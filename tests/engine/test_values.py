@@ -66,6 +66,7 @@ def test_null_in_one_column_is_not_null_in_the_next(spark):
     assert rows.select(F.expr(hashing.row_hash(columns)).alias("h")).distinct().count() == 4
 
 
+@pytest.mark.in_test_all
 def test_equal_values_are_not_written_again(lake):
     hard = """
         SELECT id, IF(id = 0, double('NaN'), -0.0D) AS d, CAST(1.10 AS DECIMAL(20,4)) AS n,

@@ -158,6 +158,7 @@ def next_owner_or_dies(lake: Any) -> None:
         next_owner(lake)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_process_is_killed_while_a_refresh_is_held_and_another_while_it_publishes_what_was_approved(table, prepared):
     """Both in one driver, whose JVM dies with them: SIGKILL knows no handler, so nothing is written on the way."""

@@ -48,6 +48,7 @@ def test_fifty_readers_beside_refreshes_see_published_snapshots_only(table):
     check_invariants(table, published=1 + NUM_REFRESHES)
 
 
+@pytest.mark.in_test_all
 def test_reader_of_an_old_version_survives_cleanup(table):
     old, version = table.rows(), table.versions()
     opened = table.spark.read.format("delta").option("versionAsOf", version).load(str(table.root / "orders"))
