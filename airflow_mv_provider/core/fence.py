@@ -2,7 +2,8 @@
 
 Every commit of this package carries a transaction (app_id, version), which Delta refuses to repeat, and a note in its
 userMetadata with its refresh, epoch and step. The fence is an empty commit at `fence_version(epoch)`: from then on
-Delta drops or fails every further commit of an older epoch.
+Delta drops or fails every further commit of an older epoch. Every other commit does the same, so a refresh that begins
+right after the last publish needs no fence of its own (`core.state.is_fenced_by_last_publish`).
 """
 
 from __future__ import annotations
@@ -60,12 +61,15 @@ class CommitNote:
     part: int = 0  # part of a progressive refresh, from 1; 0 is a commit of everything
     num_errors: int = 0  # rows in the error table after a commit of step "errors"
     keeps_rows: bool = False  # its deletes were left out, as a person has decided
+    base: int | None = None  # of a publish: main's version that its corrections were computed against
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""
         facts = asdict(self)
         if not self.keeps_rows:
-            del facts["keeps_rows"]  # versions before it would take the commit for another writer's
+            del facts["keeps_rows"]
+        if self.base is None:
+            del facts["base"]
         return json.dumps({"mv": facts}, sort_keys=True)
 
 
@@ -92,6 +96,7 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
         and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and type(fields["is_final"]) is bool
         and type(fields["keeps_rows"]) is bool
+        and (fields["base"] is None or (type(fields["base"]) is int and 0 <= fields["base"] < 1 << 63))
         and fields["step"] in ("fence", "publish", "errors")
     )
 
@@ -281,16 +286,21 @@ def overtaken_by(commits: Iterable[Commit], refresh_id: str, first_epoch: int) -
 
 
 def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | None = None) -> Commit | None:
-    """Return the commit that completed a refresh's publish, if no other writer changed main since its first commit.
+    """Return the commit that completed a refresh's publish, if no other writer changed main since its fence.
+
+    If its first commit is a publish, nobody may have changed main since the version that this one was computed against.
 
     before : the first commit of the next refresh; it and all later commits are ignored
     """
     known = sorted((c for c in commits if before is None or c.version < before.version), key=lambda c: c.version)
     ours = [c for c in known if c.note and c.note.refresh_id == refresh_id]
     whole = [c for c in ours if _is_publish(c, refresh_id) and c.note and c.note.is_final]
-    if not whole or not all(c.keeps_data or c in ours for c in known if c.version > ours[0].version):
+    if not whole:
         return None
-    return whole[-1]
+    begun = ours[0].version
+    if (first := ours[0].note) is not None and first.base is not None:
+        begun = first.base
+    return whole[-1] if all(c.keeps_data or c in ours for c in known if c.version > begun) else None
 
 
 def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:

@@ -112,6 +112,20 @@ def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool
     return known is not None and known.mark == state.published_commit and is_untouched_since(commits, known.version)
 
 
+def is_fenced_by_last_publish(state: RefreshState, commits: Sequence[Commit], epoch: int) -> bool:
+    """True if `epoch` needs no fence of its own: main's newest commit is the last publish, of the epoch before it.
+
+    Every commit of this package makes those of older epochs fail, and no epoch lies between the two.
+
+    commits : main's log, newest first
+    """
+    newest = commits[0] if commits else None
+    if newest is None or newest.note is None or newest.note.epoch != epoch - 1:
+        return False
+    is_recorded = (newest.version, newest.mark) == (state.published_version, state.published_commit)
+    return is_recorded and is_main_as_published(state, commits)
+
+
 class Cancelled(StrEnum):
     """What a request to cancel a table's refresh has come to."""
 

@@ -137,6 +137,9 @@ class Attempt:
         except (LeaseLostError, MetadataUnavailableError, InterruptedRefreshError):
             raise
         except MvError as error:
+            if self._phase() is Phase.REFRESHING:  # a database restored to before the seal; the pinned source is gone
+                log.warning("%s: abandoned although main has it: %s", self.work.table.name, error)
+                return False
             if self._phase() is not Phase.MERGING:
                 raise
             log.warning("%s: concluded from main's log alone: %s", self.work.table.name, error)

@@ -5,7 +5,8 @@ Main is the Delta table that users read. The right column names the durable writ
     phase       step       what it does                                                  durable write
     NORMAL      mint       bind the source's current frontier to our next version: one batch, pinned for all retries
                 acquire    take the table's state row: one compare-and-set, a new epoch  acquire
-    REFRESHING  fence      add an empty commit to main's log; older epochs then fail     create_main, fence
+    REFRESHING  fence      add an empty commit to main's log; older epochs then fail.    create_main, fence
+                           None is needed right after the last publish, which is one
                 stage      read the source at the bound frontier, into a path per epoch  staging
                 seal       check keys, count and digest the rows; row moves to MERGING   seal
     MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
@@ -22,7 +23,10 @@ Main is the Delta table that users read. The right column names the durable writ
     CLEANUP     clean      delete this refresh's workspace and progress; row to NORMAL   staging_delete, normal
 
 Invariants that hold between any two of these writes:
-  1. Only the newest epoch can write main. The lease decides which owner may try, the fence which owner can.
+  1. Only the newest epoch can write main. The lease decides which owner may try, the fence which owner can. Every
+     commit of an epoch is a fence: if main's newest one is the last publish, of the epoch right before ours, nobody
+     else is left who could write. A refresh that has nothing to publish adds its fence at its end, so that each leaves
+     a trace in main's log.
   2. Main's rows change in one commit or not at all; until that commit, abandoning a refresh leaves them unchanged.
      (With `publish: progressive` this holds for each part, and each part is a set of whole partitions.)
   3. Only sealed rows are merged, and only rows in the recorded corrections are deleted.

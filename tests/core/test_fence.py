@@ -317,11 +317,11 @@ def test_part_that_is_there_is_recorded_whoever_came_with_it(commits, expected):
 # -- a database that was put back to an older state ------------------------------------------------------------------
 
 
-def final(version: int, epoch: int, refresh_id: str = OURS) -> Commit:
+def final(version: int, epoch: int, refresh_id: str = OURS, base: int | None = None) -> Commit:
     """A commit of everything."""
     found = publish(version, epoch, refresh_id)
     assert found.note is not None
-    return replace(found, note=replace(found.note, is_final=True))
+    return replace(found, note=replace(found.note, is_final=True, base=base))
 
 
 BEFORE = (fence(8, 2, THEIRS), final(9, 2, THEIRS))
@@ -364,6 +364,23 @@ def test_fence_of_another_refresh_under_the_same_epoch_is_not_ours():
     ],
 )
 def test_publish_is_proven_only_where_nobody_else_changed_main_meanwhile(commits, version):
+    found = whole_publish(commits[::-1], OURS)
+
+    assert (found and found.version) == version
+
+
+@pytest.mark.parametrize(
+    ("commits", "version"),
+    [
+        ((final(11, 3, base=10),), 11),
+        ((other(11, "OPTIMIZE"), final(12, 3, base=10)), 12),
+        ((other(11), final(12, 3, base=10)), None),  # after what it was computed against
+        ((other(10), final(11, 3, base=10)), 11),  # before it
+        ((final(11, 3, base=10), other(12)), None),
+        ((fence(10, 3), final(11, 3, base=8)), 11),  # its fence comes first: the base may be an earlier round's
+    ],
+)
+def test_publish_without_a_fence_is_proven_from_what_it_was_computed_against(commits, version):
     found = whole_publish(commits[::-1], OURS)
 
     assert (found and found.version) == version

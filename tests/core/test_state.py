@@ -16,6 +16,7 @@ from airflow_mv_provider.core.state import (
     Admission,
     RefreshState,
     admit,
+    is_fenced_by_last_publish,
     is_lease_live,
     is_main_as_published,
     next_epoch,
@@ -160,6 +161,24 @@ def test_main_is_as_published_while_nobody_changed_its_rows(commits, is_as_publi
 )
 def test_main_that_somebody_optimized_before_it_was_published_is_known_by_our_commit_before(commits, is_as_published):
     assert is_main_as_published(replace(AS_PUBLISHED, published_version=7), commits) is is_as_published
+
+
+@pytest.mark.parametrize(
+    ("state", "commits", "epoch", "needs_none"),
+    [
+        (AS_PUBLISHED, [PUBLISH], PUBLISH.note.epoch + 1, True),
+        (AS_PUBLISHED, [PUBLISH], PUBLISH.note.epoch + 2, False),  # an epoch between them may still write
+        (AS_PUBLISHED, [PUBLISH], PUBLISH.note.epoch, False),  # two databases
+        (AS_PUBLISHED, [replace(OPTIMIZE, version=PUBLISH.version + 1), PUBLISH], PUBLISH.note.epoch + 1, False),
+        (AS_PUBLISHED, [replace(FOREIGN, version=PUBLISH.version + 1), PUBLISH], PUBLISH.note.epoch + 1, False),
+        (replace(AS_PUBLISHED, published_commit="another"), [PUBLISH], PUBLISH.note.epoch + 1, False),
+        (replace(AS_PUBLISHED, published_version=1), [PUBLISH], PUBLISH.note.epoch + 1, False),
+        (replace(AS_PUBLISHED, is_main_trusted=False), [PUBLISH], PUBLISH.note.epoch + 1, False),
+        (AS_PUBLISHED, [], 1, False),
+    ],
+)
+def test_epoch_right_after_the_last_publish_needs_no_fence(state, commits, epoch, needs_none):
+    assert is_fenced_by_last_publish(state, commits, epoch) is needs_none
 
 
 def test_main_that_is_not_trusted_is_not_as_published():

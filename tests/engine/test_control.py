@@ -40,7 +40,7 @@ def table(prepared):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["fence.after", "staging.after", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["staging.before", "staging.after", "progress.after", "publish.before"])
 def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     before = table.rows("orders")
     registered = table.store.table("orders")
@@ -146,7 +146,7 @@ def test_read_only_works_beside_a_refresh(table, at_point):
 
 @pytest.mark.in_test_all
 def test_definition_changed_during_a_refresh_waits_for_the_next(table, at_point):
-    at_point("fence.after", lambda: table.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.0}))
+    at_point("staging.before", lambda: table.apply(partition_by=["p"], guards={"max_deleted_fraction": 0.0}))
 
     table.refresh()
 
@@ -249,7 +249,7 @@ def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_abandoned", [False, True])
-@pytest.mark.parametrize("point", ["fence.after", "progress.after", "publish.after"])
+@pytest.mark.parametrize("point", ["staging.before", "progress.after", "publish.after"])
 def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, point, is_abandoned):
     """It is alive, and its lease too: what it still writes the fence stops."""
     ended = []

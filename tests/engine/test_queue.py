@@ -96,7 +96,7 @@ def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):
         waits(table, late)
         assert joined(table, late) is None
 
-    at_point("fence.after", source_moves)
+    at_point("staging.before", source_moves)
     table.refresh()
 
     report = table.refresh(caller=late)
@@ -108,7 +108,12 @@ def test_source_that_moved_after_the_pin_is_refreshed_again(table, at_point):
 @pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("point", "asked"),
-    [("seal.after", {}), ("publish.after", {}), ("fence.after", {"force": True}), ("fence.after", {"overrides": 1})],
+    [
+        ("seal.after", {}),
+        ("publish.after", {}),
+        ("staging.before", {"force": True}),
+        ("staging.before", {"overrides": 1}),
+    ],
     ids=str,
 )
 def test_who_comes_too_late_or_asks_for_more_waits_for_its_own(table, at_point, point, asked):
@@ -133,7 +138,7 @@ def test_who_joined_a_refresh_that_was_cancelled_takes_its_own_turn(table, at_po
         assert joined(table, joiner) is not None
         table.store.request_cancel(table.store.table("orders").id, "ann")
 
-    at_point("fence.after", join_then_cancel)
+    at_point("staging.before", join_then_cancel)
     with pytest.raises(RefreshCancelledError):
         table.refresh()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from deltalake import DeltaTable
 
 from airflow_mv_provider.core.outcome import Outcome
 
@@ -45,6 +48,31 @@ def test_only_the_differences_are_written(lake):
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 97)
     assert lake.rows("orders") == lake.rows("raw/orders")
     assert lake.workspaces() == []
+
+
+def test_refresh_right_after_the_last_publish_is_one_commit(lake):
+    """And one that publishes nothing, or that comes after another commit, leaves a fence."""
+    lake.write("SELECT id, 0 AS v FROM range(5)")
+    lake.apply()
+    lake.refresh()
+    main = str(lake.root / "orders")
+
+    def steps() -> list[str]:
+        commits = DeltaTable(main).history()[::-1]
+        return [json.loads(c["userMetadata"])["mv"]["step"] for c in commits if "userMetadata" in c]
+
+    def refreshed(n: int, **request: bool) -> list[str]:
+        lake.sql(f"UPDATE {{t}} SET v = {n} WHERE id < 2", path="raw/orders")
+        assert lake.refresh(**request).outcome is Outcome.PUBLISHED
+        assert lake.rows("orders") == lake.rows("raw/orders")
+        return steps()[2:]
+
+    assert steps() == ["fence", "publish"]
+    assert refreshed(1) == ["publish"]
+    assert refreshed(1, force=True) == ["publish", "fence"]
+    assert refreshed(2) == ["publish", "fence", "publish"]
+    lake.sql("ALTER TABLE {t} SET TBLPROPERTIES ('team' = 'x')")
+    assert refreshed(3) == ["publish", "fence", "publish", "fence", "publish"]
 
 
 @pytest.mark.in_test_all

@@ -24,7 +24,8 @@ def committed(design: Design, state: State, merge: Merge) -> int | None:
         raise Violated(f"invariant 9: refresh {merge.refresh} is {outcome}, and a commit of it reaches main")
     facts = (merge.refresh, merge.epoch, merge.txn, merge.app, merge.merge_round, merge.part)
     may_keep = any(shown.keeps for shown in state.person.approved)
-    return extended(design, state.log, Commit("publish", merge.changes, *facts, keeps=merge.keeps), may_keep=may_keep)
+    commit = Commit("publish", merge.changes, *facts, keeps=merge.keeps, base=merge.base)
+    return extended(design, state.log, commit, may_keep=may_keep)
 
 
 def _check_approved(state: State, merge: Merge) -> None:

@@ -30,7 +30,13 @@ from airflow_mv_provider.core.fence import (
 from airflow_mv_provider.core.frontier import Binding, desired_upper
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import turn
-from airflow_mv_provider.core.state import Admission, Ownership, RefreshState, is_main_as_published
+from airflow_mv_provider.core.state import (
+    Admission,
+    Ownership,
+    RefreshState,
+    is_fenced_by_last_publish,
+    is_main_as_published,
+)
 from airflow_mv_provider.core.strategy import compare_reason
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.model.world import CHUNKS, NORMAL, PHASES, UUID, Commit, Held, Recorded, Row, commits_of, latest
@@ -51,6 +57,7 @@ def _core(version: int, commit: Commit) -> CoreCommit:
         # The log tells what the shipped transaction version would be, also to designs that use another.
         facts = {"merge_round": commit.merge_round, "part": commit.part}
         facts |= {"is_final": step == "publish" and not commit.part, "keeps_rows": commit.keeps}
+        facts |= {"base": None if commit.base < 0 else commit.base}
         note = CommitNote(UUID, f"r{commit.refresh}", commit.epoch, step, commit.txn, **facts)
     return CoreCommit(version, operation.get(commit.kind, "WRITE"), version - 1, note)
 
@@ -184,6 +191,13 @@ def is_believed(row: Row, log: int) -> bool:
     # The model has no log that was put back: the newest of ours up to a version is always the one that was recorded.
     published_commit = mark_at(core_log(log), row.version)
     return is_main_as_published(replace(as_state(row), published_commit=published_commit), core_log(log))
+
+
+@cache
+def is_fenced_by_publish(row: Row, log: int, epoch: int) -> bool:
+    """True if main's newest commit is the last publish, of the epoch right before this one."""
+    state = replace(as_state(row), published_commit=mark_at(core_log(log), row.version))
+    return is_fenced_by_last_publish(state, core_log(log), epoch)
 
 
 @cache

@@ -18,6 +18,8 @@ class Design(NamedTuple):
     """What is shipped, or in what a design is weaker.
 
     has_fence             : a new epoch commits to main before it does anything else
+    spares_fence          : unless main's newest commit is the last publish, of the epoch before it; what has nothing to
+                            commit is fenced at its end then
     app                   : whose transaction a commit is: the table's, its partition's, or none
     has_own_paths         : staging and changes lie at paths of the epoch's own
     compares_epochs       : writes to the database compare the epoch, and do not trust a lease that was just seen
@@ -53,6 +55,7 @@ class Design(NamedTuple):
     completes_unasked: bool = True
     looks_for_kept: bool = True
     ends_by_takeover: bool = True
+    spares_fence: bool = True
 
 
 class Worker(NamedTuple):
@@ -69,6 +72,7 @@ class Worker(NamedTuple):
     is_unknown   : whether an earlier epoch has committed, or may yet, is not known
     is_in_main   : main's log shows, at the fence, a commit of this refresh
     has_kept     : and that it left out its deletes
+    is_spared    : this epoch has needed no fence so far
     data         : what the step needs that comes next; of a process that has ended, why it has
     """
 
@@ -85,6 +89,7 @@ class Worker(NamedTuple):
     num_tries: int = 0
     last_error: str = ""
     is_unknown: bool = False
+    is_spared: bool = False
     is_in_main: bool = False
     has_kept: bool = False
     data: tuple[Any, ...] = ()
@@ -100,6 +105,7 @@ class AtFence(NamedTuple):
     has_kept: bool
     is_overtaken: bool
     whole: int
+    is_spared: bool
 
 
 class Effects(Protocol):

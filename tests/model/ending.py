@@ -45,6 +45,8 @@ def fail(fx: Effects, worker: Worker, code: str) -> Worker:
     """Return a process that owns its refresh and stops with an error."""
     if code in ("MV-DATABASE-UNAVAILABLE", LOST):
         return ended(code)
+    if worker.mode == "bring to its end" and not fx.is_sealed(worker.own):
+        return worker._replace(at="abandon", data=())
     if worker.mode == "bring to its end" and fx.is_merging(worker.own):
         return worker._replace(at="abandon" if code == "MV-OVERTAKEN" else "conclude", data=())
     if worker.mode not in ("", "give up"):

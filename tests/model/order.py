@@ -21,7 +21,7 @@ from airflow_mv_provider.core.fence import Move, next_move, next_part_move
 from airflow_mv_provider.core.phase import Recovery
 from airflow_mv_provider.core.progress.chunk import part_number
 from airflow_mv_provider.core.state import Admission
-from tests.model.design import Design, Effects, Worker
+from tests.model.design import AtFence, Design, Effects, Worker
 from tests.model.ending import (
     AGAIN,
     HELD,
@@ -124,7 +124,8 @@ def _run(design: Design, fx: Effects, worker: Worker) -> Stepped:
     is_fenced = worker.is_fenced or not design.has_fence
     match fx.next_step(own, is_fenced=is_fenced, is_overtaken=worker.is_overtaken):
         case plan.Fence():
-            after = worker._replace(at="fence")
+            may_be_spared = design.spares_fence and design.has_fence and not design.holds and not fx.is_sealed(own)
+            after = worker._replace(at="ask" if may_be_spared else "fence")
         case plan.Conclude():
             after = worker._replace(at="conclude")
         case plan.Stage():
@@ -146,6 +147,15 @@ def _run(design: Design, fx: Effects, worker: Worker) -> Stepped:
 # -- runner/steps/fencing, staging, comparison -------------------------------------------------------------------------
 
 
+def _ask(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    """Look whether the last publish is a fence for this epoch, too."""
+    found = fx.at_fence(worker.own)
+    if not found.is_spared:
+        return "needs a fence", worker._replace(at="fence")
+    said = f"needs no fence, and stands on version {found.base}"
+    return said, _standing(design, worker._replace(is_spared=True), found)
+
+
 def _fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
     after = worker._replace(at="look at fence")
     if not design.has_fence:
@@ -163,15 +173,20 @@ def _look_at_fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
         if worker.num_fences + 1 == MAX_FENCES:
             return "has no fence in the end", failing(design, fx, worker, "MV-EPOCH-REGRESSION")
         return "has no fence yet", worker._replace(at="fence", num_fences=worker.num_fences + 1)
+    return f"stands on version {found.base}", _standing(design, worker, found)
+
+
+def _standing(design: Design, worker: Worker, found: AtFence) -> Worker:
     at = "look before giving up" if worker.mode else "run"
-    after = worker._replace(at=at, is_fenced=found.is_fenced, base=found.base, num_fences=0)
+    is_fenced = found.is_fenced or worker.is_spared
+    after = worker._replace(at=at, is_fenced=is_fenced, base=found.base, num_fences=0)
     if design.looks_first:
         after = after._replace(is_unknown=False, is_in_main=found.is_in_main)
     if design.looks_for_kept:
         after = after._replace(has_kept=found.has_kept)
     if design.asks_log:
         after = after._replace(is_overtaken=found.is_overtaken, whole=found.whole)
-    return f"stands on version {found.base}", after
+    return after
 
 
 def _stage(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -230,6 +245,9 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
     else:
         move = next_part_move(found)
     match move:
+        case Move.DONE if part is None and worker.is_spared and not found.published:
+            after = worker._replace(at="fence", is_fenced=False, is_spared=False, data=())
+            return "has nothing to commit, and needs a fence", after
         case Move.DONE if part is None:
             version = found.published[-1].version if found.published else found.latest
             return f"sees that main has it: version {version}", worker._replace(at="published", data=(version,))
@@ -373,6 +391,7 @@ STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
     "take": _take,
     "hand over": _hand_over,
     "run": _run,
+    "ask": _ask,
     "fence": _fence,
     "look at fence": _look_at_fence,
     "stage": _stage,

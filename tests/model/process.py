@@ -25,6 +25,7 @@ from tests.model.decisions import (
     held,
     hold_step,
     is_fence_in,
+    is_fenced_by_publish,
     is_kept_in,
     is_outdated,
     is_overtaken,
@@ -310,6 +311,7 @@ class Process:
             has_kept=is_kept_in(log, own[0]),
             is_overtaken=first is not None and is_overtaken(log, own[0], first),
             whole=-1 if whole is None else whole,
+            is_spared=is_fenced_by_publish(self.state.row, log, own[1]),
         )
 
     def check_log(self, own: Own, chunks: tuple[Recorded, ...], merge_round: int, part: int | None) -> LogCheck:
@@ -337,7 +339,8 @@ class Process:
         pairs = tuple((number, new) for number, new, _ in changes)
         refresh = self.state.refresh
         keeps = self.design.notes_kept and refresh is not None and refresh.keeps_rows
-        return Merge(*own, merge_round, part, txn, app, latest(self.state.log), pairs, keeps)
+        base = min(rec.base for rec in chunks)
+        return Merge(*own, merge_round, part, txn, app, latest(self.state.log), pairs, keeps, base)
 
     def commit(self, merge: Merge) -> int | None:
         log = committed(self.design, self.state, merge)

@@ -46,6 +46,7 @@ from airflow_mv_provider.core.state import (
     Ownership,
     RefreshRecord,
     RefreshState,
+    is_fenced_by_last_publish,
     is_main_as_published,
     next_epoch,
 )
@@ -280,6 +281,7 @@ class Stored:
             has_kept=has_kept_rows(commits, own[0]),
             is_overtaken=self.followed is not None,
             whole=-1 if whole is None else whole.version,
+            is_spared=is_fenced_by_last_publish(self.store.state(self.world.table.id), commits, own[1]),
         )
 
     def check_log(self, own: Own, chunks: tuple[RecordedChunk, ...], merge_round: int, part: int | None) -> LogCheck:
@@ -301,7 +303,9 @@ class Stored:
                 return self._unless("gone")
             changes += found  # type: ignore[arg-type]
         try:
-            self.held = self.world.delta.start(tuple(changes), self._note(own, "publish", txn, part))
+            self.held = self.world.delta.start(
+                tuple(changes), self._note(own, "publish", txn, part, min(chunk.base_version for chunk in chunks))
+            )
         except MainMovedError:
             return self._unless("unexpected")
         return self.held or "outdated"
@@ -435,9 +439,9 @@ class Stored:
         assert isinstance(self.refresh.frontier, DeltaFrontier)
         return self.refresh.frontier.version
 
-    def _note(self, own: Own, step: Any, txn_version: int, part: int = 0) -> CommitNote:
+    def _note(self, own: Own, step: Any, txn_version: int, part: int = 0, base: int | None = None) -> CommitNote:
         table, is_final = self.world.table, step == "publish" and not part
-        facts = {"merge_round": self.refresh.merge_round, "part": part, "is_final": is_final}
+        facts = {"merge_round": self.refresh.merge_round, "part": part, "is_final": is_final, "base": base}
         facts["keeps_rows"] = step == "publish" and self.refresh.num_kept is not None
         return CommitNote(table.uuid, *own, step, txn_version, **facts, definition_hash=table.definition.content_hash)
 

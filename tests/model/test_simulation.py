@@ -166,7 +166,7 @@ NUM_STEPS = 7
 # Most begin with what a process left that has died: that is a file's copy, not ten transactions.
 BEGINNINGS = (
     *(("dead", point) for point in POINTS if point.startswith(("seal", "progress", "publish.", "published"))),
-    *(("alive", point) for point in ("acquire.before", "fence.before", "seal.before", "publish.held")),
+    *(("alive", point) for point in ("acquire.before", "staging.before", "seal.before", "publish.held")),
 )
 
 

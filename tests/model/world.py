@@ -49,6 +49,7 @@ class Commit(NamedTuple):
     """One commit of main. `changes` are (partition, value); `txn` and `app` are 0 where somebody else wrote.
 
     keeps : it says that its deletes were left out
+    base  : of a publish: the version that its corrections were computed against
     """
 
     kind: str  # create, fence, publish, foreign, optimize, restore
@@ -60,6 +61,7 @@ class Commit(NamedTuple):
     merge_round: int = 0
     part: int = 0
     keeps: bool = False
+    base: int = -1
 
 
 class Row(NamedTuple):
@@ -135,6 +137,7 @@ class Merge(NamedTuple):
     snapshot: int
     changes: tuple[tuple[int, int], ...]
     keeps: bool = False
+    base: int = -1
 
     def __str__(self) -> str:
         return f"{dict(self.changes)} at version {self.snapshot}"

@@ -82,7 +82,7 @@ def test_live_owner_is_not_given_up(table, at_point, point):
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["fence.after", "seal.before", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["staging.before", "seal.before", "progress.after", "publish.before"])
 def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point, point):
     before = table.rows("orders")
     change_source(table)

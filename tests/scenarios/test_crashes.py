@@ -64,7 +64,7 @@ def test_refresh_that_dies_at_every_durable_write_one_after_the_other_is_publish
 def test_next_refresh_mends_a_crash(table_in, crash_at, mode, point):
     table = table_in(mode)
     before, num_before = table.rows("orders"), publishes(table)
-    change_source(table)
+    change_source(table, point)
     crash_at(point)
     with pytest.raises(Crash):
         table.refresh()
@@ -90,7 +90,7 @@ def test_answer_of_a_commit_is_lost(table_in, at_point, mode, point):
     """Whether it failed or was done nobody says: main's log does, and the refresh goes on."""
     table = table_in(mode)
     num_before = publishes(table)
-    change_source(table)
+    change_source(table, point)
 
     def lose() -> None:
         raise EngineError("orders", "the connection was reset.")
@@ -153,7 +153,7 @@ def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):
 @pytest.mark.parametrize("point", ["acquire.after", "fence.after", "staging.after"])
 def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
     before = table.rows("orders")
-    change_source(table)
+    change_source(table, point)
     crash_at(point)
     with pytest.raises(Crash):
         table.refresh()

@@ -34,7 +34,7 @@ DISK_WRITES = [
 def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in, at_point, mode, point):
     table = table_in(mode)
     before = table.rows()
-    change_source(table)
+    change_source(table, point)
     jvm = table.spark._jvm.java.lang.ProcessHandle.current().pid()
     full = full_disk(jvm, os.getpid())
     at_point(point, full.__enter__)
@@ -55,7 +55,7 @@ def test_disk_that_is_full_from_a_write_on_leaves_a_table_that_goes_on(table_in,
 @pytest.mark.in_process
 def test_fence_that_the_disk_has_no_room_for_is_told_as_that(table, at_point):
     """The database has room: it is on another disk."""
-    change_source(table)
+    change_source(table, "fence")
     full = full_disk(table.spark._jvm.java.lang.ProcessHandle.current().pid())
     at_point("fence.before", full.__enter__)
 
@@ -163,7 +163,7 @@ def mend(lake: Any, mode: str) -> None:
 def test_engine_that_is_gone_between_two_calls_is_an_error_that_a_retry_may_mend(table_in, at_point, point):
     """A Connect client whose server died has no session, and may notice so where nobody expects Spark to fail."""
     table = table_in("atomic")
-    change_source(table)
+    change_source(table, point)
 
     def lose() -> None:
         raise SparkConnectException("[NO_ACTIVE_SESSION] No active Spark session found.")

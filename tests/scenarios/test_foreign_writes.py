@@ -76,7 +76,7 @@ def test_main_that_was_dropped_is_made_again(table):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["fence.before", "seal.after"])
+@pytest.mark.parametrize("point", ["staging.before", "seal.after"])
 def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
     change_source(table)
     crash_at(point)

@@ -54,14 +54,20 @@ ENDED = {"acquire.before": Outcome.NOTHING_TO_DO, "normal.after": Outcome.PUBLIS
 
 
 @pytest.fixture
-def changed(prepared) -> Callable[[str], Any]:
+def changed(prepared) -> Callable[[str, str], Any]:
     """Give lakes that were published once, and whose source has changed since."""
 
     def build(lake: Any, mode: str) -> None:
         build_published(lake, mode)
         change_source(lake)
 
-    return lambda mode: prepared(f"changed-{mode}", lambda lake: build(lake, mode))
+    def changed(mode: str, point: str) -> Any:
+        lake = prepared(f"changed-{mode}", lambda lake: build(lake, mode))
+        if point.startswith("fence"):
+            change_source(lake, point)
+        return lake
+
+    return changed
 
 
 def job(lake: Any, point: str) -> Job:
@@ -88,7 +94,7 @@ def check_mended(lake: Any, mode: str) -> None:
 @pytest.mark.victim("driver killed")
 @pytest.mark.parametrize(("mode", "points"), [*grouped(3, marks=pytest.mark.in_test_all), *INSIDE])
 def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mode, points):
-    lakes = [changed(mode) for _ in points]
+    lakes = [changed(mode, point) for point in points]
 
     with Owner([job(*each) for each in zip(lakes, points, strict=True)]) as driver:
         driver.wait_until_all_stand()
@@ -104,7 +110,7 @@ def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mod
 @pytest.mark.victim("task killed, its driver lives on")
 @pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mode, points):
-    lakes = [changed(mode) for _ in points]
+    lakes = [changed(mode, point) for point in points]
 
     with ExitStack() as stack:
         tasks = [
@@ -124,7 +130,7 @@ def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mod
 @pytest.mark.victim("owner stopped, taken over, continued")
 @pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_owners_are_stopped_taken_over_and_continued(changed, cases, connect, mode, points):
-    lakes = [changed(mode) for _ in points]
+    lakes = [changed(mode, point) for point in points]
 
     with ExitStack() as stack:
         owners = [

@@ -24,6 +24,7 @@ from airflow_mv_provider import Files
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.leftover import GRACE_MS
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.exceptions import SourceChangedError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
@@ -253,6 +254,29 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
     assert recovered(table) == []
     check_invariants(table)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_backup_of_a_refresh_whose_source_has_changed_since_is_put_back(lake):
+    """Its own caller's retry cannot read what was pinned, and main has it already."""
+    file, caller, backups = lake.root / "raw/in/a.csv", lake.caller("dag:run:0"), dict[str, Rows]()
+    file.parent.mkdir(parents=True)
+    file.write_text("id,v\n1,a\n")
+    lake.apply(source=Files("raw/in/*.csv", format="csv", schema="id BIGINT, v STRING"))
+    lake.refresh()
+    file.write_text("id,v\n1,bb\n")
+    crash_points.arm(lambda reached: backups.setdefault(reached, dump(lake)))
+    lake.refresh(caller=caller)
+    crash_points.arm(None)
+    file.write_text("id,v\n1,ccc\n")
+    put_back(lake, backups["acquire.after"])
+
+    with pytest.raises(SourceChangedError):
+        lake.refresh(caller=caller)
+
+    assert lake.phase() == "NORMAL"
+    assert lake.refresh(caller=caller).outcome is Outcome.PUBLISHED
+    assert lake.rows() == [(1, "ccc")]
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
 @pytest.mark.in_test_all

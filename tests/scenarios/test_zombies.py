@@ -22,7 +22,7 @@ POINTS = [
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("point", POINTS)
 def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, point):
-    change_source(table)
+    change_source(table, point)
 
     def successor() -> None:
         table.clock.pass_ms(table.settings.lease_ms + 1)
@@ -43,7 +43,7 @@ def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, 
     "point", ["fence.before", "seal.after", "progress.after", "publish.before", "publish.after", "staging_delete.after"]
 )
 def test_twin_of_the_same_task_does_the_same_work_once(table, at_point, point):
-    change_source(table)
+    change_source(table, point)
     caller = table.caller("dag:run:0")
     at_point(point, lambda: table.refresh(caller=caller))
 
@@ -143,7 +143,7 @@ def test_two_callers_race_and_exactly_one_wins(table, at_point):
             table.refresh()
         met.append(caught.value)
 
-    at_point("fence.before", rival)
+    at_point("staging.before", rival)
 
     report = table.refresh()
 

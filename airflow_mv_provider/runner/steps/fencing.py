@@ -20,7 +20,7 @@ from airflow_mv_provider.core.fence import (
     whole_publish,
 )
 from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.state import RefreshState, is_main_as_published
+from airflow_mv_provider.core.state import RefreshState, is_fenced_by_last_publish, is_main_as_published
 from airflow_mv_provider.exceptions import (
     EngineError,
     EpochRegressionError,
@@ -32,6 +32,7 @@ from airflow_mv_provider.exceptions import (
     SchemaMismatchError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.approval import may_be_held
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import storage
@@ -45,7 +46,8 @@ _MAX_FENCES = 3
 class FencedMain:
     """Main's snapshot at one epoch's fence.
 
-    is_fenced       : this epoch's fence is in main's log
+    is_fenced       : no older epoch can write main any more
+    is_spared       : this epoch has no fence in main's log: the last publish is one for it
     base            : main's version that chunks are compared with; a new round moves it forward
     is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, so it refuses
                       every commit of an older epoch too. If such a commit succeeds after main was repaired, the next
@@ -55,15 +57,17 @@ class FencedMain:
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
+        self.is_spared = False
         self.base = 0
         self.is_out_of_reach = False
         self.followed: Commit | None = None
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
         self._num_fences = 0
+        self._must_commit = False
 
     def fence(self) -> None:
-        """Try to commit the fence once, and read main's log to see whether it is there.
+        """Try to commit the fence once, and read main's log to see whether it is there; no commit if none is needed.
 
         raises : FencedError, if a later epoch owns main; EpochRegressionError; every error of main or the source
         """
@@ -75,22 +79,26 @@ class FencedMain:
         if since is None and work.refresh.seal is not None:
             since = 0  # an earlier epoch may have published, and others may have made many commits since
         epoch = work.own.epoch
+        commits = self._sparing(state)
         failure: MvError | None = None
-        try:
-            with self._reaching(MainRefusedError), durable(Write.FENCE):
-                work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
-        except (FencedError, EngineError, MainMovedError) as error:
-            # The fence may have failed, or succeeded with its answer lost: the log decides.
-            work.lease.check(is_cancellable=False)
-            log.info("The fence of epoch %d raised an error, main's log decides whether it succeeded: %s", epoch, error)
-            failure = error
-        with self._reaching(MainUnsupportedError):
-            commits = work.main.log(since)
+        if not self.is_spared:
+            try:
+                with self._reaching(MainRefusedError), durable(Write.FENCE):
+                    work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
+            except (FencedError, EngineError, MainMovedError) as error:
+                # The fence may have failed, or succeeded with its answer lost: the log decides.
+                work.lease.check(is_cancellable=False)
+                log.info(
+                    "The fence of epoch %d raised an error, main's log decides whether it succeeded: %s", epoch, error
+                )
+                failure = error
+            with self._reaching(MainUnsupportedError):
+                commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(
                 work.table.name, f"epoch {last_epoch(commits)} owns main, this process has the older epoch {epoch}."
             )
-        self.is_fenced = has_fence(commits, epoch, work.own.refresh_id)
+        self.is_fenced = self.is_spared or has_fence(commits, epoch, work.own.refresh_id)
         self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
         if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
             self._check_partitions(work.main.detail())
@@ -103,6 +111,24 @@ class FencedMain:
             raise EpochRegressionError(
                 work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
             )
+
+    def commit_fence(self) -> None:
+        """Make the next step commit a fence: this refresh will leave no other commit in main's log."""
+        self.is_fenced, self._must_commit = False, True
+
+    def _sparing(self, state: RefreshState) -> list[Commit]:
+        """Return main's log if it shows that this epoch needs no fence, and set `is_spared`; an empty list otherwise.
+
+        One that may wait for a decision is fenced, so that its files are known to be in use however long that takes.
+        """
+        self.is_spared = False
+        work, is_possible = self._work, state.published_version is not None and state.is_main_trusted
+        if self._must_commit or not is_possible or work.refresh.seal is not None or may_be_held(work):
+            return []
+        with self._reaching(MainUnsupportedError):
+            commits = work.main.log(state.published_version)
+        self.is_spared = is_fenced_by_last_publish(state, commits, work.own.epoch)
+        return commits if self.is_spared else []
 
     @contextmanager
     def _reaching(self, *refusals: type[MvError]) -> Iterator[None]:
@@ -159,7 +185,7 @@ class FencedMain:
         properties = work.main.properties()
         if properties is not None:
             self._check_identity(properties)
-        if work.refresh.seal is not None:
+        if work.refresh.seal is not None or self._must_commit:
             if properties is None:
                 raise _gone(work.table.name)
             return

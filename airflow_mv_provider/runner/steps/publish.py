@@ -120,7 +120,8 @@ class Publisher:
     def _note(self, recorded: Sequence[RecordedChunk], txn_version: int, part: int) -> CommitNote:
         work, refresh = self._work, self._work.current()
         note = note_of(work.table, refresh, work.own, "publish", txn_version, num_chunks=len(recorded), part=part)
-        return replace(note, keeps_rows=refresh.num_kept is not None)
+        base = min(chunk.base_version for chunk in recorded)
+        return replace(note, keeps_rows=refresh.num_kept is not None, base=base)
 
     def _try(self, recorded: Sequence[RecordedChunk], part: int, commit: Callable[[], None]) -> None:
         work = self._work
