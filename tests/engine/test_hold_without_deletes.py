@@ -181,6 +181,19 @@ def test_rows_that_another_writer_has_doubled(table):
 
 
 @pytest.mark.in_test_all
+def test_copy_of_a_row_in_another_partition_goes_and_one_of_a_row_that_the_source_has_lost_stays(lake):
+    prepare(lake, partition_by=["p"])
+    lake.sql("INSERT INTO {t} VALUES (0, 1, 'copy'), (6, 1, 'copy')")
+    held(lake)
+
+    report = decide(lake, Decision.WITHOUT_DELETES)
+
+    assert (report.rows_deleted, report.rows_kept) == (1, 5), "the source has 6, so it is one row again"
+    assert sorted(lake.rows()) == sorted([*lake.wanted, (0, 1, "copy")])
+    held(lake)
+
+
+@pytest.mark.in_test_all
 def test_an_empty_source_leaves_main_as_it_is(lake):
     lake.write("SELECT id, 'a' AS v FROM range(10)")
     lake.apply(**GUARDED)

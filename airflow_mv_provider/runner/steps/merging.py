@@ -197,7 +197,7 @@ class Merging:
         work = self._work
         place, epoch, merge_round = work.workspace, work.own.epoch, work.current().merge_round
         with durable(Write.KEEP):
-            present = changes.present_keys(work.spark, work.layout, recorded)
+            present = changes.present_keys(work.main, work.layout, recorded)
             written = (
                 changes.without_deletes(
                     *(work.spark, work.layout, work.seal.num_buckets, chunk),

@@ -247,15 +247,28 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
 
 
-def present_keys(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> DataFrame | None:
-    """Return the keys that recorded corrections bring to a partition; None if no row can move to another one.
+def present_keys(main: delta.Main, layout: Layout, chunks: Sequence[RecordedChunk]) -> DataFrame | None:
+    """Return the keys that main keeps, or gets, in another partition than one from which they are deleted.
 
-    chunks : all of the refresh: a row may leave the partitions of one and come to those of another
+    Such a row is no row that the source has lost: it has moved, or another writer has copied it to a second partition.
+
+    chunks  : all of the refresh: a row may leave the partitions of one and come to those of another
+    returns : None if no row can move to another partition
+    cost    : lazy; a scan of main's keys and partition columns, joined with the deleted keys
     """
-    if not layout.table.may_move:
+    table = layout.table
+    if not table.may_move:
         return None
-    found, _ = recorded(spark, layout, chunks)
-    return found.where(F.col(NEW_HASH).isNotNull()).select(*columns(layout.table.key))
+    found, _ = recorded(main.spark, layout, chunks)
+    gone, key = found.where(_is_gone()), columns(table.key)
+    base_version = max(chunk.base_version for chunk in chunks)
+    rows = delta.read(main.spark, main.ref, base_version).select(*columns(table.group_by))
+    staying = _missing(rows.join(gone.select(*key).distinct(), list(table.key), "left_semi"), gone, table)
+    return found.where(F.col(NEW_HASH).isNotNull()).select(*key).unionAll(staying.select(*key))
+
+
+def _is_gone() -> Column:
+    return F.col(OP).isin("D", "X") & F.col(NEW_HASH).isNull()  # an X with a new hash makes room for its R
 
 
 def without_deletes(
@@ -270,16 +283,15 @@ def without_deletes(
 
     num_buckets : of the seal
     path        : where they are written, if any is left
-    present     : keys that the source has in another partition: main's row there is deleted, or it would have two
+    present     : keys that main has in another partition too: the row here is deleted, or main would have two
     returns     : None if the chunk deletes no such key
-    cost        : two scans of the chunk's corrections, and of all of the refresh if rows can move; a write of what is
-                  left of them
+    cost        : two scans of the chunk's corrections, and of `present` if rows can move; a write of what is left of
+                  them
     raises      : SealBrokenError, when the chunk no longer reads back as recorded
     """
     table = layout.table
     found, _ = recorded(spark, layout, [chunk])
-    is_delete = F.col(OP).isin("D", "X") & F.col(NEW_HASH).isNull()  # an X with a new hash makes room for its R
-    gone, left = found.where(is_delete), found.where(~is_delete)
+    gone, left = found.where(_is_gone()), found.where(~_is_gone())
     if present is not None:
         left = left.unionByName(gone.join(present, list(table.key), "left_semi"))
         gone = gone.join(present, list(table.key), "left_anti")
