@@ -19,6 +19,7 @@
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
         ├── DefinitionError            the definition is wrong
+        │   ├── CheckInvalidError      a check cannot be evaluated: a column, or its SQL
         │   ├── InvalidIdentifierError a table or column name is not a valid identifier
         │   ├── UnsafeLocationError    a path leaves its root or uses a scheme that is not allowed
         │   ├── UnpinnedTableError     a query reads a table that is not among its inputs
@@ -53,6 +54,7 @@
         ├── PartitionValueError        Delta cannot store a partition value unchanged
         ├── KeyMovedError              a row changed its partition in a refresh that commits some partitions only
         ├── FrozenPartitionError       a partition older than `frozen_before` was requested
+        ├── CheckFailedError           the source's rows break a check of the definition
         ├── GuardRefusedError          a guard refused the exact counts of the changes
         ├── StrategyError              the strategy that a strict definition requires is not possible
         ├── RefreshCancelledError      the refresh was cancelled on request
@@ -162,6 +164,11 @@ class MetadataUnavailableError(TransientError):
 class DefinitionError(TerminalError):
     code = "MV-DEFINITION"
     hint = "Correct the definition."
+
+
+class CheckInvalidError(DefinitionError):
+    code = "MV-CHECK-INVALID"
+    hint = "Correct the check in the table's definition: its columns, or its SQL."
 
 
 class InvalidIdentifierError(DefinitionError):
@@ -340,6 +347,11 @@ class FrozenPartitionError(TerminalError):
 class GuardRefusedError(TerminalError):
     code = "MV-GUARD"
     hint = "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`."
+
+
+class CheckFailedError(TerminalError):
+    code = "MV-CHECK"
+    hint = "Correct the source, or the check in the definition; severity `hold` lets a person decide, `warn` publishes."
 
 
 class StrategyError(TerminalError):

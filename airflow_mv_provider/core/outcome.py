@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import MvError, TerminalError, TransientError
@@ -18,7 +19,7 @@ class Outcome(StrEnum):
     PUBLISHED = "published"
     NOTHING_TO_DO = "nothing_to_do"
     DIFFERENCES = "differences"  # read-only: computed and reported, not written
-    REFUSED = "refused"  # by a guard
+    REFUSED = "refused"  # by a guard or a check
     FAILED = "failed"
     CANCELLED = "cancelled"
     ABANDONED = "abandoned"  # given up by the process that took it over
@@ -90,6 +91,7 @@ class RefreshReport:
     scope  : the partitions that it covered; None is all of them
     frozen : the first partitions that differ and were left unchanged, because they are frozen
     schema_changes : how columns that differ from main's were handled, in words
+    checks         : the results of the definition's checks, in its order; empty if nothing was read
     hold           : the decision that it waits for, or waited for; None if it needed none
     rows_rejected  : records of the source that are in the error table, not in main
     rows_kept      : rows that the source has no longer and main has kept, because it was decided so
@@ -113,6 +115,7 @@ class RefreshReport:
     scope: str | None = None
     frozen: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -163,7 +166,7 @@ def error_of(report: ErrorReport) -> MvError:
 def outcome_of(error: MvError) -> Outcome:
     """Return the outcome that the history records for an error."""
     match error.code:
-        case "MV-GUARD":
+        case "MV-GUARD" | "MV-CHECK":
             return Outcome.REFUSED
         case "MV-HELD":
             return Outcome.RUNNING

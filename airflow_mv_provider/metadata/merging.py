@@ -64,6 +64,7 @@ class Merging:
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
+        checks = stored.pop("checks")  # the history keeps them beside the seal
         # A partition that is cut into slices is assigned to the first slice's chunk.
         chunk_of = {p: chunk.number for chunk in reversed(chunks) for p in chunk.partitions or ()}
         rows = [
@@ -95,6 +96,7 @@ class Merging:
                 rows_rejected=seal.rejected.num_rows,
                 frozen=list(frozen),
                 schema_changes=list(schema_changes),
+                checks=list(checks),
             )
             db.execute(update(State).where(*is_owned(own)).values(partition_type=partition_type))
             if rows:

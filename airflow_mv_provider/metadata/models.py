@@ -139,6 +139,7 @@ class RefreshRow(Base):
     is_of_source: Mapped[bool]  # its rows are those of the table's own source; not so after a rollback or a load
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
+    checks: Mapped[list[Any] | None]  # the results of the definition's checks, written with the seal
     is_read_only: Mapped[bool]
     is_hold_requested: Mapped[bool]  # its caller wants a decision before it publishes
     lease_expires_ms: Mapped[int]  # only for a read-only refresh, which owns no table

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, select, true
 from sqlalchemy.sql.expression import ColumnElement
 
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.definition.schema import Column
@@ -89,7 +90,8 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])
-    return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected))
+    checks = tuple(CheckResult(**each) for each in row.checks or ())
+    return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected, checks=checks))
 
 
 def as_now(db: Connection, refresh: RefreshRecord) -> RefreshRecord:

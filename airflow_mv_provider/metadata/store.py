@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from airflow_mv_provider.core import claim
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.guard import Counts
@@ -229,6 +230,7 @@ class Store(Control):
         num_errors: int = 0,
         schema_changes: Sequence[str] = (),
         sample: Sample | None = None,
+        checks: Sequence[CheckResult] = (),
     ) -> None:
         """Close the history row of a read-only refresh with what it found."""
         found = {
@@ -238,6 +240,7 @@ class Store(Control):
             "rows_unchanged": counts.unchanged,
             "rows_rejected": num_errors,
             "schema_changes": list(schema_changes),
+            "checks": [asdict(check) for check in checks],
             "partitions": [partition_report(p.partition, p.counts) for p in partitions][:MAX_PARTITIONS_IN_HISTORY],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}

@@ -4,6 +4,7 @@
     mv.refresh.duration     timer     table, outcome         from begin to end, including waits between tasks
     mv.refresh.phase        timer     table, phase           time worked in the phase
     mv.refresh.rows         counter   table, change          inserted, updated, deleted, rejected
+    mv.refresh.check        counter   table, severity, result  checks that held, that did not, that were not evaluated
     mv.refresh.bytes        counter   table, place           written to main, to staging
     mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
 
@@ -36,6 +37,9 @@ def count_ended(report: RefreshReport) -> None:
     for change, num_rows in rows.items():
         if num_rows:
             incr("mv.refresh.rows", num_rows, tags={"table": table, "change": change})
+    for check in report.checks:
+        result = "skipped" if check.skipped else "passed" if check.is_passed else "failed"
+        incr("mv.refresh.check", tags={"table": table, "severity": check.severity, "result": result})
     for place, num_bytes in (("main", report.bytes_main), ("staging", report.bytes_staging)):
         if num_bytes:
             incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})

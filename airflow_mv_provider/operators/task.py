@@ -252,10 +252,12 @@ def with_asset(outlets: object, table: str | None) -> list[Any]:
 
 
 def asset_facts(report: RefreshReport) -> dict[str, Any]:
-    """Return the facts of a table's asset event: the refresh, main's version, and the numbers of changed rows."""
+    """Return the facts of a table's asset event: the refresh, main's version, changed rows, checks."""
     names = ("table", "refresh_id", "main_version", "strategy", "scope", "upper", "trigger", "user")
     rows = ("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged", "rows_rejected")
-    return {name: getattr(report, name) for name in (*names, *rows)}
+    facts = {name: getattr(report, name) for name in (*names, *rows)}
+    broken = {check.name: check.num_failed for check in report.checks if not check.is_passed}
+    return facts | {"checks": len(report.checks), "checks_failed": broken}
 
 
 def summary(report: RefreshReport) -> str:

@@ -34,6 +34,7 @@ def refresh_text(report: RefreshReport) -> str:
     if report.strategy and report.estimates:
         lines.append(f"  strategy  {_strategy(report)}")
     lines += [f"  schema    {shown(change)}" for change in report.schema_changes]
+    lines += [f"  {'check' if each.is_passed else each.severity:<9} {shown(each.sentence)}" for each in report.checks]
     if report.frozen:
         names = ", ".join(partition_text(name) for name in report.frozen[:5])
         lines.append(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from airflow_mv_provider.core.approval.check import ALL, PART, CheckResult, why_refused
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import evolved
@@ -37,6 +38,7 @@ from airflow_mv_provider.spark import conflicts, delta, rejected, staging, stora
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
+from airflow_mv_provider.spark.quality.evaluation import evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class _Differences:
     rejected: Rejected
     schema_changes: tuple[str, ...] = ()
     sample: Sample | None = None
+    checks: tuple[CheckResult, ...] = ()
 
 
 def preview(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
@@ -86,11 +89,14 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
             usual=context.store.usual_change(table.id) if is_whole else None,
         )
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
+        if broken := why_refused(found.checks):
+            reason = f"a check would refuse: {broken}"
         context.store.end_preview(
             *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),
             num_errors=found.rejected.num_rows,
             schema_changes=found.schema_changes,
             sample=found.sample,
+            checks=found.checks,
         )
     except MvError as error:
         context.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
@@ -134,14 +140,15 @@ def _compared_with(
     collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
     source.verify(refresh.frontier)
     seal = staging.seal(context.spark, staged, rows, layout)
+    results = evaluated(rows, definition, ALL if layout.is_whole else PART)
     if not exists:
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
-        return _Differences(tuple(inserted), collected)
+        return _Differences(tuple(inserted), collected, checks=results)
     compared = _compared(main, layout, seal, rows, workspace)
     partitions = tuple(part for chunk in compared for part in chunk.partitions)
-    return _Differences(partitions, collected, notes, sample_of(main, layout, compared, 0))
+    return _Differences(partitions, collected, notes, sample_of(main, layout, compared, 0), results)
 
 
 def _compared(

@@ -8,9 +8,11 @@ Main is the Delta table that users read. The right column names the durable writ
     REFRESHING  fence      add an empty commit to main's log; older epochs then fail.    create_main, fence
                            None is needed right after the last publish, which is one
                 stage      read the source at the bound frontier, into a path per epoch  staging
-                seal       check keys, count and digest the rows; row moves to MERGING   seal
+                seal       check keys, count and digest the rows, with the results of
+                           the definition's checks; row moves to MERGING                 seal
     MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
-                judge      check the guards against the exact counts; main is unchanged
+                judge      check the guards against the exact counts, and what the
+                           seal says of checks; main is unchanged
                 hold       if a person has to decide: leave the refresh without a process  hold, decide, keep
                            until then; an approved one goes on with the recorded
                            corrections, or with all of them but the deletes (keep); a

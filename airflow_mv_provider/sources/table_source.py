@@ -18,6 +18,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import marking, rejected
+from airflow_mv_provider.spark.quality import evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class TableSource:
         if self.table.errors is None:
             return self.reader.read(frontier, beside)
         rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
-        return rejected.keyed(self.reader.project(rows, beside), self.table.key)
+        return evaluation.passing(rejected.keyed(self.reader.project(rows, beside), self.table.key), self.table)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
         """Return the reader's changes; a declared watermark removes every obstacle to a feed; see `SourceReader`."""
@@ -122,7 +123,7 @@ class TableSource:
             return None
         marked = self.reader.marked(frontier, is_numbered=True)
         rows = self.reader.project(marking.decoded(marked), (), marking.ORIGIN)
-        return rejected.bad(marked, rows, self.table.key)
+        return rejected.bad(marked, rows, self.table)
 
 
 def open_source(

@@ -3,9 +3,9 @@
     marked rows ──▶ good ──▶ main
                 └─▶ bad  ──▶ errors-<epoch> ──▶ seal ──▶ <main>__errors, one overwrite for each refresh
 
-A record is bad if it could not be decoded (see `marking`) or if its key has a NULL. The error table holds the records
-that the published snapshot lacks, so each refresh that publishes replaces its rows. Its former rows are in its older
-versions.
+A record is bad if it could not be decoded (see `marking`), if its key has a NULL, or if it breaks a check of severity
+`quarantine`. The error table holds the records that the published snapshot lacks, so each refresh that publishes
+replaces its rows. Its former rows are in its older versions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
@@ -25,8 +25,9 @@ from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main, no_rows, read
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import any_null, struct_type
+from airflow_mv_provider.spark.layout import any_null, columns, struct_type
 from airflow_mv_provider.spark.marking import KEY_NULL, NOTHING, ORIGIN, plain_path
+from airflow_mv_provider.spark.quality import evaluation
 
 # The columns of collected records; the error table puts the refresh's columns before them.
 _COLLECTED = (
@@ -61,7 +62,7 @@ class Bad:
     numbers: DataFrame
 
 
-def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> Bad:
+def bad(marked: DataFrame, projected: DataFrame, table: RefreshableTable) -> Bad:
     """Return the records that cannot be rows of main.
 
     marked    : all records of the source, numbered
@@ -69,16 +70,46 @@ def bad(marked: DataFrame, projected: DataFrame, key: Sequence[str]) -> Bad:
     """
     undecoded = marked.where(F.col(f"{ORIGIN}.rule") != NOTHING).select(ORIGIN)
     names = [name for name in projected.columns if name != ORIGIN]
-    present = _present(projected, key)
+    present = _present(projected, table.key)
     null = F.array_compact(F.array(*(F.when(F.col(quoted(k)).isNull(), F.lit(k)) for k in present)))
     without_key = projected.where(any_null(present)).select(
         F.col(ORIGIN)
         .withField("rule", F.lit(KEY_NULL))
         .withField("reason", F.concat(F.array_join(null, ", "), F.lit(" is NULL")))
-        .withField("record", F.to_json(F.struct(*(F.col(quoted(n)) for n in names)), {"ignoreNullFields": "false"}))
+        .withField("record", _as_record(names))
     )
-    found = undecoded.unionAll(without_key.toDF(ORIGIN)).select(f"{ORIGIN}.*")
+    found = undecoded.unionAll(without_key.toDF(ORIGIN))
+    if table.quarantining:
+        found = found.unionAll(_quarantined(projected.where(~any_null(present)), names, table).toDF(ORIGIN))
+    found = found.select(f"{ORIGIN}.*")
     return Bad(found, marked.select(*(F.col(f"{ORIGIN}.{name}") for name in ("file", "block", "number"))))
+
+
+def _quarantined(rows: DataFrame, names: Sequence[str], table: RefreshableTable) -> DataFrame:
+    """Return the rows that break a check, under the first one's name, with all that they break as the reason."""
+    evaluation.check_valid(rows.select(*columns(names)), table.name, table.quarantining)
+    broken = [(check, evaluation.is_broken(check)) for check in table.quarantining]
+    rules = F.array_compact(F.array(*(F.when(is_broken, F.lit(check.title)) for check, is_broken in broken)))
+    reasons = F.array_compact(F.array(*(F.when(is_broken, F.lit(f"not: {check.text}")) for check, is_broken in broken)))
+    return rows.where(F.size(rules) > 0).select(
+        F.col(ORIGIN)
+        .withField("rule", F.element_at(rules, 1))
+        .withField("reason", F.array_join(reasons, "; "))
+        .withField("record", _as_record(names))
+    )
+
+
+def num_broken(spark: SparkSession, table: RefreshableTable, collected: Rejected) -> dict[str, int]:
+    """Return for each rule how many collected records break it first; cost: a scan of them."""
+    if collected.path is None:
+        return {}
+    with translated(table.name):
+        rows = _read(spark, table, collected.path).groupBy("rule").agg(F.count(F.lit(1))).collect()
+    return dict(map(tuple, rows))
+
+
+def _as_record(names: Sequence[str]) -> Column:
+    return F.to_json(F.struct(*columns(names)), {"ignoreNullFields": "false"})
 
 
 def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:

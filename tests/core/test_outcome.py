@@ -49,6 +49,7 @@ def test_exit_codes_are_what_is_documented():
 def test_refusal_and_cancel_are_told_from_failure(kind):
     special = {
         exceptions.GuardRefusedError: Outcome.REFUSED,
+        exceptions.CheckFailedError: Outcome.REFUSED,
         exceptions.RefreshCancelledError: Outcome.CANCELLED,
         exceptions.OvertakenError: Outcome.ABANDONED,
         exceptions.HoldExpiredError: Outcome.ABANDONED,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.exceptions import GuardRefusedError
 
@@ -65,6 +66,28 @@ def test_ended_refresh_is_counted(backend):
         ("mv.refresh.rows", 2, orders | {"change": "deleted"}),
         ("mv.refresh.bytes", 500, orders | {"place": "main"}),
     ]
+
+
+def test_checks_are_counted_by_what_they_found(backend):
+    from airflow_mv_provider.operators.metrics import count_ended
+    from airflow_mv_provider.operators.task import asset_facts
+
+    passed = CheckResult("one", "unique", "a is unique", "fail", "all rows", 5)
+    broken = replace(passed, name="two", severity="warn", num_failed=3)
+    report = replace(REPORT, checks=(passed, broken, replace(passed, skipped="it needs all rows")))
+
+    count_ended(report)
+
+    tags = [tags for stat, _, tags in backend.sent if stat == "mv.refresh.check"]
+    assert [(each["severity"], each["result"]) for each in tags] == [
+        ("fail", "passed"),
+        ("warn", "failed"),
+        ("fail", "skipped"),
+    ]
+    assert {name: asset_facts(report)[name] for name in ("checks", "checks_failed")} == {
+        "checks": 3,
+        "checks_failed": {"two": 3},
+    }
 
 
 def test_refresh_under_way_is_not_counted(backend):

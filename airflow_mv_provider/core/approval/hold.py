@@ -140,6 +140,7 @@ def why_held(
     changes_columns: bool,
     refusals: Sequence[Refusal],
     last: Hold | None,
+    checks: Sequence[Refusal] = (),
 ) -> str | None:
     """Return why corrections need a decision before they are published; None if they need none.
 
@@ -148,11 +149,16 @@ def why_held(
     changes_columns : main would gain or lose a column, or widen one
     refusals        : of all guards that refuse them
     last            : the refresh's newest hold; None if it was not held yet
+    checks          : those that do not hold and ask for a decision, whatever `approval` says
     """
     if not has_changes:
         return None
     refused = " ".join(f"{refusal.guard}: {refusal.problem}" for refusal in refusals)
+    broken = " ".join(f"{check.guard}: {check.problem}" for check in checks)
+    if approval != "never" and refused:
+        broken = f"{refused} {broken}".strip()
     reasons = (
+        (bool(checks), broken),
         (approval != "never" and bool(refused), refused),
         (is_requested, "its caller asked for a decision."),
         (approval == "always", "every refresh of this table needs a decision."),

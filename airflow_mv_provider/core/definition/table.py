@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
 from airflow_mv_provider.core.definition.identifier import check_column_name, check_table_name
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
@@ -174,6 +175,9 @@ class RefreshableTable(Part):
     )
     freshness: Freshness | None = Field(default=None, description="When the table counts as late; never by default.")
     guards: Guards = Guards()
+    checks: tuple[Check, ...] = Field(
+        default=(), max_length=100, description="Rules that the source's rows must keep before they are published."
+    )
     approval: Approval = Field(
         default="never",
         description="Which refreshes wait for a person's decision before they change main: none, those that a guard"
@@ -239,6 +243,7 @@ class RefreshableTable(Part):
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
         if self.publish == "progressive" and self.approval != "never":
             raise ValueError("approval needs publish: atomic: a progressive table changes before all is compared")
+        self._check_checks()
         if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
             raise ValueError("on_lost_column needs schema_policy: add or evolve")
         if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
@@ -247,6 +252,22 @@ class RefreshableTable(Part):
             kind = self.source_kind.name
             raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")
         return self
+
+    def _check_checks(self) -> None:
+        titles = [check.title for check in self.checks]
+        if twice := next((title for title in titles if titles.count(title) > 1), None):
+            raise ValueError(f"two checks are called {twice!r}: give each a name")
+        if self.quarantining and self.errors is None:
+            raise ValueError("a check of severity quarantine needs errors: the error table keeps the rows")
+        if self.publish == "progressive" and any(check.severity == "hold" for check in self.checks):
+            raise ValueError(
+                "a check of severity hold needs publish: atomic: a progressive table changes before all is compared"
+            )
+
+    @property
+    def quarantining(self) -> tuple[Check, ...]:
+        """The checks whose rows are left out of main."""
+        return tuple(check for check in self.checks if check.severity == "quarantine")
 
     @property
     def source_kind(self) -> SourceKind:
@@ -287,6 +308,9 @@ class RefreshableTable(Part):
             content["schema_policy"] = [self.schema_policy, self.on_lost_column]
         if self.errors is not None:
             content["errors"] = True
+        if self.quarantining:
+            rules = {"not_null", "accepted_values", "matches", "expression"}
+            content["checks"] = [check.model_dump(mode="json", include=rules) for check in self.quarantining]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.schema import Column
 
@@ -43,6 +44,7 @@ class Seal:
     strategy    : how main is brought up to date, unless another writer changes main
     changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
     mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
+    checks      : the results of the definition's checks
     kept_bytes  : size of the copies of the source's rows that are kept for the next refresh
     """
 
@@ -57,6 +59,7 @@ class Seal:
     changes: str | None = None
     mixed: int = 0
     kept_bytes: int = 0
+    checks: tuple[CheckResult, ...] = ()
 
     @property
     def num_rows(self) -> int:

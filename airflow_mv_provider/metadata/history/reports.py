@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 from sqlalchemy.orm import aliased
 
+from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.outcome import (
     AttemptReport,
@@ -112,6 +113,7 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         scope=None if row.scope is None else scope_from_json(row.scope).describe(),
         frozen=tuple(row.frozen),
         schema_changes=tuple(row.schema_changes),
+        checks=tuple(CheckResult(**each) for each in row.checks or ()),
         rows_inserted=row.rows_inserted,
         rows_updated=row.rows_updated,
         rows_deleted=row.rows_deleted,

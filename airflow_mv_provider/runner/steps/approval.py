@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from airflow_mv_provider.core.approval.check import objections
 from airflow_mv_provider.core.approval.hold import Hold, Step, keeps_rows, next_step, overridden, why_held
 from airflow_mv_provider.core.guard import Refusal
 from airflow_mv_provider.exceptions import HoldExpiredError, RefreshCancelledError, RefreshHeldError
@@ -15,8 +16,17 @@ from airflow_mv_provider.runner.steps.work import Work
 log = logging.getLogger(__name__)
 
 
+def may_come_to_wait(work: Work) -> bool:
+    """True if its definition or its caller may make the refresh wait for a decision; needs no seal."""
+    return _is_asked_for(work) or any(check.severity == "hold" for check in work.definition.checks)
+
+
 def may_be_held(work: Work) -> bool:
-    """True if the refresh may need a decision, so that its changes must be counted exactly."""
+    """True if the sealed refresh may need a decision, so that its changes must be counted exactly."""
+    return _is_asked_for(work) or bool(objections(work.seal.checks))
+
+
+def _is_asked_for(work: Work) -> bool:
     return work.definition.approval != "never" or work.refresh.is_hold_requested
 
 
@@ -60,6 +70,7 @@ def approved_guards(
         changes_columns=changes_columns,
         refusals=refusals,
         last=last,
+        checks=objections(work.seal.checks),
     )
     match next_step(last, merge_round, why):
         case Step.PUBLISH:

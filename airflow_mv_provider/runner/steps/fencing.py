@@ -32,7 +32,7 @@ from airflow_mv_provider.exceptions import (
     SchemaMismatchError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.approval import may_be_held
+from airflow_mv_provider.runner.steps.approval import may_come_to_wait
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import storage
@@ -123,7 +123,7 @@ class FencedMain:
         """
         self.is_spared = False
         work, is_possible = self._work, state.published_version is not None and state.is_main_trusted
-        if self._must_commit or not is_possible or work.refresh.seal is not None or may_be_held(work):
+        if self._must_commit or not is_possible or work.refresh.seal is not None or may_come_to_wait(work):
             return []
         with self._reaching(MainUnsupportedError):
             commits = work.main.log(state.published_version)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_mv_provider.core import strategy
+from airflow_mv_provider.core.approval.check import why_refused
 from airflow_mv_provider.core.guard import Counts, Refusal, refusals
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, changed_partitions
-from airflow_mv_provider.exceptions import GuardRefusedError
+from airflow_mv_provider.exceptions import CheckFailedError, GuardRefusedError
 from airflow_mv_provider.runner.steps.approval import approved_guards
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -35,9 +36,10 @@ class Judge:
 
         recorded : the corrections, if they are listed row by row
         returns  : False if it needs a decision, and its rows have to be listed first
-        raises   : GuardRefusedError; as `approved_guards` does
+        raises   : CheckFailedError; GuardRefusedError; as `approved_guards` does
         """
         work = self._work
+        self._check()
         parts = [part for chunk in recorded for part in chunk.partitions]
         refused = self._refusals(counts, changed_partitions(parts) if recorded else None)
         changes_columns = work.layout_now().changes_main
@@ -72,11 +74,16 @@ class Judge:
         is_counted : count exactly even if no guard can refuse
         returns    : as `by_counts`
         """
+        self._check()
         compared = self._compared()
         if is_counted or self._refusals(compared.at_most()):
             needs_updates = strategy.count_obstacle(self._work.definition) is not None
             return self.by_counts(compared.counted(with_updates=is_counted or needs_updates))
         return True
+
+    def _check(self) -> None:
+        if why := why_refused(self._work.seal.checks):
+            raise CheckFailedError(self._work.table.name, why)
 
     def _refusals(self, counts: Counts, num_partitions: int | None = None) -> tuple[Refusal, ...]:
         """Return the guards that refuse.

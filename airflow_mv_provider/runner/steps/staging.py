@@ -36,7 +36,7 @@ from airflow_mv_provider.exceptions import (
     StrategyError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps import source_files
+from airflow_mv_provider.runner.steps import checking, source_files
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
@@ -74,9 +74,10 @@ class Staged:
 def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
     """Read what the refresh's strategy reads, and compute its counts and digests.
 
-    raises : the errors of keys, schema and source; StrategyError, if a strict table's changes cannot be read
+    raises : the errors of keys, checks, schema and source; StrategyError, if a strict table's changes cannot be read
     """
     try:
+        checking.check_valid(work)
         return _staged(work, ground, errors)
     finally:
         work.close_source()  # a snapshot keeps a database from cleaning up, and nothing is read after the seal
@@ -87,7 +88,7 @@ def _staged(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
     if work.refresh.choice.strategy == "incremental":
         found = _changes(work, ground)
         if isinstance(found, Seal):
-            return Staged(found, (Chunk(0, None),), None, (), None)
+            return Staged(checking.checked(work, found), (Chunk(0, None),), None, (), None)
         problem = found
     return _everything(work, ground, errors, problem)
 
@@ -257,7 +258,7 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
-        seal = source_files.keep(work, files, seal) if files else seal
+        seal = checking.checked(work, source_files.keep(work, files, seal) if files else seal)
         main = delta.read(work.spark, work.table.main, ground.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
             keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)

@@ -247,6 +247,11 @@ def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk
     return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
 
 
+def new_rows(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
+    """Return the rows that written corrections insert or update, as the source has them: (*columns); lazy."""
+    return _read(spark, layout, path).where(F.col(NEW_HASH).isNotNull()).select(*columns(layout.names))
+
+
 def present_keys(main: delta.Main, layout: Layout, chunks: Sequence[RecordedChunk]) -> DataFrame | None:
     """Return the keys that main keeps, or gets, in another partition than one from which they are deleted.
 
