@@ -73,7 +73,8 @@ class Broker:
         (directory / "log4j2.properties").write_text(_QUIET)
         _fetch_jars(directory / "lib")
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._run("kafka.tools.StorageTool", "format", "-t", name, "-c", str(directory / "server.properties"))
+        given = f"--cluster-id={name}"  # which may begin with a dash
+        self._run("kafka.tools.StorageTool", "format", given, "-c", str(directory / "server.properties"))
         self.start()
         self.admin = AdminClient({"bootstrap.servers": self.address} | _SILENT)
 
