@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -268,6 +269,24 @@ def _plain(value: Any) -> Any:
 
 class Crash(BaseException):
     """Stands for SIGKILL in tests that stay in one process: no handler of ours may catch it."""
+
+
+@contextmanager
+def dying_at(point: str, passed: set[str] | None = None) -> Iterator[None]:
+    """Whoever comes to `point` dies there, and somebody has to; the points on the way are added to `passed`."""
+
+    def reach(reached: str) -> None:
+        if passed is not None:
+            passed.add(reached)
+        if reached == point:
+            raise Crash(point)
+
+    crash_points.arm(reach)
+    try:
+        with pytest.raises(Crash):
+            yield
+    finally:
+        crash_points.arm(None)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import CheckFailedError, CheckInvalidError
 from airflow_mv_provider.report_text.refresh_text import refresh_text
-from tests.conftest import Crash
+from tests.conftest import dying_at
 from tests.engine.feeding import change, published_with_a_feed
 from tests.engine.holding import decide, held
 
@@ -62,7 +62,7 @@ def test_a_broken_check_refuses_and_whoever_takes_over_judges_by_what_was_sealed
     assert lake.refresh().outcome is Outcome.PUBLISHED
     before = lake.rows()
     lake.write(ROWS)
-    with dying(lake, "seal.after"):
+    with dying_at("seal.after"):
         lake.refresh()
     lake.write(ROWS.replace("-1.0", "3.0"))
     lake.clock.pass_ms(lake.settings.lease_ms + 1)
@@ -75,27 +75,6 @@ def test_a_broken_check_refuses_and_whoever_takes_over_judges_by_what_was_sealed
     assert (lake.rows(), lake.phase(), lake.workspaces()) == (before, "NORMAL", [])
     assert lake.refresh().outcome is Outcome.PUBLISHED
     assert lake.rows() == lake.rows("raw/orders")
-
-
-def dying(lake: Any, point: str) -> Any:
-    from contextlib import contextmanager
-
-    from airflow_mv_provider.runner import crash_points
-
-    @contextmanager
-    def armed() -> Any:
-        def reach(reached: str) -> None:
-            if reached == point:
-                raise Crash(point)
-
-        crash_points.arm(reach)
-        try:
-            with pytest.raises(Crash):
-                yield
-        finally:
-            crash_points.arm(None)
-
-    return armed()
 
 
 @pytest.mark.in_test_all

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import EngineError
-from airflow_mv_provider.runner import crash_points
-from tests.conftest import Crash
+from tests.conftest import Crash, dying_at
 from tests.scenarios.conftest import (
     FIRST,
     MODES,
@@ -32,24 +31,12 @@ def test_refresh_that_dies_at_every_durable_write_one_after_the_other_is_publish
     change_source(table)
     passed: set[str] = set()
 
-    def die_at(point: str) -> None:
-        def reach(reached: str) -> None:
-            passed.add(reached)
-            if reached == point:
-                raise Crash(point)
-
-        crash_points.arm(reach)
-
-    try:
-        for point in IN_SUCCESSION[mode]:
-            die_at(point)
-            with pytest.raises(Crash):
-                table.refresh()
-            if mode == "atomic":
-                assert table.rows("orders") == (table.rows("raw/orders") if is_published_at(point) else before)
-            table.clock.pass_ms(table.settings.lease_ms + 1)
-    finally:
-        crash_points.arm(None)
+    for point in IN_SUCCESSION[mode]:
+        with dying_at(point, passed):
+            table.refresh()
+        if mode == "atomic":
+            assert table.rows("orders") == (table.rows("raw/orders") if is_published_at(point) else before)
+        table.clock.pass_ms(table.settings.lease_ms + 1)
 
     assert passed == set(IN_SUCCESSION[mode]), "a durable write at which nobody has died"
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import RefreshHeldError
 from airflow_mv_provider.runner import crash_points
-from tests.conftest import Crash
+from tests.conftest import Crash, dying_at
 from tests.scenarios.conftest import MODES, build_published, change_source, check_invariants, publishes
 from tests.scenarios.owners import Job, Owner
 from tests.scenarios.points import DECIDED, HELD_UNTIL_DECIDED
@@ -63,21 +63,6 @@ def next_owner(lake: Any) -> None:
     """Go on with a refresh whose owner is dead, as a schedule does; one that is held is left alone."""
     lake.clock.pass_ms(lake.settings.lease_ms + 1)
     lake.refresher().recover(lake.caller())
-
-
-@contextmanager
-def dying_at(point: str, passed: set[str]) -> Iterator[None]:
-    def reach(reached: str) -> None:
-        passed.add(reached)
-        if reached == point:
-            raise Crash(point)
-
-    crash_points.arm(reach)
-    try:
-        with pytest.raises(Crash):
-            yield
-    finally:
-        crash_points.arm(None)
 
 
 def is_in_main(point: str) -> bool:
