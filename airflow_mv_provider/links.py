@@ -14,7 +14,7 @@ URL_PREFIX = "/mv"  # where `plugins.mv` mounts the page
 
 
 def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
-    """Return the address of the list, of a table's page, or of a refresh on it; without a host, like Airflow's links.
+    """Return the address of the list, of a table's page, or of a refresh's; without a host, like Airflow's links.
 
     table : registered name; None for the list of all tables
     """
@@ -23,7 +23,7 @@ def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
     if not table:
         return f"{base}/"
     place = f"{base}/tables/{quote(table, safe='')}"
-    return f"{place}#{refresh_id}" if refresh_id else place
+    return f"{place}/refreshes/{quote(refresh_id, safe='')}" if refresh_id else place
 
 
 class TableLink(BaseOperatorLink):
@@ -37,10 +37,10 @@ class TableLink(BaseOperatorLink):
 
 
 class HistoryLink(BaseOperatorLink):
-    """Link to the refresh that a task worked on, in its table's history."""
+    """Link to the page of the refresh that a task worked on."""
 
     name = "Refresh"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address of the refresh on its table's page; of the table's page or the list if less is known."""
+        """Return the address of the refresh's page; of the table's page or the list if less is known."""
         return page_url(getattr(operator, "linked_table", None), getattr(operator, "linked_refresh", None))

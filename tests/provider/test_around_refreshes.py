@@ -116,8 +116,9 @@ def test_a_published_refresh_is_an_event_with_its_facts_and_another_is_none(home
         report.main_version, 5, 0,
     )  # fmt: skip
     assert run.links[f"{first}:_link_TableLink"] == "/mv/tables/orders"
-    assert {link for name, link in run.links.items() if "History" in name} == {f"/mv/tables/orders#{run.refresh_id}"}
-    assert nothing.links[f"{first}:_link_HistoryLink"].endswith(f"#{nothing.refresh_id}")
+    page = "/mv/tables/orders/refreshes"
+    assert {link for name, link in run.links.items() if "History" in name} == {f"{page}/{run.refresh_id}"}
+    assert nothing.links[f"{first}:_link_HistoryLink"].endswith(f"{page}/{nothing.refresh_id}")
 
 
 def test_links_know_the_path_under_which_airflow_is_served(airflow, monkeypatch):
@@ -126,7 +127,7 @@ def test_links_know_the_path_under_which_airflow_is_served(airflow, monkeypatch)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/airflow/")
 
     assert page_url() == "/airflow/mv/"
-    assert page_url("gold.a/b", "r1") == "/airflow/mv/tables/gold.a%2Fb#r1"
+    assert page_url("gold.a/b", "r1") == "/airflow/mv/tables/gold.a%2Fb/refreshes/r1"
 
 
 # -- retries -----------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def test_people_are_told_how_a_refresh_failed(home, airflow, webhook):
     assert path == "/services/T0/s3cr3t"
     assert document["text"].startswith("@data orders: refused. [MV-GUARD] orders: max_deleted_fraction")
     assert f"DAG around, run {run.run_id}. " in document["text"]
-    assert document["text"].endswith(f"/mv/tables/orders#{document['refresh']['refresh_id']}")
+    assert document["text"].endswith(f"/mv/tables/orders/refreshes/{document['refresh']['refresh_id']}")
     assert (document["refresh"]["is_failure"], document["refresh"]["error"]["code"]) == (True, "MV-GUARD")
 
 

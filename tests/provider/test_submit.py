@@ -85,7 +85,7 @@ def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, 
     command = next(line for line in text.splitlines() if "Spark-Submit cmd" in line)
     assert "--caller" in command
     assert home.settings.database_url not in text
-    assert run.links["refresh:_link_HistoryLink"] == f"/mv/tables/orders#{report.refresh_id}"
+    assert run.links["refresh:_link_HistoryLink"] == f"/mv/tables/orders/refreshes/{report.refresh_id}"
 
     # Cleared, it is submitted again; a succeeded task is not taken for one that has submitted already.
     home.write("SELECT id, concat('w', id) AS v FROM range(7)")
