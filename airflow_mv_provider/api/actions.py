@@ -86,7 +86,7 @@ def decide(
     run = run_of(owner_key)
     tries = task_tries(session, [run] if run else [])
     if any(t.is_asking and is_of(owner_key, t.task_id, t.map_index) for t in tries):
-        return _back(table, "decide-in-airflow")  # which knows who may answer, and tells the task
+        return _back(table, "decide-in-airflow")  # which knows who may answer, and wakes the task
     found = connection.decide(table, decision, user.get_name(), note, hold_id)
     result = found.name if isinstance(found, Objection) else decision.value
     return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")

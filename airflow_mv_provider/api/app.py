@@ -102,8 +102,8 @@ def list_tables(
 
     query = Query(search[:400], show, owner[:400], tag[:400], sort, order == "desc", page)
     listing = selected(connection.reader().overview(), visible, seen, query, _may_act_on(user, everything))
-    said = MESSAGES.get(done, "")
-    return render("list.html", request, facts=(listing.facts, said), listing=listing, of_dag=None, message=said)
+    message = MESSAGES.get(done, "")
+    return render("list.html", request, facts=(listing.facts, message), listing=listing, of_dag=None, message=message)
 
 
 def list_tables_of_dag(

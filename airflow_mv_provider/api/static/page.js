@@ -115,7 +115,7 @@
     if (!news) return;
     tag = $("dialog[open]") ? "" : news.tag;
     if (!own) return show(places(), news.page);
-    const said = $("#now").dataset.announcement;
+    const before = $("#now").dataset.announcement;
     if (news.page.getElementById("now")?.dataset.revision !== $("#now").dataset.revision) {
       show(places(), (await getHtml(location.href)).page);
       tag = "";
@@ -123,7 +123,7 @@
     } else if (!$("dialog[open]")) {
       show([$("#now")], news.page);
     }
-    if ($("#now").dataset.announcement !== said) announce($("#now").dataset.announcement);
+    if ($("#now").dataset.announcement !== before) announce($("#now").dataset.announcement);
   };
 
   let failures = 0;
@@ -230,7 +230,7 @@
     schedule();
   };
 
-  // Airflow's own API takes the answer that a task waits for: it knows who may give it, and tells the task.
+  // Airflow's own API takes the answer that a task waits for: it knows who may give it, and wakes the task.
   const answer = async (form, decision) => {
     const [shown, reason] = [form.elements.hold.value, form.elements.note.value.trim()];
     const option = { approved: "Approve", "without deletes": "Approve without deletes", rejected: "Reject" }[decision];
@@ -242,10 +242,10 @@
       } else {
         const headers = { "Content-Type": "application/json", Accept: "application/json" };
         const body = JSON.stringify({ chosen_options: [option], params_input: { note: reason } });
-        const said = await fetch(form.dataset.answers, { method: "PATCH", credentials: "same-origin", headers, body });
-        const facts = await said.json().catch(() => ({}));
-        if (said.ok) note(`${decision === "rejected" ? "Rejected" : "Approved"}: the waiting task goes on with it.`, "good");
-        else note(`Airflow did not take the answer: ${typeof facts.detail === "string" ? facts.detail : `HTTP ${said.status}`}`, "bad");
+        const response = await fetch(form.dataset.answers, { method: "PATCH", credentials: "same-origin", headers, body });
+        const facts = await response.json().catch(() => ({}));
+        if (response.ok) note(`${decision === "rejected" ? "Rejected" : "Approved"}: the waiting task goes on with it.`, "good");
+        else note(`Airflow did not take the answer: ${typeof facts.detail === "string" ? facts.detail : `HTTP ${response.status}`}`, "bad");
       }
     } catch {
       note("Airflow does not respond: look at the run's required actions before you try again.", "bad");

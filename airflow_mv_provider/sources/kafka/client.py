@@ -51,11 +51,11 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     except ImportError as error:
         hint = "pip install 'airflow-mv-provider[kafka]'"
         raise ConnectionUnknownError("source", "Python has no client for Kafka.", hint=hint) from error
-    said: list[Any] = []
+    reported: list[Any] = []
     settings: Any = {
         **cluster.client,
         "log_level": 0,
-        "error_cb": said.append,
+        "error_cb": reported.append,
         "socket.timeout.ms": round(timeout_s * 1000),
     }
     admin = AdminClient(settings)
@@ -80,7 +80,7 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
         ) from error
     except KafkaException as error:
         admin.poll(0)  # brings what the client has noticed meanwhile, such as a login that was refused
-        raise _translated(error.args[0], said, topic, cluster) from None  # its text may quote settings
+        raise _translated(error.args[0], reported, topic, cluster) from None  # its text may quote settings
     return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end), low)
 
 
@@ -93,9 +93,9 @@ def _by_partition(futures: Iterable[tuple[Any, Future[Any]]], timeout_s: float) 
     return tuple(found[partition] for partition in sorted(found))
 
 
-def _translated(error: Any, said: list[Any], topic: str, cluster: Cluster) -> MvError:
+def _translated(error: Any, reported: list[Any], topic: str, cluster: Cluster) -> MvError:
     """Return the error for one of the client's: its code decides, no text of it is kept that might have a setting."""
-    names = [each.name() for each in (error, *said) if hasattr(each, "name")]
+    names = [each.name() for each in (error, *reported) if hasattr(each, "name")]
     if any(word in name for name in names for word in _DENIED):
         name = next(name for name in names if any(word in name for word in _DENIED))
         hint = "Correct login, password, mechanism and authority of the connection, or grant it Describe and Read."
