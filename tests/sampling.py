@@ -2,7 +2,8 @@
 
 A refresh on real Spark takes seconds, and a matrix of crash points is dozens of them. `@pytest.mark.sample(n)` on a
 parametrised test keeps n of its cases, or n of each group that `by` makes of their ids. `@pytest.mark.in_test_all`
-leaves a whole test to `make test-all`: a promise of docs/reliability.md has a test without that mark.
+leaves a whole test to `make test-all`: a promise of docs/reliability.md has a test without that mark. Which cases are
+kept is drawn once for all; `sample("atomic-publish.after")` names the one that shows most for its time.
 The set is fixed, so that a failure belongs to the change that caused it; `--seed` draws another sample. A test that is
 asked for by name runs whole.
 """
@@ -26,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sample(n, by): a run keeps n of a test's cases, or n of each group that `by` makes of their ids",
+        "sample(n, by): a run keeps n of a test's cases, or n of each group that `by` makes of their ids; sample(id):"
+        " this one",
     )
     config.addinivalue_line("markers", "in_test_all: `make test` leaves it to `make test-all`")
     config.stash[_SEED] = str(config.getoption("--seed"))
@@ -42,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _is_whole(config):
         return
     groups: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
-    kept: dict[tuple[str, str], int] = {}
+    kept: dict[tuple[str, str], int | str] = {}
     for item in items:
         marker = item.get_closest_marker("sample")
         if marker is not None:
@@ -52,9 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             groups[group].append(item)
             kept[group] = marker.args[0]
     left_out = {item.nodeid for item in items if item.get_closest_marker("in_test_all")} | {
-        item.nodeid
-        for group, cases in groups.items()
-        for item in sorted(cases, key=lambda case: _drawn(config.stash[_SEED], case.nodeid))[kept[group] :]
+        item.nodeid for group, cases in groups.items() for item in _left_out(cases, kept[group], config.stash[_SEED])
     }
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
@@ -64,6 +64,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_whole(config: pytest.Config) -> bool:
     is_named = any("::" in argument for argument in config.args) or bool(config.getoption("keyword"))
     return bool(config.getoption("--every-case")) or is_named
+
+
+def _left_out(cases: list[pytest.Item], kept: int | str, seed: str) -> list[pytest.Item]:
+    if isinstance(kept, int):
+        return sorted(cases, key=lambda case: _drawn(seed, case.nodeid))[kept:]
+    others = [case for case in cases if not case.nodeid.endswith(f"[{kept}]")]
+    if len(others) == len(cases):
+        raise pytest.UsageError(f"{cases[0].nodeid.partition('[')[0]} has no case {kept}.")
+    return others
 
 
 def _drawn(seed: str, case: str) -> bytes:

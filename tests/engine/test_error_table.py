@@ -247,7 +247,7 @@ def test_read_only_counts_them_and_writes_nothing(table):
     assert (table.versions(), table.versions("orders__errors")) == before
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("errors.before-atomic")
 @pytest.mark.victim("refresh crashed")
 @pytest.mark.parametrize("publish", ["atomic", "progressive"])
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def test_killed_anywhere_nothing_is_deleted(table, at_point, point):
     assert_agrees(table)
 
 
+@pytest.mark.in_test_all
 def test_a_round_that_completes_it_deletes_nothing_either(table, at_point):
     """Another writer commits right after ours, so main is compared once more; what was decided holds for that too."""
     held(table)

@@ -174,7 +174,7 @@ class History(RuleBasedStateMachine):
     """One history of a table: processes of two callers, and everything that may happen to them."""
 
     publish = "atomic"
-    num_examples = 500
+    num_examples = 250
     beginnings = BEGINNINGS
 
     @initialize(
@@ -300,14 +300,14 @@ class History(RuleBasedStateMachine):
 
 class ProgressiveHistory(History):
     publish = "progressive"
-    num_examples = 250
+    num_examples = 125
 
 
 class HeldHistory(History):
     """Every refresh waits for a decision: of a person who looks, and decides about it then or much later."""
 
     publish = "held"
-    num_examples = 250
+    num_examples = 125
     looked: str | None = None
     beginnings = (
         *(("alive", point) for point in ("acquire.before", "fence.before", "seal.before", "hold.before")),
@@ -337,7 +337,7 @@ def test_any_history_comes_to_rest(history, pytestconfig):
     run_state_machine_as_test(
         history,
         settings=settings(
-            max_examples=history.num_examples * (10 if pytestconfig.getoption("--every-case") else 1),
+            max_examples=history.num_examples * (20 if pytestconfig.getoption("--every-case") else 1),
             stateful_step_count=NUM_STEPS,
             deadline=None,
             database=None,

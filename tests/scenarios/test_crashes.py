@@ -69,7 +69,7 @@ def test_next_refresh_mends_a_crash(table_in, crash_at, mode, point):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("publish.after-atomic")
 @pytest.mark.victim("answer lost")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", ["fence.before", "fence.after", "publish.before", "publish.after"])

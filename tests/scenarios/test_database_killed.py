@@ -37,30 +37,35 @@ NUM_PUBLISHES = {"atomic": {1}, "progressive": {3}}
 
 
 @pytest.fixture(scope="module")
-def lakes(spark: Any, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lake]]:
-    """A lake for each mode, published once, its state in PostgreSQL."""
-    found = {}
-    for mode, definition in MODES.items():
-        root, clock = tmp_path_factory.mktemp(mode), Clock()
-        engine = open_engine(postgres.new_database())
-        migrations.migrate(engine)
-        settings = Settings("postgresql://", str(root), lease_ms=3_600_000)
-        lake = Lake(spark, root, Store(engine, clock.now), settings, clock)
-        lake.write(FIRST)
-        lake.apply(**definition, strategy="corrections")
-        lake.refresh()
-        found[mode] = lake
-    yield found
-    for lake in found.values():
+def lake_of(
+    spark: Any, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Lake]]:
+    """Give a mode's lake, published once, its state in PostgreSQL."""
+    made: dict[str, Lake] = {}
+
+    def of(mode: str) -> Lake:
+        if mode not in made:
+            root, clock = tmp_path_factory.mktemp(mode), Clock()
+            engine = open_engine(postgres.new_database())
+            migrations.migrate(engine)
+            settings = Settings("postgresql://", str(root), lease_ms=3_600_000)
+            made[mode] = Lake(spark, root, Store(engine, clock.now), settings, clock)
+            made[mode].write(FIRST)
+            made[mode].apply(**MODES[mode], strategy="corrections")
+            made[mode].refresh()
+        return made[mode]
+
+    yield of
+    for lake in made.values():
         lake.store.engine.dispose()
 
 
 @pytest.fixture
-def change(lakes: dict[str, Lake]) -> Callable[[str], Lake]:
+def change(lake_of: Callable[[str], Lake]) -> Callable[[str], Lake]:
     """Give a mode's lake with its source changed; the changes alternate, so that each is as large as the last."""
 
     def change(mode: str) -> Lake:
-        lake = lakes[mode]
+        lake = lake_of(mode)
         is_first = "late" not in {row[2] for row in lake.rows("raw/orders")}
         lake.write(LATER if is_first else FIRST)
         return lake
@@ -119,7 +124,7 @@ def mend(lake: Lake) -> None:
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("atomic-published-inside")
 @pytest.mark.parametrize(("mode", "write", "when"), CASES)
 def test_server_that_dies_around_a_write(change, kill_at, postgres, mode, write, when):
     lake = change(mode)

@@ -27,7 +27,7 @@ DISK_WRITES = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("atomic-publish.before")
 @pytest.mark.in_process
 @pytest.mark.victim("disk full")
 @pytest.mark.parametrize(("mode", "point"), DISK_WRITES)

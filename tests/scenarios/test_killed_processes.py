@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 def grouped(size: int, marks: Any = ()) -> list[Any]:
     """Divide the points of both modes into groups of at most `size`: so many die in one test."""
     return [
-        pytest.param(mode, points, id=f"{mode}-{number}", marks=marks)
+        pytest.param(mode, points, id=f"{mode}-{points[0] if size == 1 else number}", marks=marks)
         for mode in MODES
         for number, points in enumerate(groups(mode, size), 1)
     ]
@@ -106,7 +106,7 @@ def test_driver_is_killed_with_its_jvm_and_all_its_refreshes(changed, cases, mod
             mend(lake, mode)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("atomic-publish.before")
 @pytest.mark.victim("task killed, its driver lives on")
 @pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mode, points):
@@ -126,7 +126,7 @@ def test_tasks_are_killed_and_their_driver_lives_on(changed, cases, connect, mod
             mend(lake, mode)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("atomic-publish.before")
 @pytest.mark.victim("owner stopped, taken over, continued")
 @pytest.mark.parametrize(("mode", "points"), grouped(1))
 def test_owners_are_stopped_taken_over_and_continued(changed, cases, connect, mode, points):

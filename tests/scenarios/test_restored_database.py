@@ -191,7 +191,7 @@ def test_backups_between_two_moments_are_equal(history_of, mode):
     assert found.moments() == MOMENTS[mode]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("atomic-seal.after-2-recover")
 @pytest.mark.parametrize(("mode", "point", "later", "asked"), CASES)
 def test_backup_of_any_moment_is_put_back(
     history_of, gone_on, spark, tmp_path, clock, postgres, mode, point, later, asked

@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak import soaking
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.in_test_all]
 
 
 def test_a_soak_of_a_few_rounds_finds_nothing(connect, postgres, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import jsonschema
 import pytest
@@ -364,13 +365,18 @@ NAMES = st.sampled_from(["orders", "gold.orders"])
 COLUMNS = st.lists(st.sampled_from(["a", "b", "c", "größe"]), min_size=1, unique=True)
 
 
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json_schema())
+
+
 @given(name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans())
 def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt):
     table = a_table(name=name, key=key, partition_by=partition_by, chunk_rows=chunk_rows, adopt=adopt)
 
     document = {"tables": [json.loads(json.dumps(table.to_json()))]}
 
-    jsonschema.validate(document, json_schema())
+    _validator().validate(document)
     assert parse_table(document["tables"][0]) == table
 
 
