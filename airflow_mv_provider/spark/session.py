@@ -6,6 +6,7 @@ its functions address.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -21,6 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.secret import of_connect_address, without
@@ -60,6 +62,7 @@ _FOR_SMALL = {
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
 }
 
+_ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _REDACTED = "spark.sql.redaction.string.regex"
 _OF_OPTIONS = r'options \{{\s*key: "(?:{})"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
 
@@ -276,7 +279,19 @@ def isolated(spark: SparkSession) -> SparkSession:
     """Return a session with its own confs: transaction confs are per session, and writers must not share them."""
     session = spark if is_remote(spark) else spark.newSession()  # a remote session is not shared anyway
     apply_required_confs(session)
+    _print_no_errors()
     return session
+
+
+def _print_no_errors() -> None:
+    """Keep PySpark from printing each error, with its plan as JSON, on stderr: it raises the same error.
+
+    Some are expected: whether an expression is deterministic is found out by one. A level that somebody has set stays.
+    """
+    for name in _ERROR_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        if logger.level == logging.WARNING:  # as PySpark makes it
+            logger.setLevel(logging.CRITICAL)
 
 
 def apply_required_confs(session: SparkSession) -> None:

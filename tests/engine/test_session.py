@@ -11,12 +11,13 @@ from unittest.mock import DEFAULT, patch
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.exceptions import DuplicateKeyError
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
-from airflow_mv_provider.spark.session import apply_required_confs, interrupt, small_plan_confs, tagged
+from airflow_mv_provider.spark.session import apply_required_confs, interrupt, isolated, small_plan_confs, tagged
 from tests import small_tables
 from tests.engines import A_SLOW_NUMBER
 
@@ -151,3 +152,13 @@ def test_files_that_are_named_are_not_looked_up_in_a_task_each(lake):
     stages = [stage for job in jobs.getJobIdsForGroup("listing") for stage in jobs.getJobInfo(job).stageIds]
     assert stages
     assert max(jobs.getStageInfo(stage).numTasks for stage in stages) == 200
+
+
+def test_error_that_is_raised_is_not_printed_too(spark, capfd):
+    """PySpark prints it with its plan as JSON; so it would before each refresh whose `select` is not deterministic."""
+    own = isolated(spark)
+
+    with pytest.raises(PySparkException, match="nothing_there"):
+        own.sql("SELECT nothing_there").collect()
+
+    assert "nothing_there" not in capfd.readouterr().err
