@@ -264,6 +264,11 @@ def check_apart(main: str, source: str) -> None:
         )
 
 
+def moved_path(path: str, old: str, new: str) -> str:
+    """Return a path inside one warehouse at the same place inside another one; any other path as it is."""
+    return new.rstrip("/") + path[len(old.rstrip("/")) :] if is_inside(path, old) else path
+
+
 def is_inside(path: str, root: str) -> bool:
     """True if `path` is `root` or lies below it, by name alone."""
     root = root.rstrip("/")

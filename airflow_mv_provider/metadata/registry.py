@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, exc, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, exc, func, insert, or_, select, update
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.location import moved_path
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import RefreshState, TableRecord
@@ -29,7 +30,7 @@ from airflow_mv_provider.metadata.models import (
     SourceFrontierRow,
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around
+from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around, is_owner_live
 
 
 class Registry:
@@ -98,24 +99,30 @@ class Registry:
             ) from error
 
     def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
-        """Register a table at rest at another place; False when the row is not as it was read.
+        """Register a table that nobody works on at another place; False when the row is not as it was read.
 
-        Its epoch grows, so a caller that has read the old place and not acquired the table yet has to read again.
+        Its epoch grows, so a caller that has read the old place and not acquired the table yet has to read again, and a
+        dead owner of an unfinished refresh that is only stopped does not own it any more. What the refresh has recorded
+        of its files is moved as well.
 
         digests : those of the last publish, at their new place
         raises  : TableConflictError, when another table is at this place, or around or inside it
         """
-        is_at_rest = (State.table_id == new.id, State.phase == Phase.NORMAL, State.epoch == seen.epoch)
+        as_seen = (State.table_id == new.id, State.phase == seen.phase, State.epoch == seen.epoch)
+        is_free = or_(State.phase == Phase.NORMAL, ~is_owner_live(self._now()))
         kept = None if digests is None else asdict(digests)
         place = {"warehouse": new.warehouse, "location": new.location, "updated_ms": self._now()}
         try:
             with transaction(self.engine) as db:
-                moved = update(State).where(*is_at_rest, State.dropping_ms.is_(None))
+                moved = update(State).where(*as_seen, is_free, State.dropping_ms.is_(None))
                 if db.execute(moved.values(epoch=State.epoch + 1, published_digests=kept)).rowcount != 1:
                     return False
                 around = select(Table.name).where(is_around(new.location), Table.id != new.id)
                 if (other := db.scalar(around)) is not None:
                     raise TableConflictError(new.name, f"{new.location} and main of {other} overlap.")
+                if seen.refresh_id is not None:
+                    old = db.execute(select(Table.warehouse).where(Table.id == new.id)).scalar_one()
+                    _move_files(db, seen.refresh_id, old, new.warehouse)
                 db.execute(update(Table).where(Table.id == new.id).values(**place))
         except exc.IntegrityError as error:
             raise TableConflictError(new.name, f"{new.location} holds another refreshable table.") from error
@@ -166,3 +173,21 @@ def table(db: Connection, name: str) -> TableRecord:
 def _record(row: Row[Any]) -> TableRecord:
     definition = RefreshableTable.model_validate(row.definition)
     return TableRecord(row.id, row.name, row.uuid, row.warehouse, row.location, definition)
+
+
+def _move_files(db: Connection, refresh_id: str, old: str, new: str) -> None:
+    """Move the recorded paths of a refresh's files from one warehouse to another."""
+
+    def moved(path: str | None) -> str | None:
+        return path and moved_path(path, old, new)
+
+    seal = db.scalar(select(RefreshRow.seal).where(RefreshRow.id == refresh_id))
+    if seal is not None:
+        paths = {name: moved(seal[name]) for name in ("rows", "digests", "changes")}
+        rejected = seal["rejected"] | {"path": moved(seal["rejected"]["path"])}
+        is_this = RefreshRow.id == refresh_id
+        db.execute(update(RefreshRow).where(is_this).values(seal=seal | paths | {"rejected": rejected}))
+    chunks = db.execute(select(RefreshChunkRow.number, RefreshChunkRow.path).filter_by(refresh_id=refresh_id)).all()
+    for number, path in chunks:
+        is_chunk = (RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.number == number)
+        db.execute(update(RefreshChunkRow).where(*is_chunk).values(path=moved(path)))

@@ -1,8 +1,10 @@
 """Register a table at the new location of its warehouse, with the same identity, history and digests.
 
     check  the new location holds a Delta table with this table's identity, and the old location does not
-    write  one compare-and-set in NORMAL: the location, and the path of the last publish's digests        relocate
+    write  one compare-and-set: the location, and the path of the last publish's digests                  relocate
+    end    abandon an unfinished refresh of a dead owner, by main's log at the new location
 
+The old location is never written to: what is there may be the original of which the new one is a copy.
 Main carries the identity, so the identity moves with the files. A copied main is refused: two tables would have the
 same identity, and a refresh of one would be mistaken for a refresh of the other.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from airflow_mv_provider.core.location import check_apart, is_inside, main_location, source_location
+from airflow_mv_provider.core.location import check_apart, is_inside, main_location, moved_path, source_location
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
@@ -42,7 +44,7 @@ class Relocated:
 
 
 def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool = False) -> Relocated:
-    """Register a table under the settings' warehouse; abandon an unfinished refresh of a dead owner first.
+    """Register a table under the settings' warehouse; then abandon an unfinished refresh of a dead owner.
 
     is_old_gone : a person confirms that nothing is at the old location, which is then not checked
     raises      : RefreshInProgressError, if a live owner is at work; RefreshPausedError, if it is being dropped;
@@ -54,19 +56,23 @@ def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool =
     if new.location == table.location:
         return Relocated(name, table.location, table.location)
     _check_moved(context, table, new, is_old_gone=is_old_gone)
+    _move(context, table, new)
+    if context.store.state(table.id).is_owner_dead:
+        Recoverer(context).abandon(name, caller)
+    return Relocated(name, table.location, new.location)
+
+
+def _move(context: Context, table: TableRecord, new: TableRecord) -> None:
     while True:
         state = context.store.state(table.id)
-        if state.is_owner_dead:
-            Recoverer(context).abandon(name, caller)
-        elif state.phase is not Phase.NORMAL:
+        if state.phase is not Phase.NORMAL and not state.is_owner_dead:
             raise in_progress(table, state)
-        elif state.is_dropping:
-            raise RefreshPausedError(name, "it is being dropped.", hint="Finish that with `amv drop`.")
-        else:
-            digests = _moved(state.published_digests, table.warehouse, new.warehouse)
-            with durable(Write.RELOCATE):
-                if context.store.registry.relocate(state, new, digests):
-                    return Relocated(name, table.location, new.location)
+        if state.is_dropping:
+            raise RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
+        digests = _moved(state.published_digests, table.warehouse, new.warehouse)
+        with durable(Write.RELOCATE):
+            if context.store.registry.relocate(state, new, digests):
+                return
 
 
 def relocate_all(
@@ -134,4 +140,4 @@ def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDig
     """Return the digests with their new path. If no digests are there, the next refresh reads main instead."""
     if digests is None or not is_inside(digests.path, old):
         return None
-    return replace(digests, path=new.rstrip("/") + digests.path[len(old.rstrip("/")) :])
+    return replace(digests, path=moved_path(digests.path, old, new))

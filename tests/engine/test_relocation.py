@@ -18,7 +18,7 @@ from airflow_mv_provider.exceptions import (
     RefreshPausedError,
     TableConflictError,
 )
-from tests.conftest import Crash
+from tests.conftest import Crash, make_lake
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +88,34 @@ def test_copy_does_not_share_an_identity(table):
 
 
 @pytest.mark.in_test_all
+def test_copy_that_is_relocated_leaves_the_original_and_its_unfinished_refresh_alone(table, crash_at):
+    """Warehouse and database are copied while a refresh is unfinished, as for a second installation."""
+    table.write("SELECT id, 'b' AS v FROM range(9)")
+    crash_at("progress.after")
+    with pytest.raises(Crash):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    place = table.root.parent.with_name("copy")
+    shutil.copytree(table.root.parent, place)
+    copy, before = make_lake(table.spark, place, table.clock), files(table)
+
+    relocate(copy, is_old_gone=True)
+
+    assert files(table) == before, "neither fenced nor cleaned"
+    assert copy.refresh().outcome is Outcome.PUBLISHED
+    [report] = table.refresher().recover(table.caller())
+    assert report.outcome is Outcome.PUBLISHED
+    for lake in (table, copy):
+        assert (lake.phase(), lake.rows()) == ("NORMAL", lake.rows("raw/orders"))
+        lake.refresher().recover(lake.caller())
+        assert lake.workspaces() == []
+    copy.store.engine.dispose()
+
+
+def files(lake: Any) -> set[Path]:
+    return {each for each in lake.root.rglob("*") if each.is_file()}
+
+
 def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
     moved(table, shutil.copytree)
 
@@ -145,6 +173,26 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_
     assert table.rows() == table.rows("raw/orders")
     table.refresher().recover(table.caller())
     assert table.workspaces() == []
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
+def test_who_relocates_dies_before_the_unfinished_refresh_is_ended(table, crash_at, point):
+    table.write("SELECT id, 'b' AS v FROM range(9)")
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    moved(table)
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+    crash_at("relocate.after")
+    with pytest.raises(Crash):
+        relocate(table)
+
+    assert table.refresh().outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+
+    assert table.rows() == table.rows("raw/orders")
+    table.refresher().recover(table.caller())
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
 @pytest.mark.in_test_all

@@ -11,7 +11,7 @@ from sqlalchemy import insert, select
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import RefreshState
 from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
-from airflow_mv_provider.metadata.models import RefreshableTableRow
+from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshChunkRow, RefreshRow
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import a_table
 from tests.metadata.rows import LEASE_MS, acquired, dump, registered, walk
@@ -151,13 +151,29 @@ def test_table_is_not_moved_to_into_or_around_another_one(store, other):
 
 
 @pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP])
-def test_table_at_work_is_not_moved_even_from_a_dead_owner(store, clock, phase):
+def test_table_at_work_is_moved_from_a_dead_owner_only_and_with_the_paths_of_its_refresh(store, clock, phase):
     table = registered(store)
-    walk(store, acquired(store, table), phase)
-    clock.pass_ms(LEASE_MS + 1)
-
-    assert not store.registry.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+    own = acquired(store, table)
+    walk(store, own, phase)
+    there = place(table, "/elsewhere")
+    assert not store.registry.relocate(store.state(table.id), there, None), "its owner is alive"
     assert store.table("orders") == table
+    clock.pass_ms(LEASE_MS + 1)
+    before = paths_of(store, own)
+
+    assert store.registry.relocate(store.state(table.id), there, None)
+
+    assert store.table("orders") == there
+    assert paths_of(store, own) == [path.replace("/wh/", "/elsewhere/", 1) for path in before]
+    assert (store.state(table.id).phase, store.state(table.id).epoch) == (phase, own.epoch + 1)
+
+
+def paths_of(store, own):
+    with store.engine.connect() as db:
+        seal = db.scalar(select(RefreshRow.seal).where(RefreshRow.id == own.refresh_id)) or {}
+        chunks = db.scalars(select(RefreshChunkRow.path).where(RefreshChunkRow.refresh_id == own.refresh_id))
+        found = [seal.get("rows"), seal.get("digests"), seal.get("changes"), *chunks]
+    return [path for path in found if path]
 
 
 def test_uuid_that_lives_in_main_is_adopted(store):
