@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from airflow_mv_provider.sources.files.model import Files
     from airflow_mv_provider.sources.function.model import Function
     from airflow_mv_provider.sources.jdbc.model import Jdbc
+    from airflow_mv_provider.sources.kafka.model import Kafka
     from airflow_mv_provider.sources.query.model import Query
     from airflow_mv_provider.sources.spark.model import SparkSource
 
 __version__ = "0.1.0"
-__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Query", "RefreshableTable", "SparkSource"]
+__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Kafka", "Query", "RefreshableTable", "SparkSource"]
 
 _MODULES = {
     "DeltaSource": "airflow_mv_provider.sources.delta.model",
@@ -26,6 +27,7 @@ _MODULES = {
     "Function": "airflow_mv_provider.sources.function.model",
     "Guards": "airflow_mv_provider.core.definition.table",
     "Jdbc": "airflow_mv_provider.sources.jdbc.model",
+    "Kafka": "airflow_mv_provider.sources.kafka.model",
     "Query": "airflow_mv_provider.sources.query.model",
     "RefreshableTable": "airflow_mv_provider.core.definition.table",
     "SparkSource": "airflow_mv_provider.sources.spark.model",

@@ -101,7 +101,7 @@ def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def _in_this_process() -> Iterator[Any]:
-    from airflow_mv_provider.spark.database_errors import DRIVERS
+    from airflow_mv_provider.spark.causes.databases import DRIVERS, connectors
     from airflow_mv_provider.spark.session import local_session, warm_start
 
     os.environ["AMV_SPARK_MASTER"] = "local[2]"
@@ -109,7 +109,7 @@ def _in_this_process() -> Iterator[Any]:
     confs = {name.replace(".", "_"): value for name, value in small_tables.CONFS.items()}
     # The archive of `make setup`, which has no drivers of databases: the classes that it has are the same.
     java_options = f"{small_tables.JAVA_OPTIONS} {warm_start().java_options()}"
-    os.environ["AMV_SPARK_PACKAGES"] = ",".join(DRIVERS.values())
+    os.environ["AMV_SPARK_PACKAGES"] = ",".join((*DRIVERS.values(), *connectors().values()))
     try:
         session = local_session("tests", driver_memory=small_tables.DRIVER_MEMORY, java_options=java_options, **confs)
     finally:

@@ -97,6 +97,7 @@ def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     help=f"Override a guard for this refresh: {', '.join(GUARD_NAMES)}. May be repeated.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare even if the source is unchanged.")
+@click.option("--reload", is_flag=True, help="Read a topic from its start, and compare the table with all of it.")
 @click.option("--hold", is_flag=True, help="Wait for `amv approve` before the table is changed.")
 @click.option("--note", metavar="TEXT", help="The reason, for the history; required with --override.")
 @request_options
@@ -114,6 +115,7 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 @main.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Plan a refresh with --force.")
+@click.option("--reload", is_flag=True, help="Plan a refresh with --reload.")
 @request_options
 @answering
 def plan(settings: Settings, name: str, **asked: Any) -> Answer:

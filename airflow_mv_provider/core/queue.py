@@ -73,7 +73,7 @@ def joinable(state: RefreshState, running: RefreshRecord, wanted: RefreshableTab
         and set(running.overrides) == set(request.overrides)
         and running.scope == request.scope
         and running.is_hold_requested == request.hold
-        and not (request.force or request.is_stale_only)
+        and not (request.force or request.reload or request.is_stale_only)
     )
 
 

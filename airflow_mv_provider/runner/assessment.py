@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
 from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
@@ -28,6 +27,7 @@ from airflow_mv_provider.core.strategy import (
 )
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.pinning import is_rolled_back, pinned
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark.delta import Main
 
@@ -80,10 +80,10 @@ def _assess(
     exists: bool,
     frontier: Frontier | None,
 ) -> Assessment:
-    frontier = frontier or source.probe(request.overrides)
-    nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
     main = Main(context.spark, table.main, table.uuid)
     commits = main.log(state.published_version) if exists else []
+    frontier = frontier or pinned(context.store, table, state, request, source, commits)
+    nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
     definition = table.definition
     if nondeterminism_reason is not None and definition.errors is not None:
         raise DefinitionError(table.name, f"errors needs a deterministic source: {nondeterminism_reason}.")
@@ -93,13 +93,13 @@ def _assess(
         scope = stale_scope(state.covered, fingerprint(frontier), definition.content_hash)
     must_compare = compare_reason(
         is_first=state.published_version is None,
-        is_forced=request.force,
+        is_forced=request.force or request.reload,
         same_definition=state.published_hash == definition.content_hash,
         is_trusted=is_trusted,
         nondeterminism_reason=nondeterminism_reason,
         is_partial=bool(state.covered),
         num_kept=state.num_kept,
-        is_rolled_back=_is_rolled_back(table, state),
+        is_rolled_back=is_rolled_back(table, state),
     )
     reason = must_compare if scope.is_everything else f"requested: {scope.describe()}"
     changes: SourceChanges | None = None
@@ -132,12 +132,6 @@ def _assess(
         wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
     choice = choose(definition, wanted, situation, reason or f"the source changed: {frontier.describe()}")
     return Assessment(frontier, commits, scope, batch, choice)
-
-
-def _is_rolled_back(table: TableRecord, state: RefreshState) -> bool:
-    if state.published_hash in (None, table.definition.content_hash):
-        return False
-    return state.published_hash == definition_of_rollback(table).content_hash
 
 
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:

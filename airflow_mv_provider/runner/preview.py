@@ -29,6 +29,7 @@ from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.pinning import base_of, pinned
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.sampling import sample_of
@@ -62,14 +63,16 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
     """
     scope, overrides = request.scope, request.overrides
     check_scope(scope, table.definition, context.store.state(table.id).partition_type)
-    source = context.source_of(table, table.definition)
+    source, state = context.source_of(table, table.definition), context.store.state(table.id)
+    main = Main(context.spark, table.main, table.uuid)
+    commits = main.log(state.published_version) if main.properties() is not None else []
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
         definition=table.definition,
         overrides=overrides,
         batch=None,
-        frontier=source.probe(overrides),
+        frontier=pinned(context.store, table, state, request, source, commits),
         choice=Choice("corrections", "read-only: nothing is written"),
         scope=scope,
         note=request.note,
@@ -116,8 +119,9 @@ def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, w
 def _compared_with(
     source: TableSource, context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
 ) -> _Differences:
-    main = Main(context.spark, table.main, table.uuid)
-    rows = rows_at(source, refresh.frontier, main)
+    main, state = Main(context.spark, table.main, table.uuid), context.store.state(table.id)
+    base = base_of(context.store, table, state, state.published_upper) if refresh.frontier.continues else None
+    rows = rows_at(source, refresh.frontier, main, base=base)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
     schema.check_source(table.name, columns, *definition.named_columns)

@@ -76,6 +76,7 @@ from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
+from airflow_mv_provider.runner.pinning import check_can_start_over
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
@@ -199,6 +200,8 @@ class Refresher:
                   other error of its remaining steps
         """
         table = self.store.table(name)
+        if decision is Decision.WITHOUT_DELETES:
+            check_can_start_over(table, "a decision to leave out deletes")
         with durable(Write.DECIDE):
             decided = self.store.holds.decide(table.id, decision, caller.user, note, hold_id)
         if isinstance(decided, Objection):

@@ -14,7 +14,7 @@ from airflow_mv_provider.core.location import absolute_root
 from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
-from airflow_mv_provider.spark.database_errors import drivers_of
+from airflow_mv_provider.spark.causes.databases import drivers_of
 
 DATABASE_VARIABLE = "AMV_DATABASE_URL"
 WAREHOUSE_VARIABLE = "AMV_WAREHOUSE"

@@ -37,6 +37,7 @@ class SourceKind:
     has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
     lists_upserts     : the reader can return the rows that came or changed between two frontiers, and count all rows,
                         but not list the deleted ones
+    is_log            : the reader returns the last events of keys between two frontiers; other rows are those of main
     needs_credentials : the reader takes, as one more argument, the credentials of `Source.connection_id`
     """
 
@@ -50,6 +51,7 @@ class SourceKind:
     identifies_files: bool = False
     has_triggers: bool = False
     lists_upserts: bool = False
+    is_log: bool = False
     needs_credentials: bool = False
 
     @property

@@ -108,6 +108,29 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no feed")
 
+    def from_start(self, frontier: FrontierT) -> FrontierT:
+        """Return the frontier that is read from the source's start, of one that continues from the last publish.
+
+        Called if the kind `is_log`, like the next two.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is no log")
+
+    def check_continues(self, since: Frontier, until: FrontierT) -> None:
+        """Check that everything between two frontiers can be read, before anything is.
+
+        raises : SourceReplacedError, SourceRegressedError, StreamGoneError
+        """
+        raise NotImplementedError(f"{type(self).__name__} is no log")
+
+    def events(self, since: Frontier | None, until: FrontierT) -> DataFrame:
+        """Return the last event of each key between two frontiers, as `compare.replay` takes them; lazy.
+
+        since   : None for all events since `until` begins
+        returns : (columns after the projection, marks)
+        raises  : as `check_continues`; EventError and what it stands for, also while the events are read
+        """
+        raise NotImplementedError(f"{type(self).__name__} is no log")
+
     def upserts(self, since: FrontierT, until: FrontierT, main: DataFrame) -> DataFrame:
         """Return all rows that came or changed between two frontiers, perhaps with others; lazy.
 

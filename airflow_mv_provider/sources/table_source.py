@@ -90,6 +90,19 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.feed(since, until)
 
+    def from_start(self, frontier: Frontier) -> Frontier:
+        """See `SourceReader`."""
+        found: Frontier = self.reader.from_start(frontier)
+        return found
+
+    def check_continues(self, since: Frontier, until: Frontier) -> None:
+        """See `SourceReader`."""
+        self.reader.check_continues(since, until)
+
+    def events(self, since: Frontier | None, until: Frontier) -> DataFrame:
+        """See `SourceReader`."""
+        return self.reader.events(since, until)
+
     def upserts(self, since: Frontier, until: Frontier, main: DataFrame) -> DataFrame:
         """See `SourceReader`."""
         return self.reader.upserts(since, until, main)

@@ -31,7 +31,8 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
     UnpinnedTableError,
 )
-from airflow_mv_provider.spark.database_errors import of_database
+from airflow_mv_provider.spark.causes.databases import connectors, missing_connector, of_database
+from airflow_mv_provider.spark.causes.streams import of_stream
 
 # Texts that this package's SQL raises with raise_error; `translate` maps each to an error class.
 ROW_MISMATCH = "MV-ROW-MISMATCH"
@@ -127,8 +128,8 @@ def translate(error: BaseException, where: str) -> MvError:
     condition = condition_of(error)
     # Spark's message does not describe a failed connection; the driver's own is among the causes.
     all_text = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
-    if database := of_database(all_text, where):
-        return database
+    if external := of_database(all_text, where) or of_stream(text, where):
+        return external
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of main changed after the differences were computed.")
     if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
@@ -192,6 +193,8 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 def _missing_format(where: str, text: str) -> DefinitionError:
     found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? ", text)
     name = found.group(1) if found else "of this name"
+    if name in connectors():
+        return missing_connector(where, name)
     known = {"avro": "org.apache.spark:spark-avro_2.13", "protobuf": "org.apache.spark:spark-protobuf_2.13"}
     jar = f"{known[name]}:{pyspark.__version__}" if name in known else "<group>:<artifact>:<version>"
     hint = (

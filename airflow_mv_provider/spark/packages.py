@@ -6,7 +6,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.spark.database_errors import drivers_of
+from airflow_mv_provider.spark.causes.databases import drivers_of
 
 
 def packages(databases: str | None = None) -> str:

@@ -63,7 +63,7 @@ def test_example_of_the_design_parses_as_it_stands():
         ("tables: [{name: t, source: {type: delta, path: p}, key: []}]", "key"),
         ("tables: [{name: t, source: {type: delta, path: p}}]", "key"),
         ("tables: [{name: t, source: {path: p}, key: [id]}]", "type"),
-        ("tables: [{name: t, source: {type: kafka, path: p}, key: [id]}]", "kafka"),
+        ("tables: [{name: t, source: {type: pigeon, path: p}, key: [id]}]", "pigeon"),
         ("tables: [{name: t, source: {type: files, path: p, format: com.evil.Source}, key: [id]}]", "format"),
         ("tables: [{name: t, source: {type: delta, path: p}, key: [id], key: [other]}]", "'key' appears twice"),
         ("tables: [{name: x; DROP TABLE y, source: {type: delta, path: p}, key: [id]}]", "DROP TABLE"),

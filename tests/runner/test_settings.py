@@ -12,7 +12,7 @@ import pytest
 from airflow_mv_provider.core.location import source_location
 from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
 from airflow_mv_provider.runner.settings import Settings, default_database_url, from_environment, secrets_of
-from airflow_mv_provider.spark.database_errors import drivers_of
+from airflow_mv_provider.spark.causes.databases import drivers_of
 
 
 def test_defaults_need_nothing():

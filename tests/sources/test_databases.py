@@ -22,7 +22,7 @@ from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.row_versions import obstacle_between, written_since
-from airflow_mv_provider.spark.database_errors import of_database
+from airflow_mv_provider.spark.causes.databases import of_database
 
 SECRET = "p@ss:w/rd"
 

@@ -60,8 +60,8 @@ def test_frontier_is_described_for_people():
 
 
 def test_frontier_of_an_unknown_kind_is_no_frontier():
-    with pytest.raises(ValueError, match="'kafka'"):
-        frontier_from_json({"type": "kafka"})
+    with pytest.raises(ValueError, match="'pigeon'"):
+        frontier_from_json({"type": "pigeon"})
 
 
 def test_added_files_are_told_only_where_all_others_are_as_they_were():

@@ -47,7 +47,7 @@ def of(kind: SourceKind) -> str:
 
 
 def test_kinds_are_named_as_their_folders_and_in_a_fixed_order():
-    assert [kind.name for kind in kinds()] == ["delta", "files", "query", "function", "jdbc", "spark"]
+    assert [kind.name for kind in kinds()] == ["delta", "files", "query", "function", "jdbc", "kafka", "spark"]
     assert {kind.name for kind in kinds()} == {path.parent.name for path in (PACKAGE / "sources").glob("*/kind.py")}
 
 
@@ -122,7 +122,7 @@ def test_a_new_kind_is_defined_like_the_others(amv, tmp_path):
     assert definitions["Numbers"]["properties"]["below"]["minimum"] == 0
     assert definitions["Numbers"]["required"] == ["below", "type"]
     mapping = definitions["RefreshableTable"]["properties"]["source"]["discriminator"]["mapping"]
-    assert list(mapping) == ["delta", "files", "function", "jdbc", "numbers", "query", "spark"]
+    assert list(mapping) == ["delta", "files", "function", "jdbc", "kafka", "numbers", "query", "spark"]
 
 
 @pytest.mark.in_test_all

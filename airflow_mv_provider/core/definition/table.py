@@ -105,6 +105,16 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
     schema["allOf"] += [{"if": loses, "then": adds}, {"if": drops, "then": rewritable}]
     decided = {"required": ["approval"], "properties": {"approval": {"enum": ["guards", "schema", "always"]}}}
     schema["allOf"].append({"if": decided, "then": {"properties": {"publish": {"const": "atomic"}}}})
+    changes_only = {
+        "publish": {"const": "atomic"},
+        "on_conflict": {"const": "fail"},
+        "frozen_before": {"type": "null"},
+        "errors": {"type": "null"},
+    }
+    for kind in kinds():
+        if kind.is_log:
+            is_kind = {"required": ["source"], "properties": {"source": {"properties": {"type": {"const": kind.name}}}}}
+            schema["allOf"].append({"if": is_kind, "then": {"properties": changes_only}})
     collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
     for kind in kinds():
         if not kind.is_repeatable:
@@ -251,6 +261,8 @@ class RefreshableTable(Part):
         if self.errors is not None and not self.source_kind.is_repeatable:
             kind = self.source_kind.name
             raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")
+        if self.source_kind.is_log:
+            self._fits_log()
         return self
 
     def _check_checks(self) -> None:
@@ -268,6 +280,17 @@ class RefreshableTable(Part):
     def quarantining(self) -> tuple[Check, ...]:
         """The checks whose rows are left out of main."""
         return tuple(check for check in self.checks if check.severity == "quarantine")
+
+    def _fits_log(self) -> None:
+        """Refuse what a table cannot have whose source lists changes only: rows without a change are main's."""
+        unusual = {
+            "errors": self.errors is not None,
+            "frozen_before": self.frozen_before is not None,
+            "publish: progressive": self.publish == "progressive",
+            f"on_conflict: {self.on_conflict}": self.on_conflict != "fail",
+        }
+        if found := [name for name, is_there in unusual.items() if is_there]:
+            raise ValueError(f"a source of type {self.source_kind.name} excludes {found[0]}: its changes are read once")
 
     @property
     def source_kind(self) -> SourceKind:

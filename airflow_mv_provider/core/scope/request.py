@@ -22,6 +22,7 @@ PARAMS = (
     "read_only",
     "overrides",
     "force",
+    "reload",
     "scope",
     "partitions",
     "from",
@@ -43,6 +44,7 @@ class Request:
 
     read_only     : compute and report the differences per partition; main is not written, no other caller has to wait
     overrides     : names of guards set aside for this refresh
+    reload        : read a log from its start, and compare main with all of it
     force         : compare even if the source's frontier is unchanged
     scope         : the partitions to refresh; nothing outside is changed
     strategy      : how main is brought up to date this time; None uses the definition's strategy
@@ -61,12 +63,13 @@ class Request:
     strategy: RequestedStrategy | None = None
     note: str | None = None
     hold: bool = False
+    reload: bool = False
 
     def __post_init__(self) -> None:
         note: object = self.note
         if note is not None and not (isinstance(note, str) and len(note) <= _MAX_NOTE):
             raise refused("note", self.note, f"Use a string of at most {_MAX_NOTE} characters.")
-        for name in ("read_only", "force", "is_stale_only", "hold"):
+        for name in ("read_only", "force", "is_stale_only", "hold", "reload"):
             if not isinstance(getattr(self, name), bool):
                 raise refused(name, getattr(self, name), "Use true or false.")
         if self.strategy is not None and self.strategy not in STRATEGIES:
@@ -78,6 +81,8 @@ class Request:
             raise DefinitionError(
                 "request", "`hold` takes no `read_only`: nothing would be published.", hint="Give one."
             )
+        if self.reload and not (self.scope.is_everything and not self.is_stale_only):
+            raise DefinitionError("request", "`reload` takes no partitions: it reads everything.", hint="Give one.")
         if self.is_stale_only and (self.force or not self.scope.is_everything):
             raise DefinitionError("request", "`stale` takes no partitions and no `force`.", hint="Give one of them.")
 
@@ -113,6 +118,7 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
         strategy=params.get("strategy"),
         note=params.get("note") or None,
         hold=_flag(params, "hold"),
+        reload=_flag(params, "reload"),
     )
 
 
@@ -132,6 +138,7 @@ def to_params(request: Request) -> dict[str, Any]:
         "strategy": request.strategy,
         "note": request.note,
         "hold": request.hold,
+        "reload": request.reload,
     }
 
 
@@ -172,6 +179,7 @@ def combined(written: Request, run: Request) -> Request:
         strategy=run.strategy or written.strategy,
         note=run.note or written.note,
         hold=(written.hold or run.hold) and not (written.read_only or run.read_only),
+        reload=written.reload or run.reload,
     )
 
 

@@ -28,6 +28,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.runner.admission import Substitute, begin
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.pinning import check_can_start_over
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.spark import delta
@@ -48,6 +49,7 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     """
     store = context.store
     table = store.table(name)
+    check_can_start_over(table, "a rollback")
     version = version_of(name, to, store.history(table.id, HISTORY))
     definition = definition_of_rollback(table)
     substitute = Substitute(definition, _frontier(context, table, definition, version))

@@ -41,7 +41,7 @@ from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, marking, partitions, staging
-from airflow_mv_provider.spark.compare import corrections, feed, frozen, keys
+from airflow_mv_provider.spark.compare import corrections, feed, frozen, keys, replay
 from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.layout import any_null
 
@@ -139,6 +139,12 @@ def _write_changes(
     """
     path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
+    if work.definition.source_kind.is_log:
+        events = work.source.events(since, upper)
+        marks = replay.marks_of(events)
+        copy = feed.copied(events, work.layout, work.workspace.new_files(work.own.epoch), *marks)
+        feed.write(replay.feed(copy, main, work.layout), work.layout, path)
+        return path, {}
     if work.definition.source_kind.lists_upserts:
         return _write_upserts(work, main, published, since, path), {}
     if watermark is not None:

@@ -18,11 +18,13 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.runner.pinning import Base, base_of
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta
+from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -155,7 +157,7 @@ class Work:
     @cached_property
     def whole_source(self) -> DataFrame:
         """Return all of the source's rows at the pinned frontier; lazy."""
-        return rows_at(self.source, self.refresh.frontier, self.main)
+        return rows_at(self.source, self.refresh.frontier, self.main, base=self._base)
 
     @cached_property
     def ordered_source(self) -> DataFrame:
@@ -166,9 +168,28 @@ class Work:
         by = self.definition.order_by
         return rows_at(self.source, self.refresh.frontier, self.main, by) if by else self.whole_source
 
+    @property
+    def _base(self) -> Base | None:
+        if not self.refresh.frontier.continues:
+            return None
+        batch = self.refresh.batch
+        assert batch is not None
+        return base_of(self.store, self.table, self.store.state(self.table.id), batch.lower)
 
-def rows_at(source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = ()) -> DataFrame:
-    """Return the source's rows; or no rows, with main's columns, if main exists and the source knows no columns."""
+
+def rows_at(
+    source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = (), *, base: Base | None = None
+) -> DataFrame:
+    """Return the source's rows; or no rows, with main's columns, if main exists and the source knows no columns.
+
+    base : what a log is continued from, for a frontier that continues
+    """
+    if frontier.continues:
+        if base is None:
+            raise StreamReloadError(source.table.name, "the position of the last publish is not known any more.")
+        with translated(source.table.name):
+            published = delta.read(main.spark, main.ref, base.version)
+            return replay.all_rows(source.events(base.frontier, frontier), published, source.table.key)
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
     with translated(str(main.ref)):

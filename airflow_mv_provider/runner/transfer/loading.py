@@ -8,6 +8,7 @@ the definition's source holds.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.outcome import RefreshReport
@@ -17,6 +18,7 @@ from airflow_mv_provider.core.transfer.load import definition_of_load, request_o
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.runner.admission import Substitute, begin
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.pinning import check_can_start_over
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.spark.errors import translated
 
@@ -34,8 +36,12 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
     definition, asked = definition_of_load(table.definition, source), request_of_load(request)
     if is_rollback(definition, table):
         raise DefinitionError(name, "its source would be main itself.", hint="See `amv rollback`.")
+    check_can_start_over(table, "a load")
     with translated(name), closing(context.source_of(table, definition)) as found:
         frontier = found.probe(asked.overrides)
+        if frontier.continues:
+            check_can_start_over(replace(table, definition=definition), "a load")
+            frontier = found.from_start(frontier)
     begun = begin(context, name, caller, asked, Substitute(definition, frontier))
     if isinstance(begun, RefreshReport):
         return begun

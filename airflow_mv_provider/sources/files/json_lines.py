@@ -89,15 +89,22 @@ def _parsed(
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, record, broken, unknown, misfit, *beside): each line parsed, and the rule that it breaks.
+    lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
+    if not is_numbered:  # numbered lines keep those without text, or the numbers of later lines would be wrong
+        lines = lines.where(has_text)
+    return judged(lines, schema, options)
 
+
+def judged(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Return each text parsed, and the rule that it breaks; lazy.
+
+    lines   : (text string, is_decoded boolean, ...), one JSON value in each text
+    returns : (..., record, broken, unknown, misfit)
     broken  : the rule; NULL for a valid record
     unknown : the least field name that is not in the schema
     misfit  : a message on a value that is invalid for its type; only for a corrupt record
     """
-    lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
-    if not is_numbered:  # numbered lines keep those without text, or the numbers of later lines would be wrong
-        lines = lines.where(has_text)
+    has_text = F.col("text").rlike(r"\S")
     parsed = lines.select("*", _alone(options), _record(schema, options), *_deeper(schema, options))
     names = F.map_keys(F.get("alone", F.lit(0)))
     unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))

@@ -3,7 +3,7 @@
 Spark rounds some types and replaces some values in silence: a numeric without a precision has 18 decimals, an infinite
 date is in the year 9999, a local timestamp is shifted by the JVM's time zone. So each column is selected as an
 expression of the database, under a type that travels exactly, and converted back by Spark. A value for which that is
-impossible raises `INEXACT`, in the database or in Spark; `spark.database_errors` translates both.
+impossible raises `INEXACT`, in the database or in Spark; `spark.causes.databases` translates both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.spark.database_errors import INEXACT
+from airflow_mv_provider.spark.causes.databases import INEXACT
 
 _IT = "{it}"
 _MAX_SHOWN = 40

@@ -42,7 +42,7 @@ from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
 from airflow_mv_provider.sources.jdbc.model import Jdbc
-from airflow_mv_provider.spark.database_errors import locked, silent, without_tls
+from airflow_mv_provider.spark.causes.databases import locked, silent, without_tls
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

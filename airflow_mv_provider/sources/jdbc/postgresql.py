@@ -39,7 +39,7 @@ from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, quoted
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
-from airflow_mv_provider.spark.database_errors import locked, silent
+from airflow_mv_provider.spark.causes.databases import locked, silent
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -30,7 +30,7 @@ from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, ch
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
-from airflow_mv_provider.spark.database_errors import locked
+from airflow_mv_provider.spark.causes.databases import locked
 
 _DRIVER = "org.sqlite.JDBC"
 _PATIENCE_S = 10.0

@@ -71,7 +71,7 @@ def test_defaults_are_careful():
             for fmt in ("avro", "CSV", "com.evil.Source", "csv\n", "", None)
         ),
         ({"source": CSV | {"format": "org.apache.spark.sql.jdbc"}}, "format"),
-        ({"source": CSV | {"type": "kafka"}}, "kafka"),
+        ({"source": CSV | {"type": "pigeon"}}, "pigeon"),
         ({"source": CSV | {"schema": None}}, "a csv source needs a schema"),
         ({"source": CSV | {"schema": ""}}, "a csv source needs a schema"),
         ({"source": CSV | {"format": "json", "schema": None}}, "a json source needs a schema"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib.metadata import version
 
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -35,6 +37,12 @@ _AWAY = (
     *("refused. Check that the hostname", "The connection attempt failed", "An I/O error occurred while"),
     *("terminating connection", "connection has been closed", "FATAL: "),
 )
+
+
+@cache
+def connectors() -> dict[str, str]:
+    """Return further names for `source_databases`, with the Maven coordinates of Spark's own connectors."""
+    return {"kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"}
 
 
 def of_database(text: str, where: str) -> MvError | None:
@@ -78,10 +86,11 @@ def drivers_of(databases: str) -> tuple[str, ...]:
     raises : DefinitionError, for a name that is not known
     """
     names = [name for name in re.split(r"[,\s]+", databases.lower()) if name]
-    if unknown := [name for name in names if name not in DATABASES]:
-        hint = f"Known are {', '.join(DATABASES)}; other drivers' Maven coordinates belong into AMV_SPARK_PACKAGES."
+    known = connectors() | {name: DRIVERS[driver] for name, driver in DATABASES.items()}
+    if unknown := [name for name in names if name not in known]:
+        hint = f"Known are {', '.join(known)}; other drivers' Maven coordinates belong into AMV_SPARK_PACKAGES."
         raise DefinitionError("AMV_SOURCE_DATABASES", f"{unknown[0][:60]!r} is not known.", hint=hint)
-    return tuple(DRIVERS[DATABASES[name]] for name in dict.fromkeys(names))
+    return tuple(known[name] for name in dict.fromkeys(names))
 
 
 def missing_driver(where: str, driver: str) -> DefinitionError:
@@ -92,6 +101,15 @@ def missing_driver(where: str, driver: str) -> DefinitionError:
         f" `amv server`, and restart that. For spark-submit: --packages {DRIVERS[driver]}."
     )
     return DefinitionError(where, f"Spark has no JDBC driver {driver}.", hint=hint)
+
+
+def missing_connector(where: str, name: str) -> DefinitionError:
+    """Return the error for a Spark that lacks the jar of one of `connectors`."""
+    hint = (
+        f"Set AMV_SOURCE_DATABASES={name} (in Airflow `[mv] source_databases`) where Spark starts: here, or for"
+        f" `amv server`, and restart that. For spark-submit: --packages {connectors()[name]}."
+    )
+    return DefinitionError(where, f"Spark has no connector for {name}: its jar is missing.", hint=hint)
 
 
 def silent(where: str, problem: str) -> SourceUnavailableError:

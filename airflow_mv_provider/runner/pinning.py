@@ -1,0 +1,95 @@
+"""Pin the source of a refresh: its present state, and for a log also from where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
+from airflow_mv_provider.core.fence import Commit, is_untouched_since
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.scope import continuation
+from airflow_mv_provider.core.scope.continuation import ReadFrom
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.state import RefreshState, TableRecord
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.sources.table_source import TableSource
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a log is continued from: the frontier of the last publish, and main's version with it."""
+
+    frontier: Frontier
+    version: int
+
+
+def pinned(
+    store: Store,
+    table: TableRecord,
+    state: RefreshState,
+    request: Request,
+    source: TableSource,
+    commits: Sequence[Commit],
+) -> Frontier:
+    """Return the source's present state, as a refresh reads it.
+
+    commits : main's log, newest first; empty if there is no main
+    raises  : as `TableSource.probe`, `continuation.read_from` and `TableSource.check_continues`
+    """
+    frontier = source.probe(request.overrides)
+    if not table.definition.source_kind.is_log:
+        if request.reload:
+            hint = "Use `--force`, which compares everything."
+            raise DefinitionError(table.name, "only a log, such as a topic, can be read from its start.", hint=hint)
+        return frontier
+    if not request.scope.is_everything or request.is_stale_only:
+        hint = "Refresh all of the table."
+        raise DefinitionError(table.name, "changes of a log are read once, for all partitions.", hint=hint)
+    base = base_of(store, table, state, state.published_upper)
+    why = continuation.obstacle(
+        same_definition=state.published_hash == table.definition.content_hash,
+        is_rolled_back=is_rolled_back(table, state),
+        num_kept=state.num_kept,
+        has_position=base is not None,
+    )
+    start = continuation.read_from(
+        table.name,
+        is_reload=request.reload,
+        is_complete=table.definition.source.is_complete,
+        is_first=state.published_version is None,
+        has_rows=bool(commits) and not (commits[-1].version == 0 and is_untouched_since(commits, -1)),
+        obstacle=why,
+    )
+    if start is ReadFrom.LOG_START:
+        return source.from_start(frontier)
+    assert base is not None
+    source.check_continues(base.frontier, frontier)
+    return frontier
+
+
+def base_of(store: Store, table: TableRecord, state: RefreshState, upper: int) -> Base | None:
+    """Return what a log is continued from, if the last publish ended at `upper`; None if that is not known."""
+    binding = store.binding(table.id, upper)
+    if binding is None or state.published_version is None:
+        return None
+    return Base(binding.frontier, state.published_version)
+
+
+def check_can_start_over(table: TableRecord, what: str) -> None:
+    """Refuse what changes main past its log, for a table that could not be refreshed from it afterwards.
+
+    raises : DefinitionError
+    """
+    definition = table.definition
+    if definition.source_kind.is_log and not definition.source.is_complete:
+        problem = f"{what} needs a source that is complete: the next refresh has to read it from its start."
+        raise DefinitionError(table.name, problem, hint="See `complete` in docs/kafka.md.")
+
+
+def is_rolled_back(table: TableRecord, state: RefreshState) -> bool:
+    """True if main was published last by a rollback."""
+    if state.published_hash in (None, table.definition.content_hash):
+        return False
+    return state.published_hash == definition_of_rollback(table).content_hash

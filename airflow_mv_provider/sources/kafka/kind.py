@@ -1,0 +1,21 @@
+"""What a topic of Kafka can do as source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier
+from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.kinds import SourceKind
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.sources.kafka.reader import KafkaReader
+
+
+def _reader() -> type[KafkaReader]:
+    from airflow_mv_provider.sources.kafka.reader import KafkaReader
+
+    return KafkaReader
+
+
+KIND = SourceKind(model=Kafka, frontier=KafkaFrontier, reader=_reader, is_log=True, needs_credentials=True)

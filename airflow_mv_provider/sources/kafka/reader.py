@@ -1,0 +1,234 @@
+"""A topic as source: what lies between two of its states, read with Spark, as the last event of each key."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.declared import declared
+from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.sources.kafka.client import Found, look
+from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
+from airflow_mv_provider.sources.kafka.frontier import (
+    KafkaFrontier,
+    Order,
+    Span,
+    check_continues,
+    check_kept,
+    compared,
+    num_offsets,
+    spans,
+)
+from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
+from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark.causes.streams import UNFILLED_EVENT
+from airflow_mv_provider.spark.compare import replay
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import sql_of
+from airflow_mv_provider.spark.session import hide_passwords
+
+log = logging.getLogger(__name__)
+
+_RECORD = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
+)
+# What a record has beside its content, for `select`, unless the schema has a column of the name.
+_LINEAGE = {
+    "_partition": (envelope.PARTITION, "INT"),
+    "_offset": (envelope.OFFSET, "BIGINT"),
+    "_timestamp": (envelope.TIME, "TIMESTAMP"),
+}
+
+
+class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
+    """A reader of one topic, from one of its states up to another; see `SourceReader.events`."""
+
+    def __init__(
+        self, spark: SparkSession, source: Kafka, warehouse: str, roots: Sequence[str], credentials: Credentials
+    ) -> None:
+        super().__init__(spark, source, warehouse, roots)
+        self._cluster = cluster_of(credentials)
+        self._found: Found | None = None
+        self._wanted: tuple[Span, ...] = ()  # what the last call of `events` reads
+
+    def probe(self) -> KafkaFrontier:
+        """Return where the topic's partitions end; see `SourceReader`.
+
+        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, DefinitionError
+        """
+        self._check_columns()
+        self._found = self._look()
+        return self._found.frontier
+
+    def from_start(self, frontier: KafkaFrontier) -> KafkaFrontier:
+        """Return the frontier that begins at the lowest offsets; see `SourceReader`."""
+        return frontier.from_start(self._known.lows)
+
+    def check_continues(self, since: Frontier, until: KafkaFrontier) -> None:
+        """Check that it is the same topic, and that nothing between the two is gone; see `SourceReader`.
+
+        raises : SourceReplacedError, SourceRegressedError, StreamGoneError
+        """
+        assert isinstance(since, KafkaFrontier), "the definition has changed, which is checked before"
+        check_continues(since, until)
+        check_kept(self._source.topic, spans(since, until), self._known.lows)
+
+    def events(self, since: Frontier | None, until: KafkaFrontier) -> DataFrame:
+        """Return the last event of each key between two states; see `SourceReader`.
+
+        raises : SourceChangedError, StreamGoneError; EventError while it is read
+        """
+        assert since is None or isinstance(since, KafkaFrontier)
+        self._check_same(self._known, until)
+        self._wanted = wanted = spans(since, until)
+        check_kept(self._source.topic, wanted, self._known.lows)
+        log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
+        records, continues = self._records(wanted), since is not None and any(since.offsets)
+        return self._projected(self._last(records, continues=continues))
+
+    def _last(self, records: DataFrame, *, continues: bool) -> DataFrame:
+        match self._source.envelope:
+            case "none":
+                return envelope.rows_of(records, self._schema)
+            case "upsert":
+                return envelope.last_of_keys(records, self._schema)
+            case "debezium":
+                return envelope.last_changes(records, self._schema, continues=continues)
+
+    def read(self, frontier: KafkaFrontier, beside: Sequence[str] = ()) -> DataFrame:
+        """Return the rows that the topic gives from its start; see `SourceReader`. Order columns do not exist.
+
+        A frontier that continues has no rows by itself, only columns.
+        """
+        if not frontier.continues:
+            return replay.all_rows(self.events(None, frontier), None, ())
+        nothing = delta.no_rows(self._spark, self._schema)
+        lineage = [F.lit(None).cast(kind).alias(mark) for mark, kind in _LINEAGE.values()]
+        return projected(self._with_lineage(nothing.select("*", *lineage)), self._select)
+
+    def changes(self, since: Frontier, until: KafkaFrontier) -> SourceChanges | None:
+        """Return at most how many records came; see `SourceReader`."""
+        if not isinstance(since, KafkaFrontier) or compared(since, until) in (Order.ANOTHER, Order.BEHIND):
+            return SourceChanges(None, "another topic answers than at the last publish", is_another=True)
+        if not until.continues:
+            return SourceChanges(None, "the topic is read from its start")
+        return SourceChanges(num_offsets(spans(since, until)), None)
+
+    def determinism(self, frontier: KafkaFrontier) -> Determinism:
+        """Return that it is: a `select` that is not is refused by `probe`, because rows are never read again."""
+        return Determinism()
+
+    def verify(self, frontier: KafkaFrontier) -> None:
+        """Check that the topic is the same, and begins not later than what was read; see `SourceReader`.
+
+        raises : SourceChangedError, StreamGoneError
+        """
+        now = self._look()
+        self._check_same(now, frontier)
+        check_kept(frontier.topic, self._wanted, now.lows)
+
+    def _check_same(self, found: Found, frontier: KafkaFrontier) -> None:
+        if (found.frontier.cluster, found.frontier.topic_id) != (frontier.cluster, frontier.topic_id):
+            raise SourceChangedError("source", f"{frontier.topic} was made again after it was pinned.")
+
+    @property
+    def _known(self) -> Found:
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> Found:
+        return look(self._cluster, self._source.topic, self._source.read_timeout)
+
+    @cached_property
+    def _schema(self) -> StructType:
+        return declared(self._spark, self._source.schema_)
+
+    @property
+    def _select(self) -> list[str]:
+        mine = [quoted(field.name) for field in self._schema.fields]
+        return [each for text in self._source.select or ("*",) for each in (mine if text.strip() == "*" else [text])]
+
+    def _check_columns(self) -> None:
+        """Refuse a projection that is not computed row by row, or not the same each time: events are read once."""
+        if self._source.select is None:
+            _ = self._schema
+            return
+        names = {field.name.lower() for field in self._schema.fields}
+        columns = [f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in self._schema.fields]
+        columns += [f"CAST(NULL AS {kind}) AS {name}" for name, (_, kind) in _LINEAGE.items() if name not in names]
+        found = projected_determinism(self._spark, self._select, f"(SELECT {', '.join(columns)})")
+        why = found.nondeterminism_reason or (None if found.is_by_row else MORE_THAN_ROWS)
+        if why is not None:
+            raise DefinitionError("select", f"a topic is read once, and row by row: {why}.")
+
+    def _projected(self, rows: DataFrame) -> DataFrame:
+        """Return rows after the definition's projection, with their marks."""
+        marks = [column.name for column in replay.marks_of(rows)]
+        if self._source.select is not None and replay.UNFILLED in marks:
+            lacking = replay.refused(
+                UNFILLED_EVENT,
+                F.col(replay.AT),
+                "a value that has not changed is missing, and `select` may need it",
+            )
+            checked = F.when(F.size(replay.UNFILLED) > 0, lacking.cast("array<string>")).otherwise(
+                F.col(replay.UNFILLED)
+            )
+            rows = rows.withColumn(replay.UNFILLED, checked)
+        return projected(self._with_lineage(rows), [*self._select, *marks])
+
+    def _with_lineage(self, rows: DataFrame) -> DataFrame:
+        names = {field.name.lower() for field in self._schema.fields}
+        wanted = {name: mark for name, (mark, _) in _LINEAGE.items() if name not in names}
+        return rows.select("*", *(F.col(mark).alias(name) for name, mark in wanted.items()))
+
+    def _records(self, wanted: Sequence[Span]) -> DataFrame:
+        """Return the records of some offsets, those of aborted transactions left out; lazy."""
+        if not wanted:
+            return delta.no_rows(self._spark, _RECORD)
+        topic, timeout_ms = self._source.topic, str(self._source.read_timeout * 1000)
+        options = {
+            **self._cluster.spark,
+            "kafka.isolation.level": "read_committed",
+            "kafka.default.api.timeout.ms": timeout_ms,
+            "kafka.request.timeout.ms": timeout_ms,
+            "kafkaConsumer.pollTimeoutMs": timeout_ms,
+            "fetchOffset.numRetries": "1",
+            "failOnDataLoss": "true",
+            "assign": json.dumps({topic: [span.partition for span in wanted]}),
+            "startingOffsets": json.dumps({topic: {str(span.partition): span.start for span in wanted}}),
+            "endingOffsets": json.dumps({topic: {str(span.partition): span.end for span in wanted}}),
+        }
+        with translated("source"):
+            hide_passwords(self._spark, SECRET_OPTIONS)
+            rows = self._spark.read.format("kafka").options(**options).load()
+            _ = rows.schema  # over Spark Connect this is the first analysis
+        return rows.select(*(field.name for field in _RECORD.fields))

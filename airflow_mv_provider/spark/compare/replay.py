@@ -1,0 +1,153 @@
+"""Bring rows forward by the last events of their keys: all rows that there are then, or only those that change.
+
+    main's rows ──┬──▶ those of keys without an event ──┐
+    events ───────┴──▶ new rows of the other keys ──────┴──▶ all rows
+
+An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
+its place in the log. One that truncates ends all rows that are not newer than it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
+from airflow_mv_provider.spark.causes.streams import BAD_EVENT, UNFILLED_EVENT
+from airflow_mv_provider.spark.compare import corrections
+from airflow_mv_provider.spark.layout import Layout, any_null, columns
+
+GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
+_TYPES: dict[str, schema.Type] = {
+    GONE: "boolean",
+    UNFILLED: {"type": "array", "elementType": "string", "containsNull": True},
+    LSN: "long",
+    TRUNCATES: "boolean",
+    AT: "string",
+}
+_CUT, _OLD = "_mv_cut", "_mv_old"
+
+
+def marks_of(events: DataFrame) -> list[schema.Column]:
+    """Return the marks that these events have."""
+    return [schema.Column(name, kind) for name, kind in _TYPES.items() if name in events.columns]
+
+
+def refused(what: str, at: Column, detail: Column | str) -> Column:
+    """Return an expression that raises when it is evaluated, with a message that `causes.streams` translates.
+
+    at : topic/partition/offset
+    """
+    said = F.lit(detail) if isinstance(detail, str) else detail
+    return F.raise_error(F.concat(F.lit(f"{what} "), at, F.lit(" "), said))
+
+
+def all_rows(events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
+    """Return all rows that there are after the events; lazy.
+
+    events  : (columns, marks), each key once
+    main    : the rows before them; None if the events are all there is
+    returns : (columns)
+    raises  : while it runs: EventError, EventIncompleteError
+    cost    : a shuffle of both on the key; events that can truncate are read twice
+    """
+    names = [name for name in events.columns if not name.startswith(RESERVED_PREFIX)]
+    if main is None:
+        return _filled(_alive(events), None, key).select(*columns(names))
+    kinds = {field.name: field.dataType for field in main.schema.fields}
+    cast = [
+        (F.col(quoted(name)).cast(kinds[name]) if name in kinds else F.col(quoted(name))).alias(name) for name in names
+    ]
+    new = _filled(_alive(events), main, key).select(*cast)
+    left = _untruncated(main, events).join(_keys(events, key), list(key), "left_anti")
+    return new.unionByName(left.select(*columns([name for name in names if name in kinds])), allowMissingColumns=True)
+
+
+def feed(events: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+    """Return the rows that the events take away (-1) and bring (+1).
+
+    events  : (*columns, marks), each key once; read several times, so it is best a copy
+    main    : main's rows before them
+    returns : (*columns, _mv_sign int)
+    cost    : two scans of main: of its keys, and of the rows that are taken away
+    raises  : while it runs: EventError, EventIncompleteError
+    """
+    key, names = layout.table.key, columns(layout.names)
+    before = layout.shaped(main)
+    new = _filled(_alive(events), before, key).select(*names, F.lit(1).alias(corrections.SIGN))
+    old = before.join(_keys(events, key), list(key), "left_semi")
+    if TRUNCATES in events.columns:
+        old = (
+            before.join(F.broadcast(_cut(events)), F.lit(True))
+            .where(F.col(_CUT).isNotNull())
+            .select(*names)
+            .unionByName(_untruncated(old.select(*names), events))
+        )
+    return new.unionByName(old.select(*names, F.lit(-1).alias(corrections.SIGN)))
+
+
+def _alive(events: DataFrame) -> DataFrame:
+    if TRUNCATES not in events.columns:
+        return events.where(~F.col(GONE))
+    left = events.join(F.broadcast(_cut(events)), F.lit(True))
+    is_newer = F.col(_CUT).isNull() | (F.col(LSN) > F.col(_CUT))
+    return left.where(~F.col(GONE) & ~F.col(TRUNCATES) & is_newer).drop(_CUT)
+
+
+def _untruncated(rows: DataFrame, events: DataFrame) -> DataFrame:
+    if TRUNCATES not in events.columns:
+        return rows
+    return rows.join(F.broadcast(_cut(events)), F.lit(True)).where(F.col(_CUT).isNull()).drop(_CUT)
+
+
+def _cut(events: DataFrame) -> DataFrame:
+    """Return one row: the place of the last event that truncates; NULL if there is none."""
+    return events.agg(F.max(F.when(F.col(TRUNCATES), F.col(LSN))).alias(_CUT))
+
+
+def _keys(events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the keys that have an event; one that is gone must be known by its whole key."""
+    those = events.where(~F.col(TRUNCATES)) if TRUNCATES in events.columns else events
+    lacking = refused(BAD_EVENT, F.col(AT), f"it deletes, and its key does not have {' and '.join(key)}")
+    checked = (
+        F.when(F.col(GONE) & any_null(key), lacking.cast("string").isNull()).otherwise(F.lit(True)).alias("_mv_checked")
+    )
+    return those.select(*columns(key), checked).where("_mv_checked").select(*columns(key))
+
+
+def _filled(rows: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
+    """Return the rows with main's values where theirs are missing."""
+    if UNFILLED not in rows.columns:
+        return rows
+    lacking = refused(
+        UNFILLED_EVENT,
+        F.col(AT),
+        F.concat(F.array_join(UNFILLED, ", "), F.lit(" is not in the event, and nothing earlier has it")),
+    )
+    if main is None:
+        checked = F.when(F.size(UNFILLED) > 0, lacking.cast("string").isNull()).otherwise(F.lit(True))
+        return rows.where(checked)
+    names = [field.name for field in main.schema.fields if field.name in rows.columns and field.name not in key]
+    old = main.select(*columns(key), F.struct(*columns(names), F.lit(1).alias("_mv_is_there")).alias(_OLD))
+    alias = [F.col(quoted(each)).alias(f"_mv_key_{n}") for n, each in enumerate(key)]
+    old = old.select(*alias, _OLD)
+    # Only rows that lack something look for main's; NULL keys find none, and are refused later.
+    on = [F.col(quoted(each)) == F.col(f"_mv_key_{n}") for n, each in enumerate(key)]
+    both = rows.join(old, reduce(Column.__and__, [*on, F.size(UNFILLED) > 0]), "left_outer")
+    is_lacking = (F.size(UNFILLED) > 0) & F.col(f"{_OLD}._mv_is_there").isNull()
+    others = F.array_except(UNFILLED, F.array(*[F.lit(name) for name in names]).cast("array<string>"))
+    is_lacking = is_lacking | (F.size(others) > 0)
+    both = both.where(F.when(is_lacking, lacking.cast("string").isNull()).otherwise(F.lit(True)))
+    values = [
+        F.when(F.array_contains(UNFILLED, name), F.col(f"{_OLD}.{quoted(name)}").cast(rows.schema[name].dataType))
+        .otherwise(F.col(quoted(name)))
+        .alias(name)
+        if name in names
+        else F.col(quoted(name))
+        for name in rows.columns
+    ]
+    return both.select(*values)

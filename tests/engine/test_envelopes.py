@@ -1,0 +1,268 @@
+"""Envelopes over DataFrames: any cut of a topic gives the same rows, and a record that cannot be one is named."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
+from airflow_mv_provider.sources.declared import declared
+from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.spark.compare import replay
+from airflow_mv_provider.spark.errors import translated
+
+pytestmark = pytest.mark.slow
+
+DDL = "id INT, n DECIMAL(12,2), v STRING, tags ARRAY<STRING>"
+LEFT_OUT = "__debezium_unavailable_value"
+RECORD = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
+Record = tuple[int, int, str | None, str | None]
+"""Partition, time in seconds, key, value."""
+Row = dict[str, Any]
+
+
+@dataclass
+class Log:
+    """Records of a topic, by partition."""
+
+    num: int = 3
+    records: list[Record] = field(default_factory=list)
+
+    def add(self, key: str | None, value: object, partition: int | None = None) -> None:
+        text = value if value is None or isinstance(value, str) else json.dumps(value)
+        at = sum(map(ord, key or "")) % self.num if partition is None else partition
+        self.records.append((at, len(self.records), key, text))
+
+    def frame(self, spark: Any, start: Sequence[int] | None = None, end: Sequence[int] | None = None) -> DataFrame:
+        """Return the records of each partition from `start` up to `end`."""
+        found, seen = [], [0] * self.num
+        for partition, second, key, value in self.records:
+            offset = seen[partition]
+            seen[partition] += 1
+            if (start is None or offset >= start[partition]) and (end is None or offset < end[partition]):
+                at = datetime.fromtimestamp(second, UTC)
+                texts = [None if text is None else text.encode() for text in (key, value)]
+                found.append(("t", partition, offset, at, *texts))
+        return spark.createDataFrame(found, RECORD)
+
+    @property
+    def ends(self) -> list[int]:
+        return [sum(each[0] == partition for each in self.records) for partition in range(self.num)]
+
+
+def schema(spark: Any) -> StructType:
+    return declared(spark, DDL)
+
+
+def folded(
+    spark: Any, log: Log, how: str, start: Sequence[int], end: Sequence[int], main: DataFrame | None
+) -> DataFrame:
+    records = log.frame(spark, start, end)
+    if how == "upsert":
+        events = envelope.last_of_keys(records, schema(spark))
+    else:
+        events = envelope.last_changes(records, schema(spark), continues=main is not None and any(start))
+    return replay.all_rows(events, main, ["id"])
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    with translated("t"):
+        found = frame.select("id", "n", "v", "tags").collect()
+    return sorted((row.id, str(row.n), row.v, None if row.tags is None else tuple(row.tags)) for row in found)
+
+
+def expected(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], row["n"], row["v"], tuple(row["tags"])) for row in rows)
+
+
+def kept(spark: Any, frame: DataFrame) -> DataFrame:
+    """Return the same rows, computed once."""
+    with translated("t"):
+        return spark.createDataFrame(frame.collect(), frame.schema)
+
+
+def cuts(draw: random.Random, log: Log, num: int) -> list[list[int]]:
+    """Return the ends of so many parts of a log, each beginning where the one before ends."""
+    each = [sorted(draw.randint(0, end) for _ in range(num - 1)) for end in log.ends]
+    return [list(cut) for cut in zip(*each, strict=True)] + [log.ends]
+
+
+def a_row(draw: random.Random, number: int) -> Row:
+    return {"id": number, "n": f"{draw.randrange(1000)}.50", "v": draw.choice(["a", "b", "ü"]), "tags": ["x", "y"]}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sample(1)
+def test_any_cut_of_upserts_folds_to_the_same(spark, seed):
+    draw, log, rows = random.Random(seed), Log(), dict[int, Row]()
+    for _ in range(120):
+        number = draw.randrange(15)
+        if draw.random() < 0.3:
+            rows.pop(number, None)
+            log.add(f'{{"id": {number}}}', None)
+        else:
+            rows[number] = a_row(draw, number)
+            log.add(f'{{"id": {number}}}', rows[number])
+
+    start, main = [0] * log.num, None
+    for end in cuts(draw, log, 3):
+        main = kept(spark, folded(spark, log, "upsert", start, end, main))
+        start = end
+
+    assert rows_of(main) == expected(rows.values())
+    assert rows_of(folded(spark, log, "upsert", [0] * log.num, log.ends, None)) == expected(rows.values())
+
+
+@dataclass
+class Database:
+    """What Debezium writes of one table of PostgreSQL, by the position in its log."""
+
+    draw: random.Random
+    log: Log = field(default_factory=Log)
+    rows: dict[int, Row] = field(default_factory=dict)
+    lsn: int = 100
+
+    def event(self, op: str, number: int | None, after: Row | None, **more: Any) -> None:
+        self.lsn += 1
+        source = {"lsn": self.lsn, "snapshot": "false"} | more.pop("source", {})
+        value = {"op": op, "before": None, "after": after, "source": source}
+        key = None if number is None else f'{{"id": {number}}}'
+        if more.get("is_wrapped"):  # as with `schemas.enable`
+            value, key = {"schema": {}, "payload": value}, key and f'{{"schema": {{}}, "payload": {key}}}'
+        self.log.add(key, value, None if number is not None else 0)
+        if op == "d":
+            self.log.add(key, None)
+
+    def step(self) -> None:
+        number, draw = self.draw.randrange(12), self.draw
+        is_there = number in self.rows
+        if draw.random() < 0.02:
+            self.rows.clear()
+            self.event("t", None, None)
+        elif is_there and draw.random() < 0.25:
+            del self.rows[number]
+            self.event("d", number, None)
+        elif is_there and draw.random() < 0.2:  # another key: the old one goes, a row with the new one comes
+            other = draw.randrange(12, 20)
+            moved = self.rows.pop(number) | {"id": other}
+            self.event("d", number, None)
+            self.event("u" if other in self.rows else "c", other, moved)
+            self.rows[other] = moved
+        else:
+            new = a_row(draw, number)
+            after = dict(new)
+            if is_there and draw.random() < 0.5:  # a large value that has not changed is left out
+                name, value = draw.choice([("v", LEFT_OUT), ("tags", [LEFT_OUT])])
+                new[name], after[name] = self.rows[number][name], value
+            self.event("u" if is_there else "c", number, after, is_wrapped=draw.random() < 0.2)
+            self.rows[number] = new
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sample(2)
+def test_any_cut_of_changes_folds_to_the_table(spark, seed):
+    database = Database(random.Random(seed))
+    for _ in range(150):
+        database.step()
+    log = database.log
+
+    start, main = [0] * log.num, None
+    for end in in_order(database.draw, log, 4):
+        main = kept(spark, folded(spark, log, "debezium", start, end, main))
+        start = end
+
+    assert rows_of(main) == expected(database.rows.values())
+
+
+def in_order(draw: random.Random, log: Log, num: int) -> list[list[int]]:
+    """As `cuts`, but each part ends at one moment: values that are left out are in what came before."""
+    moments = sorted(draw.randint(0, len(log.records)) for _ in range(num - 1))
+    ends = []
+    for moment in [*moments, len(log.records)]:
+        ends.append([sum(each[0] == partition for each in log.records[:moment]) for partition in range(log.num)])
+    return ends
+
+
+def test_events_that_come_again_change_nothing(spark):
+    """After a crash the connector sends what it had sent already: later offsets, and no newer rows."""
+    database = Database(random.Random(7))
+    for _ in range(80):
+        database.step()
+    log = database.log
+    log.records += [record for record in log.records[40:] if '"t"' not in (record[3] or "")]
+
+    found = folded(spark, log, "debezium", [0] * log.num, log.ends, None)
+
+    assert rows_of(found) == expected(database.rows.values())
+
+
+GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}
+KEY = '{"id": 1}'
+
+
+def change(**more: Any) -> dict[str, Any]:
+    return {"op": "u", "after": GOOD, "source": {"lsn": 5, "snapshot": "false"}} | more
+
+
+@pytest.mark.parametrize(
+    ("how", "key", "value", "error", "words"),
+    [
+        ("upsert", None, GOOD, EventError, "t, partition 0, offset 1: it has no key"),
+        ("upsert", KEY, "no json", EventError, "does not fit the schema: no json"),
+        ("upsert", KEY, GOOD | {"id": "x"}, EventError, "does not fit the schema"),
+        ("upsert", KEY, GOOD | {"more": 1}, EventError, "the schema has no field more"),
+        ("upsert", KEY, '{"id": 1} {"id": 2}', EventError, "does not fit the schema"),
+        ("upsert", KEY, "", EventError, "it is empty"),
+        ("upsert", "7", None, EventError, "does not fit the schema: 7"),
+        ("upsert", "{}", None, EventError, "it deletes, and its key does not have id"),
+        ("debezium", KEY, "[1]", EventError, "no JSON object"),
+        ("debezium", KEY, change(op=None), EventError, "it has no op"),
+        ("debezium", KEY, change(op="x"), EventError, "its op is not known: x"),
+        ("debezium", KEY, change(source={"lsn": None}), EventError, "no lsn"),
+        ("debezium", None, change(), EventError, "it has no key"),
+        ("debezium", KEY, change(after=None), EventError, "no row in after"),
+        ("debezium", KEY, change(after=GOOD | {"v": LEFT_OUT}), EventIncompleteError, "v is not in the event"),
+        ("debezium", KEY, change(op="r", source={"lsn": 9, "snapshot": "first"}), StreamRestartedError, "begins here"),
+    ],
+)
+@pytest.mark.sample(4)
+def test_record_that_cannot_be_a_row_is_named(spark, how, key, value, error, words):
+    log, nothing = Log(1), spark.createDataFrame([], schema(spark))
+    log.add('{"id": 2}', change(after=GOOD | {"id": 2}) if how == "debezium" else GOOD | {"id": 2})
+    log.add(key, value)
+    main = nothing if error is not StreamRestartedError else kept(spark, nothing)
+
+    with pytest.raises(error, match=words):
+        rows_of(folded(spark, log, how, [1], log.ends, main))
+
+
+def test_records_are_rows_where_each_is_one(spark):
+    log = Log(2)
+    log.add(None, GOOD, 0)
+    log.add("k", GOOD, 1)
+    log.add("k", GOOD | {"v": None}, 1)
+
+    found = envelope.rows_of(log.frame(spark), schema(spark))
+
+    places = {(row[envelope.PARTITION], row[envelope.OFFSET], row.v) for row in found.collect()}
+    assert places == {(0, 0, "a"), (1, 0, "a"), (1, 1, None)}
+
+
+def test_key_whose_partition_changed_is_ordered_by_time(spark):
+    """Partitions were added: the newer record may lie in one with a lower number, and at a lower offset."""
+    log = Log(2)
+    log.add("x", GOOD | {"id": 9}, 1)
+    log.add(KEY, GOOD | {"v": "old"}, 1)
+    log.add(KEY, GOOD | {"v": "new"}, 0)
+
+    found = folded(spark, log, "upsert", [0, 0], log.ends, None)
+
+    assert [row[2] for row in rows_of(found)] == ["new", "a"]

@@ -1,0 +1,398 @@
+"""A real Kafka as source: what is read, from where to where, and what happens when that is not there any more."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.secret import every_spelling
+from airflow_mv_provider.definition_file import parse
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    DuplicateKeyError,
+    EventError,
+    NullKeyError,
+    SourceDeniedError,
+    SourceReplacedError,
+    SourceUnavailableError,
+    StreamGoneError,
+    StreamReloadError,
+)
+from tests.conftest import Crash, Lake
+from tests.kafka import LOGIN, PASSWORD, Broker, Record, broker
+
+__all__ = ["broker"]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+ANY = {"max_deleted_fraction": 1.0, "allow_empty": True}
+
+
+@dataclass
+class Shop:
+    """A topic, and a table of a lake that follows it. `rows` is what the topic should have made of the table."""
+
+    lake: Lake
+    broker: Broker
+    topic: str
+
+    def apply(self, envelope: str = "upsert", **more: Any) -> None:
+        source = {"type": "kafka", "topic": self.topic, "conn_id": "shop", "envelope": envelope}
+        source |= {"schema": "id INT, v STRING"} | more.pop("source", {})
+        self.lake.apply(**({"source": source, "guards": ANY} | more))
+
+    def send(self, *records: Record, **more: Any) -> None:
+        self.broker.send(self.topic, *records, **more)
+
+    def refresh(self, **more: Any) -> Any:
+        return self.lake.refresh(**more)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.lake.rows()
+
+
+@pytest.fixture
+def shop(lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    extra = {"bootstrap.servers": broker.address}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "kafka", "extra": extra}))
+    found = Shop(lake, broker, broker.topic(partitions=2))
+    yield found
+
+
+def row(number: int, value: str | None) -> Record:
+    """The record of a row, or of its deletion."""
+    return json.dumps({"id": number}), None if value is None else {"id": number, "v": value}
+
+
+def counts(report: Any) -> tuple[str, int, int, int]:
+    return report.strategy, report.rows_inserted, report.rows_updated, report.rows_deleted
+
+
+def test_topic_is_followed_from_its_start_without_a_gap(shop):
+    """The first load, what came since, nothing new, an aborted transaction, one that is open, and a partition more."""
+    shop.send(row(1, "a"), row(2, "b"), row(3, "c"), row(2, None), row(1, "a2"))
+    shop.apply()
+    first, idle = shop.refresh(), shop.refresh()
+    assert shop.rows == [(1, "a2"), (3, "c")]
+
+    shop.send(row(1, None), row(3, "c2"), row(4, "d"), row(4, "d2"), row(5, "e"), row(5, None))
+    shop.broker.begin(shop.topic, row(3, "aborted")).abort_transaction(10)
+    left_open = shop.broker.begin(shop.topic, row(6, "open"), partition=0)
+    second = shop.refresh()
+    assert shop.rows == [(3, "c2"), (4, "d2")]
+
+    left_open.commit_transaction(10)
+    shop.broker.grow(shop.topic, 3)
+    shop.send(row(7, "new"), partition=2)
+    third = shop.refresh()
+    compared = shop.refresh(force=True)
+
+    assert (first.outcome, idle.outcome) == (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+    assert [counts(each) for each in (second, third)] == [("incremental", 1, 1, 1), ("incremental", 2, 0, 0)]
+    assert shop.rows == [(3, "c2"), (4, "d2"), (6, "open"), (7, "new")]
+    assert counts(compared) == ("corrections", 0, 0, 0)
+    assert shop.lake.workspaces() == []
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    "point", ["acquire.before", "acquire.after", "create_main.after", "staging.after", "seal.after", "publish.before"]
+)
+@pytest.mark.sample(1)
+def test_killed_first_load_is_followed_by_a_whole_one(shop, crash_at, point):
+    shop.send(row(1, "a"), row(2, "b"))
+    shop.apply()
+    crash_at(point)
+    with pytest.raises(Crash):
+        shop.refresh()
+    shop.send(row(2, None), row(3, "c"))
+    shop.lake.clock.pass_ms(shop.lake.settings.lease_ms + 1)
+
+    shop.refresh()
+    shop.refresh()
+
+    assert shop.rows == [(1, "a"), (3, "c")]
+    assert shop.lake.workspaces() == []
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("acquire.before", "acquire.after", "staging.before", "staging.after", "seal.after", "publish.before"),
+        *("publish.after", "published.before", "published.after", "normal.before"),
+    ],
+)
+@pytest.mark.sample(2)
+def test_killed_refresh_loses_and_doubles_no_record(shop, crash_at, point):
+    shop.send(*(row(number, "a") for number in range(6)))
+    shop.apply()
+    shop.refresh()
+    shop.send(row(1, "b"), row(2, None), row(7, "new"))
+    crash_at(point)
+    with pytest.raises(Crash):
+        shop.refresh()
+    shop.send(row(1, "c"), row(3, None), row(2, "again"))
+    shop.lake.clock.pass_ms(shop.lake.settings.lease_ms + 1)
+
+    shop.refresh()
+    shop.refresh()
+
+    assert shop.rows == [(0, "a"), (1, "c"), (2, "again"), (4, "a"), (5, "a"), (7, "new")]
+    assert counts(shop.refresh(force=True)) == ("corrections", 0, 0, 0)
+    assert shop.lake.workspaces() == []
+
+
+@pytest.mark.in_test_all
+def test_retry_reads_the_same_records(shop, crash_at):
+    """What is bound is read: records that came after it are in the next refresh."""
+    shop.send(row(1, "a"))
+    shop.apply()
+    shop.refresh()
+    shop.send(row(1, "b"))
+    caller = shop.lake.caller("test:same")
+    crash_at("staging.after")
+    with pytest.raises(Crash):
+        shop.refresh(caller=caller)
+    shop.send(row(1, "c"), row(2, "d"))
+
+    retried = shop.refresh(caller=caller)
+
+    assert counts(retried) == ("incremental", 0, 1, 0)
+    assert shop.rows == [(1, "b")]
+    shop.refresh()
+    assert shop.rows == [(1, "c"), (2, "d")]
+
+
+@pytest.mark.in_test_all
+def test_records_removed_before_they_were_read_end_the_refresh(shop):
+    shop.send(row(1, "a"), row(2, "b"), partition=0)
+    shop.apply()
+    shop.refresh()
+    shop.send(row(3, "c"), row(1, None), row(4, "d"), partition=0)
+    shop.broker.forget(shop.topic, 4)
+
+    with pytest.raises(StreamGoneError, match="offset 4 of partition 0, after 2"):
+        shop.refresh()
+    assert shop.rows == [(1, "a"), (2, "b")]
+    with pytest.raises(DefinitionError, match="complete"):
+        shop.refresh(reload=True)
+    with pytest.raises(StreamGoneError):
+        shop.refresh(force=True)
+
+    shop.apply(source={"complete": True})
+    reloaded = shop.refresh(reload=True)
+    shop.send(row(5, "e"))
+
+    assert counts(reloaded)[1:] == (1, 0, 2)
+    assert counts(shop.refresh()) == ("incremental", 1, 0, 0)
+    assert shop.rows == [(4, "d"), (5, "e")]
+
+
+@pytest.mark.in_test_all
+def test_topic_made_again_is_another_one(shop):
+    shop.send(row(1, "a"), row(2, "b"))
+    shop.apply(source={"complete": True})
+    shop.refresh()
+    shop.broker.drop(shop.topic)
+    shop.broker.topic(shop.topic, partitions=2)
+    shop.send(row(3, "c"))
+
+    with pytest.raises(SourceReplacedError, match="made again"):
+        shop.refresh()
+    assert shop.rows == [(1, "a"), (2, "b")]
+    shop.refresh(reload=True)
+    shop.send(row(4, "d"))
+    shop.refresh()
+
+    assert shop.rows == [(3, "c"), (4, "d")]
+
+
+@pytest.mark.in_test_all
+def test_foreign_write_is_corrected_without_older_records(shop, at_point):
+    """Main is compared with what the last publish has, brought forward; the topic does not have that any more."""
+    shop.send(row(1, "a"), row(2, "b"), row(3, "c"), partition=0)
+    shop.apply()
+    shop.refresh()
+    shop.broker.forget(shop.topic, 3)
+    shop.lake.sql("DELETE FROM {t} WHERE id = 1")
+    shop.lake.sql("INSERT INTO {t} VALUES (9, 'foreign')")
+    shop.send(row(2, "b2"), row(3, None), partition=0)
+
+    first = shop.refresh()
+    assert shop.rows == [(1, "a"), (2, "b2")]
+    shop.send(row(2, "b3"), partition=0)
+    at_point("seal.after", lambda: shop.lake.sql("UPDATE {t} SET v = 'foreign'"))
+    shop.refresh()
+
+    assert first.strategy == "corrections"
+    assert shop.rows == [(1, "a"), (2, "b3")]
+
+
+@pytest.mark.in_test_all
+def test_record_that_cannot_be_read_leaves_table_and_position(shop):
+    shop.send(row(1, "a"))
+    shop.apply()
+    shop.refresh()
+    shop.send(row(2, "b"), (row(1, "")[0], '{"id": 1, "w": "typo"}'))
+
+    for _ in range(2):
+        with pytest.raises(EventError, match=rf"{shop.topic}, partition \d, offset 1: the schema has no field w"):
+            shop.refresh()
+    assert shop.rows == [(1, "a")]
+    shop.send(row(1, "c"))  # only the last record of a key is decoded
+    shop.refresh()
+
+    assert shop.rows == [(1, "c"), (2, "b")]
+
+
+@pytest.mark.in_test_all
+def test_key_of_the_table_is_the_records_key(shop):
+    shop.send(row(1, "a"))
+    shop.apply()
+    shop.refresh()
+    shop.send(("another", {"id": 1, "v": "twice"}), row(1, "b"))
+
+    with pytest.raises(DuplicateKeyError, match="1"):
+        shop.refresh()
+    shop.send(("another", {"v": "no key"}))
+    with pytest.raises(NullKeyError):
+        shop.refresh()
+
+    assert shop.rows == [(1, "a")]
+
+
+@pytest.mark.in_test_all
+def test_each_record_is_a_row_of_its_own(shop):
+    select = ("_partition", "_offset", "id", "upper(v) AS v", "_timestamp > '2026-01-01' AS is_new")
+    shop.apply("none", source={"select": select}, key=["_partition", "_offset"])
+    shop.send(row(1, "a"), row(1, "b"), partition=1)
+    shop.refresh()
+    shop.send((None, {"id": 1, "v": "c"}), partition=0)
+    second = shop.refresh()
+
+    assert counts(second) == ("incremental", 1, 0, 0)
+    assert shop.rows == [(0, 0, 1, True, "C"), (0, 1, 1, True, "A"), (1, 1, 1, True, "B")]
+
+
+@pytest.mark.in_test_all
+def test_example_of_the_documentation(shop, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs/kafka.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    (definition,) = parse(example.replace("shop.customers", shop.topic))
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTS", os.environ["AIRFLOW_CONN_SHOP"])
+    shop.send(('{"customer_id": 1}', {"customer_id": 1, "name": "Ann", "city": "Ulm"}))
+
+    shop.lake.refresher().apply(definition)
+    shop.lake.refresh("customers")
+
+    assert shop.lake.rows("customers") == [("Ulm", 1, "Ann")]
+
+
+@pytest.mark.in_test_all
+def test_row_moves_to_another_partition(shop):
+    shop.send(row(1, "a"), row(2, "b"))
+    shop.apply(partition_by=["v"])
+    shop.refresh()
+    shop.send(row(1, "b"), row(2, None), row(3, "c"))
+    shop.refresh()
+
+    assert shop.rows == [(1, "b"), (3, "c")]
+    assert counts(shop.refresh(force=True))[1:] == (0, 0, 0)
+
+
+@pytest.mark.in_test_all
+def test_what_cannot_be_continued_is_refused(shop):
+    shop.send(row(1, "a"))
+    shop.apply()
+    shop.refresh()
+    plan = shop.lake.refresher().plan("orders")
+    preview = shop.refresh(read_only=True)
+    assert plan.strategy == "skip"
+    assert (preview.outcome, preview.rows_inserted, preview.rows_deleted) == (Outcome.DIFFERENCES, 0, 0)
+
+    caller = shop.lake.caller()
+    for refused in (
+        lambda: shop.lake.refresher().roll_back("orders", "1", caller, "no"),
+        lambda: shop.lake.refresher().load("orders", {"type": "delta", "path": "raw/x"}, caller),
+        lambda: shop.refresh(partitions=["x"]),
+    ):
+        with pytest.raises(DefinitionError):
+            refused()
+    shop.apply(source={"schema": "id BIGINT, v STRING"})
+    with pytest.raises(StreamReloadError, match="the definition has changed"):
+        shop.refresh()
+    shop.apply()
+    shop.send(row(2, "b"))
+    shop.refresh()
+
+    assert shop.rows == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.in_test_all
+def test_rows_of_a_main_that_nobody_knows_are_not_deleted(shop):
+    """The database was lost: which records main has is not known, and older ones may be gone."""
+    shop.lake.write("SELECT 1 AS id, 'a' AS v", "orders")
+    shop.send(row(2, "b"))
+    shop.apply(adopt=True)
+
+    with pytest.raises(StreamReloadError, match="not known"):
+        shop.refresh()
+    assert shop.rows == [(1, "a")]
+    shop.apply(adopt=True, source={"complete": True})
+    shop.refresh()
+
+    assert shop.rows == [(2, "b")]
+
+
+@pytest.mark.in_test_all
+def test_broker_that_is_away_ends_the_refresh_and_not_the_table(shop, at_point):
+    shop.send(row(1, "a"))
+    shop.apply(source={"read_timeout": 3})
+    shop.refresh()
+    shop.send(row(1, "b"), row(2, "c"))
+    at_point("acquire.after", shop.broker.kill)
+    try:
+        for _ in range(2):
+            with pytest.raises(SourceUnavailableError):
+                shop.refresh()
+    finally:
+        shop.broker.start()
+    shop.lake.clock.pass_ms(shop.lake.settings.lease_ms + 1)
+    shop.refresh()
+
+    assert shop.rows == [(1, "b"), (2, "c")]
+
+
+@pytest.mark.in_test_all
+def test_password_is_shown_nowhere(shop, monkeypatch, caplog, capfd, tmp_path):
+    caplog.set_level(logging.INFO, logger="py4j")  # else a line for each call to the JVM
+    caplog.set_level(logging.DEBUG)
+    extra = {"bootstrap.servers": shop.broker.login_address, "security.protocol": "SASL_PLAINTEXT"}
+    known = {"conn_type": "kafka", "login": LOGIN, "password": PASSWORD, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(known))
+    shop.send(row(1, "a"))
+    shop.apply()
+    report = shop.refresh()
+    shop.send(row(1, "b"), (*row(2, "no json")[:1], "{"))
+    with pytest.raises(EventError) as caught:
+        shop.refresh()
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(known | {"password": "wr0ng/p4ss"}))
+    with pytest.raises(SourceDeniedError) as denied:
+        shop.refresh()
+
+    said = [caplog.text, *capfd.readouterr(), str(report.to_json()), str(shop.lake.refresher().plan)]
+    said += ["".join(traceback.format_exception(each.value)) for each in (caught, denied)]
+    said += [file.read_bytes().decode("latin-1") for file in shop.lake.root.parent.rglob("*") if file.is_file()]
+    for secret in (*every_spelling([PASSWORD]), "wr0ng/p4ss"):
+        assert not [text for text in said if secret in text]
+    assert shop.rows == [(1, "a")]
