@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
@@ -67,6 +67,7 @@ _REDACTED = "spark.sql.redaction.string.regex"
 _OF_OPTIONS = r'options \{{\s*key: "(?:{})"\s*value: "(?:[^"\\]|\\.)*"'  # as protobuf prints it
 
 _CONNECT_PORT = 15002
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PATIENCE_S = 10.0
 _ANSWER_S = 30.0
 
@@ -191,8 +192,11 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     if SparkContext._active_spark_context is not None:
         raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    # Imported late: this import makes a process with a JVM of its own a Connect client for good.
+    from airflow_mv_provider.spark.patience import opened_impatiently
+
     try:
-        session = _impatient(remote, answer_s)
+        session = opened_impatiently(remote, answer_s, is_on_this_machine=_host_and_port(remote)[0] in _LOOPBACK)
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
@@ -204,36 +208,6 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         hint = f"Start it with --packages {delta_packages()} {confs}."
         raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
-
-
-def _impatient(remote: str, answer_s: float) -> SparkSession:
-    """Open a session whose calls do not wait forever for a server that is silent or unreachable.
-
-    Without keep-alive pings a call waits until the kernel gives up, which never happens if a proxy acknowledges
-    packets. PySpark would then retry for ten minutes. A Java server treats more than a few pings in five minutes of
-    silence as an attack and closes the connection. gRPC doubles its interval when the server closes the connection for
-    that reason, and PySpark retries the call.
-    """
-    # Imported late: these imports make a process with a JVM of its own a Connect client for good.
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.session import SparkSession as RemoteSession
-
-    from airflow_mv_provider.spark.patience import OneOutage
-
-    answer_ms = round(answer_s * 1000)
-    options = {
-        "grpc.keepalive_time_ms": answer_ms,
-        "grpc.keepalive_timeout_ms": answer_ms // 2,
-        "grpc.http2.ping_timeout_ms": answer_ms // 2,  # of a ping that was not for keep-alive; a minute by default
-        # The second is the timeout for establishing a connection.
-        **dict.fromkeys(("grpc.initial_reconnect_backoff_ms", "grpc.min_reconnect_backoff_ms"), answer_ms // 2),
-        "grpc.max_reconnect_backoff_ms": answer_ms,
-    }
-    if _host_and_port(remote)[0] in ("localhost", "127.0.0.1", "::1"):
-        options["grpc.enable_http_proxy"] = 0  # no proxy reaches this machine's loopback
-    session = RemoteSession.builder.channelBuilder(DefaultChannelBuilder(remote, list(options.items()))).create()
-    session.client.set_retry_policies([OneOutage(max_retries=7, max_backoff=answer_ms // 4)])
-    return cast(SparkSession, session)
 
 
 def _host_and_port(remote: str) -> tuple[str, int]:

@@ -91,6 +91,15 @@ print([attempts() for _ in range(3)])
 """
 
 
+AT_THE_END = """
+import atexit, sys
+from airflow_mv_provider.spark.session import connect_session
+
+atexit.register(lambda: print(session.client.is_closed))  # after what was registered later
+session = connect_session(sys.argv[1])
+"""
+
+
 @dataclass
 class Client:
     """A warehouse, its database, and programs that reach Spark through the server alone."""
@@ -231,6 +240,13 @@ def test_only_the_first_call_to_a_server_that_is_gone_is_retried(tmp_path):
     done = subprocess.run([sys.executable, "-c", ATTEMPTS], cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.stdout == "[8, 1, 1]\n", done.stderr
+
+
+def test_session_is_closed_before_the_interpreter_ends(connect):
+    """Later gRPC's thread is gone: a task of Airflow waited for it for minutes, once, after its work was done."""
+    done = subprocess.run([sys.executable, "-c", AT_THE_END, connect.url], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
