@@ -1,8 +1,8 @@
 """Whether a table whose source is a log continues from its last publish, starts over, or can do neither.
 
 A log lists changes, so the rows of a refresh are main's at the last publish, brought forward by what came since. Main
-is known there by its version, whatever others have written later. What the log says from its start is the whole table
-only if its author guarantees that.
+is known there by its version, whatever others have written later. The log from its start gives the whole table only
+if its author guarantees that.
 """
 
 from __future__ import annotations

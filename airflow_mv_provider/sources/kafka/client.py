@@ -85,7 +85,7 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
 
 
 def _answer(future: Future[_T], timeout_s: float) -> _T:
-    return future.result(timeout_s + 1)  # the client's own timeout says more
+    return future.result(timeout_s + 1)  # the client's own timeout has the better message
 
 
 def _by_partition(futures: Iterable[tuple[Any, Future[Any]]], timeout_s: float) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a connection says about a cluster, for the two clients that need it: librdkafka's, and Java's inside Spark.
+"""How a connection describes a cluster, for the two clients that need it: librdkafka's, and Java's inside Spark.
 
 The connection is Airflow's of type kafka: its `extra` has librdkafka's own names (`bootstrap.servers`,
 `security.protocol`, `sasl.username`, ...). Host, port, login and password count as well. Names that concern security

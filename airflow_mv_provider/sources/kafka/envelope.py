@@ -1,4 +1,4 @@
-"""What a topic's records say about rows: the last event of each key, as a row with the marks of `compare.replay`.
+"""What a topic's records mean for rows: the last event of each key, as a row with the marks of `compare.replay`.
 
     records ──▶ the texts of rows, of the last record of each key ──▶ decoded strictly
     records of Debezium ──▶ the texts of rows ──▶ decoded strictly ──▶ the last event of each key, its gaps filled
@@ -91,7 +91,7 @@ def last_changes(records: DataFrame, schema: StructType, *, continues: bool) -> 
 
 
 def _changes(records: DataFrame, *, continues: bool) -> DataFrame:
-    """Return the text of each event's row, and what Debezium says beside it; empty values that follow a delete go."""
+    """Return the text of each event's row beside Debezium's own fields; empty values that follow a delete go."""
     placed = _placed(records).where(F.col("value").isNotNull())
     outer = placed.select("*", F.from_json(F.col("value").cast("string"), _TEXTS).alias("outer"))
     # With `schemas.enable` the event is the payload of an object that describes it.

@@ -113,7 +113,7 @@ class Span:
 def spans(since: KafkaFrontier | None, until: KafkaFrontier) -> tuple[Span, ...]:
     """Return what is to be read, by partition; partitions with nothing new are left out.
 
-    since : the last publish; None if `until` says where to begin
+    since : the last publish; None if `until` has where to begin
     """
     known = until.begin if since is None else since.offsets
     assert known is not None, "a frontier that continues needs the one that it continues from"

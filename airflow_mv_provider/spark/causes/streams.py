@@ -1,4 +1,4 @@
-"""Translate what Kafka's client says inside Spark's errors, and what this package's SQL raises about a record."""
+"""Translate the messages of Kafka's client inside Spark's errors, and what this package's SQL raises about a record."""
 
 from __future__ import annotations
 

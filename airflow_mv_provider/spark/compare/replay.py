@@ -42,8 +42,8 @@ def refused(what: str, at: Column, detail: Column | str) -> Column:
 
     at : topic/partition/offset
     """
-    said = F.lit(detail) if isinstance(detail, str) else detail
-    return F.raise_error(F.concat(F.lit(f"{what} "), at, F.lit(" "), said))
+    reason = F.lit(detail) if isinstance(detail, str) else detail
+    return F.raise_error(F.concat(F.lit(f"{what} "), at, F.lit(" "), reason))
 
 
 def all_rows(events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
