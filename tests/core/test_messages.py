@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,13 @@ def test_a_bound_from_a_form_writes_no_line_either():
     assert scope.describe().isprintable()
 
 
-def test_every_code_that_people_see_is_explained():
+def test_every_code_that_people_see_is_explained_and_no_other_is_named():
     root = Path(__file__).parents[2]
     pages = "".join(page.read_text(encoding="utf-8") for page in sorted(root.glob("docs/*.md")))
 
-    def leaves(kind: type[MvError]) -> list[type[MvError]]:
-        return [leaf for each in kind.__subclasses__() for leaf in (leaves(each) or [each])]
+    def below(kind: type[MvError]) -> list[type[MvError]]:
+        return [each for sub in kind.__subclasses__() for each in (sub, *below(sub))]
 
-    assert [kind.__name__ for kind in leaves(MvError) if kind.code not in pages] == []
+    known = below(MvError)
+    assert [kind.__name__ for kind in known if not kind.__subclasses__() and kind.code not in pages] == []
+    assert set(re.findall(r"\bMV-[A-Z-]*[A-Z]\b", pages)) <= {kind.code for kind in known} | {"MV-UNEXPECTED"}

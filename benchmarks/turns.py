@@ -1,0 +1,115 @@
+"""Two ways of one refresh in turns, in one process: the second as a part of the first one's time.
+
+    python benchmarks/turns.py fence               with a fence; without, right after the last publish
+    python benchmarks/turns.py vectors             MERGE with deletion vectors; with rewritten files
+    python benchmarks/turns.py checks --rows N     without checks; with ten checks of rows
+
+Each turn changes ten rows, or nothing for the checks, whose refreshes compare everything. Of each way the first turns
+are left out, while the JVM still compiles. Printed are medians of seconds, and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from airflow_mv_provider import DeltaSource
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.runner.local import command_line_caller, open_store
+from airflow_mv_provider.runner.refresh import Refresher
+from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.spark import session
+
+NUM_WARM_UP = 5
+CHECKS = [
+    *({"not_null": [name]} for name in ("id", "v", "name", "amount")),
+    {"accepted_values": {"column": "v", "values": list(range(100))}},
+    {"matches": {"column": "name", "pattern": "n[0-9]+"}},
+    *({"name": f"e{n}", "expression": f"amount >= -{n}"} for n in range(4)),
+]
+
+
+class Table:
+    """A table of which a Delta table is the source, in a warehouse of its own."""
+
+    def __init__(self, home: Path, num_rows: int) -> None:
+        self.home, self.spark = home, session.local_session()
+        settings = Settings(f"sqlite:///{home}/mv.db", str(home))
+        self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
+        columns = "id, id % 100 AS v, concat('n', id) AS name, CAST(id AS DECIMAL(12,2)) AS amount"
+        self.spark.sql(f"SELECT {columns} FROM range({num_rows})").write.format("delta").save(f"{home}/raw")
+        self.apply()
+        self.refresh()
+
+    def apply(self, **more: Any) -> None:
+        """Register the table, or change its definition."""
+        values: dict[str, Any] = {"name": "main", "source": DeltaSource("raw"), "key": ["id"]}
+        self.refresher.apply(RefreshableTable(**values, **more))
+
+    def sql(self, table: str, text: str) -> None:
+        """Run SQL about the source (`raw`) or `main`."""
+        self.spark.sql(text.format(t=f"delta.`{self.home}/{table}`"))
+
+    def change(self, turn: int) -> None:
+        """Change ten rows of the source."""
+        self.sql("raw", f"UPDATE {{t}} SET v = {turn % 100} WHERE id < 10")
+
+    def refresh(self) -> float:
+        """Refresh; return its seconds."""
+        began = time.perf_counter()
+        self.refresher.refresh("main", command_line_caller(), Request())
+        return time.perf_counter() - began
+
+
+def fence(table: Table, turn: int) -> float:
+    """Refresh after a commit that changes no row, which needs a fence, or right after the last publish."""
+    table.change(turn)
+    if turn % 2 == 0:
+        table.sql("main", f"ALTER TABLE {{t}} SET TBLPROPERTIES ('turn' = '{turn}')")
+    return table.refresh()
+
+
+def vectors(table: Table, turn: int) -> float:
+    """Refresh with deletion vectors, or with rewritten files as small tables are."""
+    table.change(turn)
+    name = "spark.databricks.delta.merge.deletionVectors.persistent"
+    session._FOR_SMALL[name] = str(turn % 2 == 0).lower()
+    return table.refresh()
+
+
+def checks(table: Table, turn: int) -> float:
+    """Compare everything, because the definition has changed: without checks, or with ten."""
+    table.apply(checks=CHECKS if turn % 2 else [])
+    return table.refresh()
+
+
+WAYS: dict[str, Callable[[Table, int], float]] = {"fence": fence, "vectors": vectors, "checks": checks}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("way", choices=WAYS)
+    arguments.add_argument("--rows", type=int, default=1000)
+    arguments.add_argument("--turns", type=int, default=15, help="of each way")
+    asked = arguments.parse_args()
+    os.environ |= {"AMV_SPARK_MASTER": "local[2]"}
+    with tempfile.TemporaryDirectory(prefix="amv-turns-") as home:
+        table = Table(Path(home), asked.rows)
+        seconds = [WAYS[asked.way](table, turn) for turn in range(2 * (NUM_WARM_UP + asked.turns))][2 * NUM_WARM_UP :]
+        first, second = statistics.median(seconds[::2]), statistics.median(seconds[1::2])
+        print(json.dumps({"way": asked.way, "rows": asked.rows, "seconds": [first, second], "ratio": second / first}))
+
+
+if __name__ == "__main__":
+    main()
