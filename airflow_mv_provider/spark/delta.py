@@ -131,7 +131,7 @@ def features_for(layout: Layout, *, is_rewritten: bool) -> Mapping[str, str]:
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return an empty DataFrame with these columns; unlike `createDataFrame([])`, it starts no Python workers."""
-    return spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields))
+    return spark.range(0).select(*(F.lit(None).cast(sql_of(f.dataType)).alias(f.name) for f in schema.fields))
 
 
 @dataclass(frozen=True, slots=True)

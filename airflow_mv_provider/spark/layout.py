@@ -102,7 +102,7 @@ class Layout:
         have = {c.name: c.type for c in schema.columns_of(rows.schema.jsonValue()) if c.name not in more}
         if have == {c.name: c.type for c in self.columns}:
             return rows
-        types = {f.name: f.dataType for f in struct_type(self.columns).fields}
+        types = {f.name: sql_of(f.dataType) for f in struct_type(self.columns).fields}
         return rows.select(
             *(
                 (F.col(quoted(name)) if name in have else F.lit(None)).cast(types[name]).alias(name)
@@ -138,7 +138,11 @@ def sql_type(column: schema.Column) -> str:
 
 
 def sql_of(kind: DataType) -> str:
-    """Return a type as SQL text with its field names quoted, which Spark's own `simpleString` does not do."""
+    """Return a type as SQL text with its field names quoted, which Spark's own `simpleString` does not do.
+
+    Cast to this, never to the type: a Connect client sends a string's collation with it, and main would get the type
+    `string collate UTF8_BINARY`, which few readers know.
+    """
     if isinstance(kind, StructType):
         return f"struct<{', '.join(f'{quoted(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
     return f"array<{sql_of(kind.elementType)}>" if isinstance(kind, ArrayType) else kind.simpleString()

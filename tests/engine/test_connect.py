@@ -242,6 +242,22 @@ def test_only_the_first_call_to_a_server_that_is_gone_is_retried(tmp_path):
     assert done.stdout == "[8, 1, 1]\n", done.stderr
 
 
+def test_text_column_that_is_added_is_one_that_other_readers_know(client):
+    """A type that a Connect client sends names its collation, also the default one: delta-rs cannot read that."""
+    lines, tables = client.root / "wh/raw/lines", client.root / "tables.yaml"
+    lines.mkdir(parents=True)
+    (lines / "a.csv").write_text("id,v\n1,a\n")
+    assert client.amv("refresh", "lines")[0] == 0
+    (lines / "a.csv").write_text("id,v,w\n1,a,\n")
+    tables.write_text(TABLES.replace('v STRING"}', 'v STRING, w STRING"}\n    schema_policy: add'))
+    assert client.amv("apply", "tables.yaml")[0] == 0
+
+    code, report, err = client.amv("refresh", "lines")
+
+    assert (code, report["schema_changes"]) == (0, ["column 'w', string, added"]), err
+    assert read_independently(client.root / "wh/lines") == [(1, "a", None)]
+
+
 def test_session_is_closed_before_the_interpreter_ends(connect):
     """Later gRPC's thread is gone: a task of Airflow waited for it for minutes, once, after its work was done."""
     done = subprocess.run([sys.executable, "-c", AT_THE_END, connect.url], capture_output=True, text=True, check=False)

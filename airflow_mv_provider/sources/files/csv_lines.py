@@ -35,6 +35,7 @@ from airflow_mv_provider.sources.texts import (
 )
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_QUOTE, BAD_RECORD
+from airflow_mv_provider.spark.layout import sql_of
 
 _STRICT = {
     "mode": "FAILFAST",
@@ -97,10 +98,10 @@ def read(
     def column(field: StructField) -> Column:
         value, misfit = _value(field, options)
         if misfit is not None:  # not used as the condition: it would compute the value a second time
-            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(field.dataType)
+            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(sql_of(field.dataType))
             value = F.coalesce(value, F.when(_read(field).isNotNull(), refused))
         if not is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
-            refused = refusal(BAD_ENCODING, F.input_file_name()).cast(field.dataType)
+            refused = refusal(BAD_ENCODING, F.input_file_name()).cast(sql_of(field.dataType))
             value = F.when(_read(field).contains(_REPLACEMENT), refused).otherwise(value)
         return value.alias(field.name)
 

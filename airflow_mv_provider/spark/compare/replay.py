@@ -19,7 +19,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, UNFILLED_EVENT
 from airflow_mv_provider.spark.compare import corrections
-from airflow_mv_provider.spark.layout import Layout, any_null, columns
+from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
 _TYPES: dict[str, schema.Type] = {
@@ -58,7 +58,7 @@ def all_rows(events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> D
     names = [name for name in events.columns if not name.startswith(RESERVED_PREFIX)]
     if main is None:
         return _filled(_alive(events), None, key).select(*columns(names))
-    kinds = {field.name: field.dataType for field in main.schema.fields}
+    kinds = {field.name: sql_of(field.dataType) for field in main.schema.fields}
     cast = [
         (F.col(quoted(name)).cast(kinds[name]) if name in kinds else F.col(quoted(name))).alias(name) for name in names
     ]
@@ -142,8 +142,9 @@ def _filled(rows: DataFrame, main: DataFrame | None, key: Sequence[str]) -> Data
     others = F.array_except(UNFILLED, F.array(*[F.lit(name) for name in names]).cast("array<string>"))
     is_lacking = is_lacking | (F.size(others) > 0)
     both = both.where(F.when(is_lacking, lacking.cast("string").isNull()).otherwise(F.lit(True)))
+    types = {field.name: sql_of(field.dataType) for field in rows.schema.fields}
     values = [
-        F.when(F.array_contains(UNFILLED, name), F.col(f"{_OLD}.{quoted(name)}").cast(rows.schema[name].dataType))
+        F.when(F.array_contains(UNFILLED, name), F.col(f"{_OLD}.{quoted(name)}").cast(types[name]))
         .otherwise(F.col(quoted(name)))
         .alias(name)
         if name in names
