@@ -41,6 +41,13 @@ def moved(lake: Any, how: Any = Path.rename) -> Path:
     return old
 
 
+def die_refreshing(lake: Any, crash_at: Any, point: str) -> None:
+    lake.write("SELECT id, 'b' AS v FROM range(9)")
+    crash_at(point)
+    with pytest.raises(Crash):
+        lake.refresh()
+
+
 def relocate(lake: Any, **asked: Any) -> Any:
     return lake.refresher().relocate("orders", lake.caller(), **asked)
 
@@ -87,13 +94,9 @@ def test_copy_does_not_share_an_identity(table):
     assert table.rows("copied") == table.rows("raw/orders")
 
 
-@pytest.mark.in_test_all
 def test_copy_that_is_relocated_leaves_the_original_and_its_unfinished_refresh_alone(table, crash_at):
     """Warehouse and database are copied while a refresh is unfinished, as for a second installation."""
-    table.write("SELECT id, 'b' AS v FROM range(9)")
-    crash_at("progress.after")
-    with pytest.raises(Crash):
-        table.refresh()
+    die_refreshing(table, crash_at, "progress.after")
     table.clock.pass_ms(table.settings.lease_ms + 1)
     place = table.root.parent.with_name("copy")
     shutil.copytree(table.root.parent, place)
@@ -116,6 +119,7 @@ def files(lake: Any) -> set[Path]:
     return {each for each in lake.root.rglob("*") if each.is_file()}
 
 
+@pytest.mark.in_test_all
 def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
     moved(table, shutil.copytree)
 
@@ -157,10 +161,7 @@ def test_table_that_was_never_refreshed_is_registered_anew(lake):
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
 def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_the_way(table, crash_at, point):
-    table.write("SELECT id, 'b' AS v FROM range(9)")
-    crash_at(point)
-    with pytest.raises(Crash):
-        table.refresh()
+    die_refreshing(table, crash_at, point)
     moved(table)
     with pytest.raises(RefreshInProgressError):
         relocate(table)
@@ -178,10 +179,7 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
 def test_who_relocates_dies_before_the_unfinished_refresh_is_ended(table, crash_at, point):
-    table.write("SELECT id, 'b' AS v FROM range(9)")
-    crash_at(point)
-    with pytest.raises(Crash):
-        table.refresh()
+    die_refreshing(table, crash_at, point)
     moved(table)
     table.clock.pass_ms(table.settings.lease_ms + 1)
     crash_at("relocate.after")
