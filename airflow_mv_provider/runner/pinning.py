@@ -35,7 +35,7 @@ def pinned(
 ) -> Frontier:
     """Return the source's present state, as a refresh reads it.
 
-    commits : main's log, newest first; empty if there is no main
+    commits : main's log, newest first; empty if there is no main, and not needed if the source is no log
     raises  : as `TableSource.probe`, `continuation.read_from` and `TableSource.check_continues`
     """
     frontier = source.probe(request.overrides)

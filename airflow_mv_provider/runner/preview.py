@@ -61,11 +61,11 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
 
     raises : the errors that a refresh would raise before Merging
     """
-    scope, overrides = request.scope, request.overrides
-    check_scope(scope, table.definition, context.store.state(table.id).partition_type)
-    source, state = context.source_of(table, table.definition), context.store.state(table.id)
-    main = Main(context.spark, table.main, table.uuid)
-    commits = main.log(state.published_version) if main.properties() is not None else []
+    scope, overrides, state = request.scope, request.overrides, context.store.state(table.id)
+    check_scope(scope, table.definition, state.partition_type)
+    source, main = context.source_of(table, table.definition), Main(context.spark, table.main, table.uuid)
+    is_needed = table.definition.source_kind.is_log and main.properties() is not None
+    commits = main.log(state.published_version) if is_needed else []  # only a log is pinned by what main has
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
