@@ -27,7 +27,10 @@ from sqlalchemy import Engine, event, insert
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-PATHS = ("/mv/", "/mv/?page=10", "/mv/?show=under+way", "/mv/?search=t09", "/mv/tables/t0500", "/mv/tables/t0500/now")
+PATHS = (
+    *("/mv/", "/mv/?page=10", "/mv/?show=under+way", "/mv/?search=t09"),
+    *("/mv/tables/t0500", "/mv/tables/t0500/now", "/mv/tables/t0500/partitions"),
+)
 DAG_FILE = """
 from datetime import datetime
 from airflow.sdk import DAG, Asset

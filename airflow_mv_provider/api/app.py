@@ -4,6 +4,7 @@
     GET  /dags/{dag_id}           the same for one DAG; redirects to the table's page if the DAG declares one table
     GET  /tables/{name}           a table
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
+    GET  /tables/{name}/partitions               its partitions, and the intervals that are not done
     GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
@@ -24,11 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi import Query as QueryParameter
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
@@ -45,6 +47,7 @@ from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of, one_refresh
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
+from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.state import TableRecord
@@ -68,6 +71,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/dags/{dag_id}", list_tables_of_dag, methods=["GET"], dependencies=only_readable)
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
+    app.add_api_route("/tables/{name}/partitions", show_partitions, methods=["GET"])
     app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
@@ -184,6 +188,32 @@ def show_refresh(
     return render("refresh.html", request, facts=facts, found=found, report=found.report, may_act=may_act)
 
 
+def show_partitions(
+    request: Request,
+    name: str,
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    show: str = "all",
+    sort: str = "",
+    order: str = "",
+    start: Annotated[str, QueryParameter(alias="from")] = "",
+    until: str = "",
+    page: int = 1,
+) -> Response:
+    """Show the partitions of a table; three queries for any number of tables and partitions."""
+    everything, seen = _visible(name, user, session)
+    asked = PartitionQuery(show, sort, order == "asc", start[:1000], until[:1000], page)
+    found = listed_partitions(connection.reader().known_partitions(name), asked)
+    runnable = tuple(dag for dag in seen.get(name, ()) if dag.can_run)
+    shown: dict[str, Any] = {
+        "may_act": access.may_act(user, everything.get(name, ())),
+        "runnable": runnable,
+        "others": {dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
+    }
+    return render("partitions.html", request, facts=(found.facts, shown), found=found, **shown)
+
+
 def static_file(file: str) -> Response:
     """Return one of the page's own files; the name is looked up, never joined to a path."""
     found = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".css", ".js")}.get(file)
@@ -194,15 +224,23 @@ def static_file(file: str) -> Response:
 
 
 def _visible_table(name: str, user: Any, session: Any, reader: Reader) -> tuple[Declared, Declared, TableRecord]:
-    """Return all declared tables, those with the DAGs that the user may read, and the table's record.
+    """Return what `_visible` returns, and the table's record.
 
     raises : TableNotFoundError, also for a table that the user may not see
+    """
+    return *_visible(name, user, session), reader.table(name)
+
+
+def _visible(name: str, user: Any, session: Any) -> tuple[Declared, Declared]:
+    """Return all declared tables, and those with the DAGs that the user may read.
+
+    raises : TableNotFoundError, for a table that the user may not see
     """
     everything = declared(session)
     seen = access.readable(user, everything)
     if not access.may_see(name, everything, seen):
         raise TableNotFoundError(name[:60], "no refreshable table has this name.")
-    return everything, seen, reader.table(name)
+    return everything, seen
 
 
 def _tries_of(session: Any, dags: Iterable[DeclaringDag]) -> TriesOf:

@@ -27,6 +27,7 @@ from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
+from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
 from airflow_mv_provider.metadata.history.reports import costs, reports
 from airflow_mv_provider.metadata.holds import is_held, last_hold
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
@@ -227,6 +228,15 @@ class Reader:
             history = coverings(db, table_id)
             kind = db.scalar(select(RefreshStateRow.partition_type).where(RefreshStateRow.table_id == table_id))
         return ledger(history, kind, start=start, end=end)
+
+    def known_partitions(self, name: str, num_reports: int = NUM_REPORTS) -> KnownPartitions:
+        """Return what the history says of a table's partitions; one query.
+
+        num_reports : published refreshes whose partitions are read
+        raises      : TableNotFoundError
+        """
+        with transaction(self.engine) as db:
+            return known_partitions(db, name, self._now(), num_reports)
 
     def age_s(self, table_id: int) -> float | None:
         """Return how many seconds ago the last successful refresh of everything began; None if there was none.

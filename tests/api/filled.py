@@ -20,9 +20,10 @@ from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import REST, Chunk
 from airflow_mv_provider.core.progress.digests import digests_to_keep
-from airflow_mv_provider.core.progress.partition import partition_name
+from airflow_mv_provider.core.progress.partition import partition_name, partition_values
 from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
+from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import Caller, Ownership, TableRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.metadata.store import Store
@@ -235,6 +236,13 @@ def hold(keeper: Keeper, key: str | None = None) -> Hold:
     guards = ["max_deleted_fraction"]
     keeper.store.samples.keep(own, SAMPLE)
     return keeper.store.holds.begin(own, 0, HELD, guards, hold_ms=24 * HOUR_MS)
+
+
+def fail_interval(keeper: Keeper) -> None:
+    """Let a refresh of one interval fail: the last month of what the table has."""
+    scope = Scope(start=partition_values(keeper.partitions[-1])[0], end="2019-01-01")
+    caller = Caller("one:interval", "worker-1:4000", "dag")
+    keeper.store.record(a_refresh(keeper.table, scope=scope), caller, Outcome.FAILED)
 
 
 def _leave(keeper: Keeper, clock: Clock) -> None:

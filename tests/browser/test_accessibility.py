@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.api.filled import Keeper, hold, under_way
+from tests.api.filled import Keeper, fail_interval, hold, under_way
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +35,8 @@ PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
     "a refresh": lambda keepers: refresh_of(keepers, "customers"),
     "a held refresh": lambda keepers: refresh_of(keepers, "gold.margins"),
     "a failed refresh": lambda keepers: refresh_of(keepers, "web_clicks"),
+    "partitions": lambda keepers: "/mv/tables/lonely/partitions?from=2017-01-01",
+    "no partitions": lambda keepers: "/mv/tables/customers/partitions",
     "message": lambda keepers: "/mv/tables/not_there",
 }
 DIALOGS = {"act-refresh": "start-run", "act-pause": "confirm"}
@@ -47,6 +49,7 @@ def states(keepers):
         hold(keepers["gold.margins"])
     if keepers["orders"].store.state(keepers["orders"].table.id).refresh_id is None:
         under_way(keepers["orders"])
+    fail_interval(keepers["lonely"])
     return keepers
 
 

@@ -203,13 +203,14 @@
     if (scope.value === "range") {
       for (const name of ["from", "until"]) if (form.elements[name].value.trim()) given[name] = form.elements[name].value.trim();
     }
-    if (scope.value === "partitions") given.partitions = lines(form.elements.partitions.value);
+    const { picked, partitions } = form.elements;
+    if (scope.value === "partitions") given.partitions = picked ? JSON.parse(picked.value) : lines(partitions.value);
     return given;
   };
   const lines = (text) => text.split("\n").map((line) => line.trim()).filter((line) => line);
   const checkScope = (form) => {
     const { scope, from, until, partitions } = form.elements;
-    if (!scope) return;
+    if (!scope || scope.type === "hidden") return;
     form.querySelector(".range").hidden = scope.value !== "range";
     form.querySelector(".single").hidden = scope.value !== "partitions";
     const lacks = {
@@ -253,14 +254,14 @@
     refresh();
   };
 
-  // What is picked in the list. A run may refresh several tables: each DAG is started once.
-  const picked = () => [...document.querySelectorAll("input[name=table]:checked")];
+  const picked = () => [...document.querySelectorAll("input[data-pick]:checked")];
   const tellPicked = () => {
     const place = $("#num-picked");
     if (!place) return;
     const text = picked().length ? `${picked().length} picked` : "";
     if (place.textContent !== text) place.textContent = text;
   };
+  // Of picked tables: a run may refresh several of them, so each DAG is started once.
   const runPicked = async () => {
     const dags = [...new Set(picked().map((each) => each.dataset.dag).filter(Boolean))];
     if (!dags.length) {
@@ -280,7 +281,7 @@
   };
   document.addEventListener("change", (event) => {
     if ("all" in event.target.dataset) {
-      for (const each of document.querySelectorAll("input[name=table]")) each.checked = event.target.checked;
+      for (const each of document.querySelectorAll("input[data-pick]")) each.checked = event.target.checked;
     }
     tellPicked();
   });
@@ -302,6 +303,24 @@
     dialog.returnValue = "";
     dialog.showModal();
   };
+  // A run for the interval of a button, or for the partitions that are picked.
+  const confine = (button, dialog) => {
+    const { scope, from, until, picked: names } = dialog.querySelector("form").elements;
+    let { said } = button.dataset;
+    if (said) {
+      from.value = button.dataset.from ?? "";
+      until.value = button.dataset.until ?? "";
+      scope.value = from.value || until.value ? "range" : "everything";
+    } else {
+      const found = picked();
+      if (!found.length) return note("Pick at least one partition first.", "warn");
+      scope.value = "partitions";
+      names.value = JSON.stringify(found.map((each) => JSON.parse(each.value)));
+      said = found.slice(0, 5).map((each) => each.dataset.said).join(", ") + (found.length > 5 ? ` and ${found.length - 5} more` : "");
+    }
+    dialog.querySelector("#run-scope-said").textContent = said;
+    open(dialog);
+  };
   // The frame that Airflow puts this page in may not navigate Airflow's window, so Airflow's own document does.
   const follow = (event, link) => {
     if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -320,6 +339,8 @@
     if (event.target.closest("[data-runs]")) runPicked();
     const opens = event.target.closest("[data-opens]");
     if (opens) open(document.getElementById(opens.dataset.opens));
+    const confines = event.target.closest("[data-confines]");
+    if (confines) confine(confines, document.getElementById(confines.dataset.confines));
     const link = event.target.closest("a.to-airflow");
     if (link) follow(event, link);
   });

@@ -69,32 +69,50 @@ DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
 
 
 def ledger(
-    history: Sequence[Covering], kind: str | None = None, *, start: str | None = None, end: str | None = None
+    history: Sequence[Covering],
+    kind: str | None = None,
+    *,
+    start: str | None = None,
+    end: str | None = None,
+    partitions: Iterable[str] = (),
 ) -> tuple[LedgerEntry, ...]:
-    """Return the intervals that the refreshes' scopes form, in their order, then the partitions that were named.
+    """Return the intervals that the refreshes' scopes form, then the partitions that were named; each in its order.
 
     history    : newest first
     kind       : type of the first partition column, by which its values are ordered; None if it is not known yet
-    start, end : only intervals inside; those that were never refreshed are missing
+    start, end : only intervals and partitions inside; those that were never refreshed are missing
+    partitions : names of further partitions to return, such as all that are known
     returns    : without ranges whose bounds only Spark can parse: it is not known here what they cover
     """
     order = cache(order_of(kind))
     history = [found for found in history if kind is None or _is_placed(found.scope, kind)]
+    bounds = _bounds(history, start, end, order)
+    successes = [found for found in history if found.outcome in DONE]
+    newest, done = (_first_covering(each, bounds, order) for each in (history, successes))
+    entries = [
+        _entry(first, last, covering, success)
+        for (first, last), covering, success in zip(pairwise(bounds), newest, done, strict=True)
+    ]
+    named = dict.fromkeys(name for found in history for name in found.scope.partitions) | dict.fromkeys(partitions)
+    values = {name: partition_values(name) for name in named}
+    inside = [name for name in named if _is_between(values[name][0], start, end, order)]
+    inside.sort(key=lambda name: [order(value or "") for value in values[name]])
+    newest, done = (_first_holding(each, inside, order) for each in (history, successes))
+    held = zip(inside, newest, done, strict=True)
+    return (*entries, *(_entry(None, None, covering, success, name) for name, covering, success in held))
+
+
+def _bounds(history: Sequence[Covering], start: str | None, end: str | None, order: Order) -> list[str | None]:
+    """Return the bounds of all ranges, each value once and in order, with None at a side without a bound."""
     cuts = {each for found in history for each in (found.scope.start, found.scope.end) if each is not None}
     cuts |= {each for each in (start, end) if each is not None}
-    inside = {order(cut): cut for cut in sorted(cuts) if _is_inside(cut, start, end, order)}  # each value once
+    inside = {order(cut): cut for cut in sorted(cuts) if _is_inside(cut, start, end, order)}
     bounds: list[str | None] = [inside[place] for place in sorted(inside)]
     if start is None and any(_reaches(found.scope, is_start=True) for found in history):
         bounds.insert(0, None)
     if end is None and any(_reaches(found.scope, is_start=False) for found in history):
         bounds.append(None)
-    newest = _first_covering(history, bounds, order)
-    done = _first_covering([found for found in history if found.outcome in DONE], bounds, order)
-    entries = (
-        _entry(first, last, covering, success)
-        for (first, last), covering, success in zip(pairwise(bounds), newest, done, strict=True)
-    )
-    return (*entries, *_named(history, start, end, order))
+    return bounds
 
 
 def _first_covering(history: Sequence[Covering], bounds: Sequence[str | None], order: Order) -> list[Covering | None]:
@@ -142,26 +160,34 @@ def _state(outcome: Outcome) -> IntervalState:
     return IntervalState.DONE if outcome in DONE else IntervalState.FAILED
 
 
-def _named(history: Sequence[Covering], start: str | None, end: str | None, order: Order) -> Iterable[LedgerEntry]:
-    names = {name: None for found in history for name in found.scope.partitions}
-    for name in sorted(names, key=lambda name: [order(value or "") for value in partition_values(name)]):
+def _first_holding(history: Sequence[Covering], names: Sequence[str], order: Order) -> list[Covering | None]:
+    """Return, for each partition, the first refresh that covers it.
+
+    cost : about one step for each refresh and each partition, also for thousands of both
+    """
+    if not names:
+        return []
+    age = {found.refresh_id: number for number, found in enumerate(history)}
+    by_name: dict[str, Covering] = {}
+    for found in history:
+        for name in found.scope.partitions:
+            by_name.setdefault(name, found)
+    bounds = _bounds(history, None, None, order)
+    places = [order(bound) for bound in bounds if bound is not None]
+    offset = int(bool(bounds) and bounds[0] is None)
+    ranges = _first_covering(history, bounds, order)
+    whole = next((found for found in history if found.scope.is_whole), None)
+
+    def holding(name: str) -> Covering | None:
         first = partition_values(name)[0]
-        if first is None or _is_inside(first, start, end, order):
-            holding = [found for found in history if _holds(found.scope, name, order)]
-            done = (found for found in holding if found.outcome in DONE)
-            yield _entry(None, None, next(iter(holding), None), next(done, None), name)
+        within = whole  # a range holds no NULL
+        if first is not None:
+            number = bisect_right(places, order(first)) - 1 + offset
+            within = ranges[number] if 0 <= number < len(ranges) else None
+        both = [found for found in (within, by_name.get(name)) if found is not None]
+        return min(both, key=lambda found: age[found.refresh_id], default=None)
 
-
-def _holds(scope: Scope, partition: str, order: Order) -> bool:
-    if scope.partitions:
-        return partition in scope.partitions
-    if scope.is_everything or scope.without:
-        return True
-    first = partition_values(partition)[0]
-    if first is None:
-        return False
-    after = scope.start is None or order(scope.start) <= order(first)
-    return after and (scope.end is None or order(first) < order(scope.end))
+    return [holding(name) for name in names]
 
 
 def _is_placed(scope: Scope, kind: str) -> bool:
@@ -177,6 +203,11 @@ def _reaches(scope: Scope, *, is_start: bool) -> bool:
 def _is_inside(value: str, start: str | None, end: str | None, order: Order) -> bool:
     after = start is None or order(start) <= order(value)
     return after and (end is None or order(value) <= order(end))
+
+
+def _is_between(value: str | None, start: str | None, end: str | None, order: Order) -> bool:
+    """True for a value in [start, end); for NULL too, which no bound leaves out."""
+    return value is None or (_is_inside(value, start, None, order) and (end is None or order(value) < order(end)))
 
 
 def is_late(fresh_ms: int | None, now_ms: int, target_s: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, cast, func, select, union_all
+from sqlalchemy import CompoundSelect, Connection, ScalarSelect, Text, cast, func, select, union_all
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -12,7 +12,7 @@ from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.rows import iso
 
-_MAX_COVERINGS = 10_000  # more than a year of hourly intervals
+MAX_COVERINGS = 10_000  # more than a year of hourly intervals
 
 
 def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
@@ -23,27 +23,27 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 
     cost : grows with the refreshes of parts; of the refreshes of everything, two are read
     """
+    query = (
+        select(RefreshRow.id, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms)
+        .where(RefreshRow.id.in_(of_ledger(table_id)))
+        .order_by(RefreshRow.number.desc())
+        .limit(MAX_COVERINGS)
+    )
+    return tuple(
+        Covering(row.id, from_json(row.scope), Outcome(row.outcome), iso(row.started_ms)) for row in db.execute(query)
+    )
+
+
+def of_ledger(table_id: int | ScalarSelect[int]) -> CompoundSelect[tuple[str]]:
+    """Return the query for the ids of the refreshes that `coverings` describes; some of them twice."""
     is_no_look = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
-    whole = [
-        found
-        for outcomes in (Outcome, DONE)
-        for found in db.scalars(newest(table_id, outcomes, *is_no_look, kinds=(True,)))
-    ]
+    whole = (newest(table_id, outcomes, *is_no_look, kinds=(True,)).subquery() for outcomes in (Outcome, DONE))
     is_done = RefreshRow.outcome.in_(DONE)
     of_scope = (cast(RefreshRow.scope, Text), is_done)
     rank = func.row_number().over(partition_by=of_scope, order_by=RefreshRow.number.desc()).label("rank")
     is_part = (RefreshRow.table_id == table_id, RefreshRow.outcome.in_(list(Outcome)), RefreshRow.is_whole.is_(False))
     ranked = select(RefreshRow.id, rank).where(*is_part, *is_no_look).subquery()
-    parts = select(ranked.c.id).where(ranked.c.rank == 1)
-    query = (
-        select(RefreshRow.id, RefreshRow.scope, RefreshRow.outcome, RefreshRow.started_ms)
-        .where(RefreshRow.id.in_(union_all(select(RefreshRow.id).where(RefreshRow.id.in_(whole)), parts)))
-        .order_by(RefreshRow.number.desc())
-        .limit(_MAX_COVERINGS)
-    )
-    return tuple(
-        Covering(row.id, from_json(row.scope), Outcome(row.outcome), iso(row.started_ms)) for row in db.execute(query)
-    )
+    return union_all(*(select(each.c.id) for each in whole), select(ranked.c.id).where(ranked.c.rank == 1))
 
 
 def last_look_ms(db: Connection, table_id: int) -> int | None:

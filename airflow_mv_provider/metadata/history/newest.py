@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from sqlalchemy import ColumnElement, Select, select, union_all
+from sqlalchemy import ColumnElement, ScalarSelect, Select, select, union_all
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 
 
 def newest(
-    table_id: int,
+    table_id: int | ScalarSelect[int],
     outcomes: Iterable[Outcome],
     *conditions: ColumnElement[bool],
     kinds: Iterable[bool] = (True, False),

@@ -133,6 +133,9 @@ def test_refreshes_are_not_looked_at_for_each_interval():
 
 
 SCOPES = st.tuples(st.integers(0, 9), st.integers(1, 5)).map(lambda p: Scope(start=str(p[0]), end=str(p[0] + p[1])))
+NAMED = st.sets(st.sampled_from(['["3"]', '["7"]', "[null]"]), min_size=1).map(
+    lambda names: Scope(tuple(sorted(names)))
+)
 OUTCOMES = st.sampled_from([Outcome.PUBLISHED, Outcome.FAILED, Outcome.RUNNING])
 
 
@@ -146,3 +149,36 @@ def test_every_value_has_the_state_of_the_newest_refresh_that_holds_it(refreshes
         [entry] = [e for e in entries if int(e.start) <= value < int(e.end)]
         held = [c for c in past if int(c.scope.start) <= value < int(c.scope.end)]
         assert entry.outcome == (held[0].outcome if held else None)
+
+
+@given(st.lists(st.tuples(SCOPES | st.just(EVERYTHING) | NAMED, OUTCOMES), max_size=8))
+def test_every_known_partition_has_the_state_of_the_newest_refresh_that_holds_it(refreshes):
+    past = history(*refreshes)
+    names = [f'["{value}"]' for value in range(14)] + ["[null]"]
+
+    entries = {e.partition: e for e in ledger(past, "integer", partitions=names) if e.partition}
+
+    assert set(entries) == set(names)
+    for name in names:
+        held = [c for c in past if holds(c.scope, name)]
+        assert entries[name].outcome == (held[0].outcome if held else None)
+        done = [c for c in held if c.outcome is Outcome.PUBLISHED]
+        assert entries[name].done_at == (done[0].at if done else None)
+
+
+def holds(scope: Scope, name: str) -> bool:
+    if scope.partitions or scope.is_everything:
+        return scope.is_everything or name in scope.partitions
+    return name != "[null]" and int(scope.start) <= int(name[2:-2]) < int(scope.end)
+
+
+def test_known_partition_that_no_refresh_covered_is_missing_and_the_end_is_left_out():
+    past = [Covering("a", Scope(start="1", end="3"), Outcome.PUBLISHED, "t")]
+    names = ('["0"]', '["1"]', '["3"]', '["4"]')
+
+    entries = ledger(past, "integer", start="0", end="4", partitions=names)
+
+    assert shown(entries) == [
+        *(("0", "1", MISSING), ("1", "3", DONE), ("3", "4", MISSING)),
+        *(('["0"]', "", MISSING), ('["1"]', "", DONE), ('["3"]', "", MISSING)),
+    ]
