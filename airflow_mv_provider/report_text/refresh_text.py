@@ -124,7 +124,8 @@ def outcome_text(report: RefreshReport) -> str:
         case Outcome.NOTHING_TO_DO:
             return "nothing to do"
         case Outcome.DIFFERENCES:
-            return "differences found, nothing written"
+            found = "differences" if _num_changed(report) else "no difference"
+            return f"{found} found, nothing written"
         case Outcome.RUNNING if report.hold is not None and report.hold.decision is None:
             return "held for a decision"
         case Outcome.RUNNING:
@@ -158,6 +159,10 @@ def _attempts(report: RefreshReport) -> list[str]:
         if each.note is not None:
             lines.append(f"            {shown(each.note)}")
     return lines
+
+
+def _num_changed(report: RefreshReport) -> int:
+    return report.rows_inserted + report.rows_updated + report.rows_deleted
 
 
 def _rows(report: RefreshReport) -> str:

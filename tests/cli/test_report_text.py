@@ -53,3 +53,15 @@ def test_phases_and_the_time_outside_of_them_add_up_to_the_duration():
     assert "phases    preparation 3.5 s · REFRESHING 3.4 s · MERGING 5.6 s · CLEANUP 0.0 s" in one
     assert "phases    preparation and waiting 3.5 s · REFRESHING 3.4 s" in two
     assert "phases    REFRESHING 3.4 s · MERGING 9.1 s · CLEANUP 0.0 s" in exact
+
+
+def test_a_read_only_refresh_without_a_difference_tells_of_none():
+    equal, other = (
+        RefreshReport(
+            table="orders", refresh_id="r", outcome=Outcome.DIFFERENCES, rows_deleted=number, rows_unchanged=9
+        )
+        for number in (0, 1)
+    )
+
+    assert refresh_text(equal).startswith("orders: no difference found, nothing written\n")
+    assert refresh_text(other).startswith("orders: differences found, nothing written\n")
