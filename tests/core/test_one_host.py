@@ -65,7 +65,10 @@ def test_executor_that_runs_tasks_elsewhere_is_named(executors, found):
         ("s3://bucket/wh/orders", {}),
         ("s3a://bucket/wh/orders", {}),
         ("s3a://bucket/wh/orders", {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}),
-        ("s3a://bucket/wh/orders", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}),
+        *(
+            ("s3a://bucket/wh/orders", {"spark.delta.logStore.s3a.impl": f"io.delta.storage.{name}LogStore"})
+            for name in ("S3SingleDriver", "GCS", "HDFS", "Azure", "Local")
+        ),
         (
             "s3a://bucket/wh/orders",
             {"spark.delta.logStore.class": "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore"},
