@@ -9,13 +9,14 @@ bin := .venv/bin
 stamp := .venv/.up-to-date
 server := .venv/.up-to-date-server
 all := .venv/.up-to-date-all
+gateway := $(bin)/versitygw
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 # What each process begins with, and how the files are shared: tests/engines.py.
 in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo up shell down test test-all crash-matrix soak check fast model bench clean
+.PHONY: help setup demo up shell down test test-all crash-matrix object-store soak check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,11 +50,19 @@ down: ## end it; VOLUMES=1 removes tables and databases, too
 test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow included), of long matrices a fixed sample
 	@$(bin)/pytest $(in_two)
 
-test-all: $(all) ## run all tests and every case of the long matrices: hours
+test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours
 	@$(bin)/pytest $(in_two) --every-case
 
 crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE records it
 	@$(bin)/pytest --every-case -m victim --timeout 3600 --record "$(RECORD)"
+
+object-store: $(all) $(gateway) ## run the tests of tables on S3 against a real server of its protocol; needs Go 1.25
+	@$(bin)/pytest --every-case tests/scenarios/test_object_store.py
+
+# Built for these tests alone, so it is no part of the set-up.
+$(gateway):
+	@command -v go >/dev/null || { echo "✗ Go 1.25 or newer is missing: the server of the S3 protocol is built with it." >&2; exit 1; }
+	@GOBIN=$(CURDIR)/$(bin) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE records it
 	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))

@@ -244,13 +244,14 @@ def a_table(**changes: Any) -> RefreshableTable:
     return RefreshableTable(**(values | changes))
 
 
-def read_independently(location: Path, version: int | None = None) -> list[tuple[Any, ...]]:
+def read_independently(
+    location: Path | str, version: int | None = None, options: dict[str, str] | None = None
+) -> list[tuple[Any, ...]]:
     """Read a whole Delta table without Spark: rows as tuples in the columns' order by name, sorted, NaN made equal."""
     from deltalake import DeltaTable, QueryBuilder
 
-    table = (
-        QueryBuilder().register("t", DeltaTable(str(location), version=version)).execute("SELECT * FROM t").read_all()
-    )
+    table = DeltaTable(str(location), version=version, storage_options=options)
+    table = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     names = sorted(table.schema.names)
     columns = [table.column(name).to_pylist() for name in names]
     rows = [tuple(_plain(value) for value in row) for row in zip(*columns, strict=True)]

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,14 +35,19 @@ _CONFS = {
 class ConnectServer:
     """One server; whoever reaches it on this machine may use it."""
 
-    def __init__(self, directory: Path, port: int | None = None, **confs: str) -> None:
+    def __init__(self, directory: Path, port: int | None = None, *, jars: Sequence[str] = (), **confs: str) -> None:
         self._directory = directory
-        self._confs = confs
+        self._confs, self._jars = confs, jars
         self._log = directory / "connect.log"
         self._port = port or free_port()
         confs = small_tables.CONFS | _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
         options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
-        options += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--packages", PACKAGES]
+        options += [
+            "--class",
+            "org.apache.spark.sql.connect.service.SparkConnectServer",
+            "--packages",
+            ",".join([PACKAGES, *jars]),
+        ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [_SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "2g", *options],
@@ -77,7 +82,7 @@ class ConnectServer:
 
     def again(self) -> ConnectServer:
         """Return a server that accepts connections in the place of this one, which was killed."""
-        server = ConnectServer(self._directory, self._port, **self._confs)
+        server = ConnectServer(self._directory, self._port, jars=self._jars, **self._confs)
         server.wait()
         return server
 
@@ -88,9 +93,9 @@ class ConnectServer:
             self._process.wait(_PATIENCE_S)
 
 
-def serving(directory: Path) -> Iterator[ConnectServer]:
+def serving(directory: Path, *, jars: Sequence[str] = (), **confs: str) -> Iterator[ConnectServer]:
     """Give a server that accepts connections, and end it afterwards: the body of a fixture."""
-    server = ConnectServer(directory)
+    server = ConnectServer(directory, jars=jars, **confs)
     try:
         server.wait()
         yield server
