@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyarrow.fs import S3FileSystem
+from pyarrow.fs import FileSelector, S3FileSystem
 
 from tests.ports import free_port
 
@@ -68,8 +68,6 @@ class ObjectStore:
 
     def names(self, path: str) -> list[str]:
         """The files below a path, which is below the root."""
-        from pyarrow.fs import FileSelector
-
         start = f"{_BUCKET}/wh/"
         found = self._files.get_file_info(FileSelector(start + path, recursive=True, allow_not_found=True))
         return sorted(each.path.removeprefix(start) for each in found if each.is_file)

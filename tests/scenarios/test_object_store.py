@@ -93,9 +93,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(store: ObjectStore, connect: ConnectServer, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
-    name = f"w{abs(hash(request.node.name)) % 10**8}"
-    lake = Lake(store, connect.url, tmp_path, name)
+def lake(store: ObjectStore, connect: ConnectServer, tmp_path: Path) -> Lake:
+    lake = Lake(store, connect.url, tmp_path, tmp_path.name)
     (tmp_path / "tables.yaml").write_text(TABLE)
     for file in range(FILES):
         lake.write(file, "v")
