@@ -61,6 +61,7 @@
         ├── HoldExpiredError           nobody decided in time about a refresh that was held
         ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
         ├── VersionGoneError           a version of main to go back to cannot be read any more
+        ├── DriftError                 an audit has found other rows in main than were published
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
         └── DatabaseVersionError       the metadata database is older or newer than this package
@@ -377,6 +378,11 @@ class NotHeldError(TerminalError):
 class VersionGoneError(TerminalError):
     code = "MV-VERSION-GONE"
     hint = "Choose a later version (`amv history`), or restore main's files from a backup."
+
+
+class DriftError(TerminalError):
+    code = "MV-DRIFT"
+    hint = "Find the other writer in main's log; `amv audit --repair` refreshes the table, by its guards."
 
 
 class RefreshFinishedError(TerminalError):

@@ -360,6 +360,7 @@ def test_file_is_named_for_its_noun_or_verb(path):
 
 # Files of one name in several folders are one idea on several floors. The idea of each name:
 ONE_IDEA = {
+    "audit": "whether main still has what was published: decided, and compared; a task that asks",
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
     "digests": "main's digests: recorded, and stored in Spark",
     "frontier": "what a source is now, of all kinds and of one",

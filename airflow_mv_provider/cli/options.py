@@ -41,6 +41,14 @@ def request_options(function: _Function) -> _Function:
             help="The strategy of this refresh, instead of the definition's.",
         ),
         click.option("--stale", is_flag=True, help="Only the partitions that partial refreshes left out of date."),
+    ):  # fmt: skip
+        function = option(function)
+    return partition_options(function)
+
+
+def partition_options(function: _Function) -> _Function:
+    """Add the options that name partitions."""
+    for option in (
         click.option("--until", metavar="VALUE", help="Only partitions before this one."),
         click.option("--from", metavar="VALUE", help="Only partitions from this one on, by the first column."),
         click.option(

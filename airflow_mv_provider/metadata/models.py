@@ -216,6 +216,19 @@ class RefreshSampleRow(Base):
     sample: Mapped[dict[str, Any]]
 
 
+class TableAuditRow(Base):
+    """A table's newest audit. What it compared is in the history, as read-only refreshes."""
+
+    __tablename__ = "table_audit"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    audit_id: Mapped[str] = mapped_column(String(32))
+    at_ms: Mapped[int]
+    user_name: Mapped[str | None]
+    found: Mapped[dict[str, Any]]
+    repaired_by: Mapped[str | None] = mapped_column(String(32))  # the refresh that has repaired what it found
+
+
 class RefreshProgressRow(Base):
     """One partition of a running refresh: sealed, then compared. Removed when the refresh ends."""
 

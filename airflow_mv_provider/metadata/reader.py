@@ -10,6 +10,7 @@ from collections.abc import Collection
 from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
+from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
@@ -24,6 +25,7 @@ from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.scope.scope import covered_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.metadata import queue
+from airflow_mv_provider.metadata.audits import last_audit
 from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
@@ -146,6 +148,20 @@ class Reader:
         """Return what is kept of the rows that a refresh changes; None if nothing is."""
         with transaction(self.engine) as db:
             return sample(db, refresh_id)
+
+    def last_audit(self, table_id: int) -> Audit | None:
+        """Return a table's newest audit, without partitions and rows; None if there was none."""
+        with transaction(self.engine) as db:
+            return last_audit(db, table_id)
+
+    def publish_of(self, table_id: int, upper: int, version: int | None) -> RefreshRecord | None:
+        """Return the newest refresh that published main's `version` at `upper`; None if the history has none."""
+        query = select(RefreshRow.id).where(
+            RefreshRow.table_id == table_id, RefreshRow.upper == upper, RefreshRow.main_version == version
+        )
+        with transaction(self.engine) as db:
+            found = db.scalar(query.order_by(RefreshRow.number.desc()).limit(1))
+            return None if found is None else refresh(db, found)
 
     def chunks(
         self, refresh_id: str, numbers: Collection[int] | None = None

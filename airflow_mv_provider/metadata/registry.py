@@ -28,6 +28,7 @@ from airflow_mv_provider.metadata.models import (
     RefreshTicketRow,
     SourceBindingRow,
     SourceFrontierRow,
+    TableAuditRow,
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around, is_owner_live
@@ -146,7 +147,8 @@ class Registry:
                     return False
                 for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshSampleRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
-                for own in (RefreshTicketRow, SourceBindingRow, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
+                owned = (RefreshTicketRow, TableAuditRow, SourceBindingRow, SourceFrontierRow)
+                for own in (*owned, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(Table).where(Table.id == table_id))
         except exc.IntegrityError:

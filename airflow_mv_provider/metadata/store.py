@@ -34,6 +34,7 @@ from airflow_mv_provider.core.state import (
     TableRecord,
 )
 from airflow_mv_provider.exceptions import RefreshCancelledError
+from airflow_mv_provider.metadata.audits import Audits
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
@@ -74,6 +75,7 @@ class Store(Control):
     merging  : the owner's writes from the seal to the publish
     holds    : refreshes that wait for a person's decision
     samples  : some of the rows that refreshes change
+    audits   : whether main still has the rows that were published
     now      : the clock that judges leases; the database's own unless a test passes another
     """
 
@@ -84,6 +86,7 @@ class Store(Control):
         self.merging = Merging(engine, self._now)
         self.holds = Holds(engine, self._now)
         self.samples = Samples(engine, self._now)
+        self.audits = Audits(engine)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int

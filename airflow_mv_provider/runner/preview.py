@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
@@ -17,6 +17,8 @@ from airflow_mv_provider.core.approval.check import ALL, PART, CheckResult, why_
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import evolved
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import Counts, judge
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
@@ -25,7 +27,7 @@ from airflow_mv_provider.core.progress.recorded import PartitionCounts, Recorded
 from airflow_mv_provider.core.progress.seal import Rejected, Seal
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
-from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
+from airflow_mv_provider.core.state import Caller, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.context import Context
@@ -43,6 +45,24 @@ from airflow_mv_provider.spark.quality.evaluation import evaluated
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What an audit compares main with, instead of the source's present state.
+
+    definition : names the source, and how its rows become rows of main
+    frontier   : the state of that source
+    base       : main's version
+    reason     : for the history
+    answers    : errors that answer the audit's question; the history does not show them as a failure
+    """
+
+    definition: RefreshableTable
+    frontier: Frontier
+    base: int
+    reason: str
+    answers: tuple[type[MvError], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Differences:
     """The result of a preview.
 
@@ -56,24 +76,26 @@ class _Differences:
     checks: tuple[CheckResult, ...] = ()
 
 
-def preview(context: Context, table: TableRecord, caller: Caller, request: Request) -> RefreshReport:
+def preview(
+    context: Context, table: TableRecord, caller: Caller, request: Request, subject: Subject | None = None
+) -> RefreshReport:
     """Return the differences between the source and main, per partition.
 
-    raises : the errors that a refresh would raise before Merging
+    subject : what is compared instead of the source and main as they are now
+    raises  : the errors that a refresh would raise before Merging
     """
     scope, overrides, state = request.scope, request.overrides, context.store.state(table.id)
+    if subject is not None:
+        table = replace(table, definition=subject.definition)
     check_scope(scope, table.definition, state.partition_type)
-    source, main = context.source_of(table, table.definition), Main(context.spark, table.main, table.uuid)
-    is_needed = table.definition.source_kind.is_log and main.properties() is not None
-    commits = main.log(state.published_version) if is_needed else []  # only a log is pinned by what main has
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
         definition=table.definition,
         overrides=overrides,
         batch=None,
-        frontier=pinned(context.store, table, state, request, source, commits),
-        choice=Choice("corrections", "read-only: nothing is written"),
+        frontier=_pinned(context, table, state, request) if subject is None else subject.frontier,
+        choice=Choice("corrections", "read-only: nothing is written" if subject is None else subject.reason),
         scope=scope,
         note=request.note,
     )
@@ -81,7 +103,7 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
     own = context.store.begin_preview(refresh, caller, lease_ms=context.settings.lease_ms)
     try:
         with context.held(own, context.store.renew_preview) as lease:
-            found = _differences(context, table, refresh, workspace)
+            found = _differences(context, table, refresh, workspace, None if subject is None else subject.base)
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
@@ -94,6 +116,8 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
         if broken := why_refused(found.checks):
             reason = f"a check would refuse: {broken}"
+        if subject is not None:
+            reason = subject.reason
         context.store.end_preview(
             *(refresh.id, Outcome.DIFFERENCES, reason, total, found.partitions),
             num_errors=found.rejected.num_rows,
@@ -102,7 +126,9 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
             checks=found.checks,
         )
     except MvError as error:
-        context.store.end_preview(refresh.id, Outcome.FAILED, refresh.choice.reason, Counts(), (), error_report(error))
+        is_answer = subject is not None and isinstance(error, subject.answers)
+        outcome = Outcome.DIFFERENCES if is_answer else Outcome.FAILED
+        context.store.end_preview(refresh.id, outcome, refresh.choice.reason, Counts(), (), error_report(error))
         raise
     finally:
         with as_far_as_possible(table.name):
@@ -111,13 +137,27 @@ def preview(context: Context, table: TableRecord, caller: Caller, request: Reque
     return context.store.report(refresh.id)
 
 
-def _differences(context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace) -> _Differences:
+def _pinned(context: Context, table: TableRecord, state: RefreshState, request: Request) -> Frontier:
+    source, main = context.source_of(table, table.definition), Main(context.spark, table.main, table.uuid)
+    is_needed = table.definition.source_kind.is_log and main.properties() is not None
+    commits = main.log(state.published_version) if is_needed else []  # only a log is pinned by what main has
+    return pinned(context.store, table, state, request, source, commits)
+
+
+def _differences(
+    context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace, version: int | None
+) -> _Differences:
     with closing(context.source_of(table, table.definition)) as source:
-        return _compared_with(source, context, table, refresh, workspace)
+        return _compared_with(source, context, table, refresh, workspace, version)
 
 
 def _compared_with(
-    source: TableSource, context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace
+    source: TableSource,
+    context: Context,
+    table: TableRecord,
+    refresh: RefreshRecord,
+    workspace: Workspace,
+    version: int | None,
 ) -> _Differences:
     main, state = Main(context.spark, table.main, table.uuid), context.store.state(table.id)
     base = base_of(context.store, table, state, state.published_upper) if refresh.frontier.continues else None
@@ -137,7 +177,10 @@ def _compared_with(
     layout = Layout(definition, columns, refresh.scope)
     copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
     check_values(context.spark, layout)
-    held = in_scope(delta.read(context.spark, table.main, main.log()[0].version), layout) if exists else None
+    held = None
+    if exists:
+        version = main.log()[0].version if version is None else version
+        held = in_scope(delta.read(context.spark, table.main, version), layout)
     rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
     found = source.rejected(refresh.frontier)
@@ -145,20 +188,19 @@ def _compared_with(
     source.verify(refresh.frontier)
     seal = staging.seal(context.spark, staged, rows, layout)
     results = evaluated(rows, definition, ALL if layout.is_whole else PART)
-    if not exists:
+    if version is None:
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
         return _Differences(tuple(inserted), collected, checks=results)
-    compared = _compared(main, layout, seal, rows, workspace)
+    compared = _compared(main, layout, seal, rows, workspace, version)
     partitions = tuple(part for chunk in compared for part in chunk.partitions)
     return _Differences(partitions, collected, notes, sample_of(main, layout, compared, 0), results)
 
 
 def _compared(
-    main: Main, layout: Layout, seal: Seal, rows: DataFrame, workspace: Workspace
+    main: Main, layout: Layout, seal: Seal, rows: DataFrame, workspace: Workspace, base: int
 ) -> tuple[RecordedChunk, ...]:
-    base = main.log()[0].version
     table = layout.table
     chunks = plan_chunks(
         seal.partitions,

@@ -58,6 +58,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.approval.audit import Audit, check_repairable, repair_request
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -81,6 +82,7 @@ from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_all
+from airflow_mv_provider.runner.review.audit import audit
 from airflow_mv_provider.runner.review.inspection import difference, kept_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.settings import Settings
@@ -214,6 +216,28 @@ class Refresher:
     def roll_back(self, name: str, to: str, caller: Caller, note: str) -> RefreshReport:
         """Bring main back to one of its versions, and pause the table. See `rollback.roll_back`."""
         return roll_back(self._context, name, to, caller, note)
+
+    def audit(self, name: str, caller: Caller, request: Request = AS_USUAL, *, is_repair: bool = False) -> Audit:
+        """Compare main with what was published and with the source as it was then. See `audit.audit`.
+
+        is_repair : refuse at once what `repair` would refuse
+        raises    : also RefreshPausedError, DefinitionError then
+        """
+        if is_repair:
+            table = self.store.table(name)
+            check_repairable(table, self.store.state(table.id), request.scope)
+        return audit(self._context, name, caller, request)
+
+    def repair(self, found: Audit, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
+        """Refresh the table that an audit is about, comparing everything, and record it with the audit if it published.
+
+        request : the audit's
+        raises  : as `refresh` does; GuardRefusedError, RefreshHeldError among them
+        """
+        report = self.refresh(found.table, caller, repair_request(found, request))
+        if report.outcome is Outcome.PUBLISHED and report.refresh_id is not None:
+            self.store.audits.repaired(self.store.table(found.table).id, found.id, report.refresh_id)
+        return report
 
     def load(self, name: str, source: object, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table once to the rows of another source. See `transfer.loading.load`."""

@@ -52,7 +52,7 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     check_can_start_over(table, "a rollback")
     version = version_of(name, to, store.history(table.id, HISTORY))
     definition = definition_of_rollback(table)
-    substitute = Substitute(definition, _frontier(context, table, definition, version))
+    substitute = Substitute(definition, frontier_at(context, table, definition, version))
     check_readable(context, table, version)
     reason = f"rolled back to version {version}: {note}"
     request = Request(force=True, strategy="corrections", overrides=GUARDS, note=reason[:1000])
@@ -95,8 +95,11 @@ def check_files(table: Main, name: str, version: int) -> None:
         raise
 
 
-def _frontier(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:
-    """Return main's state at `version`, as the source of a refresh."""
+def frontier_at(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:
+    """Return main's state at `version`, as the source of a refresh with the definition of a rollback.
+
+    raises : DefinitionError, if main has no such version
+    """
     with translated(table.name), closing(context.source_of(table, definition)) as source:
         newest = source.probe()
     facts = newest.to_json()

@@ -1,0 +1,40 @@
+"""The newest audit of a table is kept, and nothing that a refresh reads changes by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding, Write
+from tests.metadata.rows import dump, registered
+
+SIDE = Compared(Against.SOURCE, Finding.DRIFT, "the source", "every row was compared", rows_extra=2)
+AUDIT = Audit(
+    "a" * 32, "orders", "2023-11-14T22:13:20.000+00:00", "ann", 3, "partitions x", (Write(3, "UPDATE"),), (SIDE,)
+)
+AT_MS = 1_700_000_000_000
+
+
+def test_the_newest_is_kept(store, engine):
+    table = registered(store)
+    before = dump(engine)
+    assert store.last_audit(table.id) is None
+
+    store.audits.keep(table.id, AUDIT, AT_MS)
+    store.audits.keep(table.id, replace(AUDIT, id="b" * 32), AT_MS)
+    store.audits.repaired(table.id, "a" * 32, "r1")
+
+    assert store.last_audit(table.id) == replace(AUDIT, id="b" * 32, table=table.name)
+    store.audits.repaired(table.id, "b" * 32, "r1")
+    assert store.last_audit(table.id).repaired_by == "r1"
+    after = dump(engine)
+    assert {name for name in after if after[name] != before[name]} == {"table_audit"}
+
+
+def test_it_goes_with_its_table(store):
+    table = registered(store)
+    store.audits.keep(table.id, AUDIT, AT_MS)
+
+    store.registry.begin_drop(store.state(table.id))
+
+    assert store.registry.forget(table.id)
+    assert store.tables() == ()
