@@ -54,7 +54,7 @@ def _option(description: str, *, type: str = "string", example: str, **more: Any
     }
 
 
-_OPERATORS = ("refresh", "groups", "submit", "maintenance", "transfer", "factory")
+_OPERATORS = ("refresh", "groups", "submit", "maintenance", "transfer", "audit", "factory")
 
 _CONNECTION: dict[str, Any] = {
     "connection-type": "mv",

@@ -10,6 +10,7 @@ import yaml
 from airflow_mv_provider.api import plots, words
 from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
 from airflow_mv_provider.api.table_list import next_run_ms
+from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -97,6 +98,8 @@ class Detail:
     last    : the last refresh that has ended, read-only ones excepted
     may_act : the user may start runs of all DAGs that declare the table
     partition_by : the first partition column, by which a run can be confined; None without natural partitions
+    audit   : the table's newest one; None if there was none
+    in_history : the refreshes of that audit whose pages are still there
     """
 
     now: Now
@@ -110,6 +113,8 @@ class Detail:
     location: str
     may_act: bool
     partition_by: str | None
+    audit: Audit | None = None
+    in_history: frozenset[str] = frozenset()
 
 
 def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf) -> Now:
@@ -129,8 +134,10 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
         by_changes = sorted(status.partitions, key=lambda p: -(p.rows_deleted + p.rows_updated + p.rows_inserted))
         status = replace(status, partitions=tuple(by_changes))
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
+    audit = reader.last_audit(table.id)
     revision = (
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),
+        *(() if audit is None else (audit.id, audit.repaired_by)),
         *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
         *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )
@@ -199,6 +206,8 @@ def detail_of(
     """
     now = now_of(reader, table, dags, tries_of)
     history = reader.history(table.id, HISTORY)
+    audit = reader.last_audit(table.id)
+    named = [] if audit is None else [*(side.refresh_id for side in audit.sides), audit.repaired_by]
     last = next((r for r in history if r.outcome not in (Outcome.RUNNING, Outcome.DIFFERENCES)), None)
     return Detail(
         now=now,
@@ -212,6 +221,8 @@ def detail_of(
         location=table.location,
         may_act=may_act,
         partition_by=table.definition.partition_by[0] if table.definition.partition_by else None,
+        audit=audit,
+        in_history=frozenset(each for each in named if each and reader.refresh_ids(table.id, each)),
     )
 
 

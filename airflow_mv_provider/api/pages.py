@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.detail import took_ms
 from airflow_mv_provider.api.plots import waited_s
+from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
@@ -77,6 +78,7 @@ def _environment() -> Environment:
     found.globals |= {"tones": words.TONES, "meanings": words.STRATEGIES, "scopes": words.SCOPES}
     found.filters |= {
         "ago": words.ago,
+        "finding": finding_text,
         "given": _given,
         "iso": words.iso,
         "listed": words.listed,

@@ -182,8 +182,9 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
 
 
 def _newest_that_ended() -> ScalarSelect[str]:
-    """Return the id of a table's newest refresh that has ended."""
-    inner = select(Refresh.id).where(Refresh.table_id == Table.id, Refresh.outcome != Outcome.RUNNING)
+    """Return the id of a table's newest refresh that has ended; a look that has only compared hides no failure."""
+    is_look = Refresh.outcome.in_((Outcome.RUNNING, Outcome.DIFFERENCES))
+    inner = select(Refresh.id).where(Refresh.table_id == Table.id, ~is_look)
     return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
 
 

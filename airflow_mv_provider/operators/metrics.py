@@ -5,6 +5,8 @@
     mv.refresh.phase        timer     table, phase           time worked in the phase
     mv.refresh.rows         counter   table, change          inserted, updated, deleted, rejected
     mv.refresh.check        counter   table, severity, result  checks that held, that did not, that were not evaluated
+    mv.audit.ended          counter   table, result          same, drift; "partly" if not everything could be compared
+    mv.audit.rows           counter   table, against, change missing, extra, different; against published, source
     mv.refresh.bytes        counter   table, place           written to main, to staging
     mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
 
@@ -18,6 +20,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk.observability.stats import incr, timing
 
+from airflow_mv_provider.core.approval.audit import Audit, Finding
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.exceptions import MvError
 
@@ -43,6 +46,18 @@ def count_ended(report: RefreshReport) -> None:
     for place, num_bytes in (("main", report.bytes_main), ("staging", report.bytes_staging)):
         if num_bytes:
             incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})
+
+
+def count_audit(found: Audit) -> None:
+    """Send an audit's metrics."""
+    is_whole = all(side.finding is Finding.SAME for side in found.sides)
+    result = "drift" if found.is_drift else "same" if is_whole else "partly"
+    incr("mv.audit.ended", tags={"table": found.table, "result": result})
+    for side in found.sides:
+        for kind, num_rows in side.counts.items():
+            if num_rows and side.finding is Finding.DRIFT:
+                tags = {"table": found.table, "against": str(side.against), "change": kind}
+                incr("mv.audit.rows", num_rows, tags=tags)
 
 
 def count_error(error: MvError) -> None:

@@ -17,7 +17,7 @@ FILES = sorted(EXAMPLES.glob("*.py"))
 
 @pytest.mark.slow
 def test_each_example_is_loaded_without_an_error(examples):
-    assert examples.load_all() == {"flights", "mv_maintenance", "refresh_on_demand", "shop"}
+    assert examples.load_all() == {"audit_flights", "flights", "mv_maintenance", "refresh_on_demand", "shop"}
 
 
 @pytest.mark.slow

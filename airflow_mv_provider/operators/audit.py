@@ -1,0 +1,89 @@
+"""An operator that audits a table: whether main still has the rows that were published; needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+
+from airflow_mv_provider.core.approval.audit import drift_text
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.scope.scope import asked_scope
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.exceptions import DriftError
+from airflow_mv_provider.operators.metrics import count_audit
+from airflow_mv_provider.operators.task import MvOperator, with_asset
+from airflow_mv_provider.report_text.audit_text import audit_text
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
+
+
+class AuditTableOperator(MvOperator):
+    """Compare main with what was published and with the source as it was then; fail the task if rows differ.
+
+    table         : name of a registered table
+    repair        : refresh what has drifted, comparing everything, by the table's guards; the task then succeeds if
+                    that refresh publishes, and waits for a decision if it is held
+    partitions    : only these; as of `RefreshTableOperator`
+    fail_on_drift : False lets the task succeed with the result, for a branch that decides
+    note          : why, for the history
+
+    Pushes whether there is drift, main's version, the counts of both comparisons, and the refresh that has repaired it.
+    The audit takes no place in the table's queue and blocks no refresh. A task that is rescheduled while its repair
+    waits for the table audits again.
+    """
+
+    template_fields: Sequence[str] = ("table", "partitions", "note")
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        repair: bool = False,
+        partitions: Sequence[Any] = (),
+        fail_on_drift: bool = True,
+        note: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if repair and not kwargs.get("_airflow_from_mapped"):
+            kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
+        super().__init__(**kwargs)
+        self.table = table
+        self.repair = repair
+        self.partitions = partitions
+        self.fail_on_drift = fail_on_drift
+        self.note = note
+
+    def work(self, refresher: Refresher, context: Context) -> Any:
+        """Audit the table, and repair it if asked to.
+
+        raises : DriftError; DefinitionError, VersionGoneError, and every error of a refresh
+        """
+        table, caller = str(self.table), self.caller(context)
+        self.linked_table = table
+        request = Request(scope=asked_scope(self.partitions), note=self.note or None)
+        found = refresher.audit(table, caller, request, is_repair=self.repair)
+        self.log.info("%s", audit_text(found))
+        count_audit(found)
+        self.linked_refresh = next((side.refresh_id for side in found.sides if side.refresh_id), None)
+        report = RefreshReport(table, outcome=Outcome.NOTHING_TO_DO)
+        if found.is_drift and self.repair:
+            report = refresher.repair(found, caller, request)
+            self.log_refresh(report)
+        elif found.is_drift and self.fail_on_drift:
+            raise DriftError(table, f"main has drifted {drift_text(found)}.")
+        self.announce(report, context)
+        return {
+            "table": table,
+            "drift": found.is_drift,
+            "main_version": found.main_version,
+            "sides": {str(s.against): {"finding": str(s.finding), **s.counts, "reason": s.reason} for s in found.sides},
+            "repaired_by": report.refresh_id,
+        }
+
+    def caller(self, context: Context) -> Caller:
+        """Return the caller, whose key is this task's own."""
+        return self.caller_in(context, self.task_id)
