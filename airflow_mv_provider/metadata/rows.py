@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from airflow_mv_provider.core.frontier import fingerprint
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
@@ -169,6 +171,12 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "partitions": [],
         "started_ms": now,
     }
+
+
+def most_changed(partitions: Sequence[PartitionCounts]) -> list[PartitionCounts]:
+    """Return as many partitions as the history keeps, in their order; those with changed rows before all others."""
+    first = sorted(range(len(partitions)), key=lambda i: (not partitions[i].counts.changes, i))
+    return [partitions[i] for i in sorted(first[:MAX_PARTITIONS_IN_HISTORY])]
 
 
 def maybe_iso(ms: int | None) -> str | None:

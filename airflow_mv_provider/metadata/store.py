@@ -50,12 +50,12 @@ from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
 from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
 from airflow_mv_provider.metadata.registry import Registry
 from airflow_mv_provider.metadata.rows import (
-    MAX_PARTITIONS_IN_HISTORY,
     becomes,
     is_believed,
     is_lease_live,
     is_owned,
     lease,
+    most_changed,
     new_owner,
     new_refresh,
     partition_report,
@@ -244,7 +244,7 @@ class Store(Control):
             "rows_rejected": num_errors,
             "schema_changes": list(schema_changes),
             "checks": [asdict(check) for check in checks],
-            "partitions": [partition_report(p.partition, p.counts) for p in partitions][:MAX_PARTITIONS_IN_HISTORY],
+            "partitions": [partition_report(p.partition, p.counts) for p in most_changed(partitions)],
         }
         ended = {"outcome": outcome, "reason": reason, "finished_ms": self._now()}
         stored = asdict(error) if error else None

@@ -15,7 +15,7 @@ def audit_text(found: Audit) -> str:
         lines.append(f"  scope     {shown(found.scope)}")
     if found.writes:
         writes = ", ".join(f"{shown(write.operation)} at version {write.version}" for write in found.writes)
-        lines.append(f"  written   by others since the last publish: {writes}")
+        lines.append(f"  written   since it was published: {writes}")
     for side in found.sides:
         lines += _side(side)
     return "\n".join(lines)

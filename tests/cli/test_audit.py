@@ -34,7 +34,7 @@ def test_drift_is_shown_and_repaired(amv, published):
 
     assert said.code == 1
     assert "[MV-DRIFT] orders: main has drifted against what was published: rows 1 different" in said.err
-    assert "written   by others since the last publish: UPDATE at version" in said.out
+    assert "written   since it was published: UPDATE at version" in said.out
     assert "different  id=2" in said.out
     assert r'v: "b\u001b[31m", expected "a"' in said.out
     assert "\x1b" not in said.out + said.err

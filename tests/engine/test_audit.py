@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -271,10 +273,81 @@ def test_a_table_that_was_never_published_is_refused(lake):
 
 def test_a_wrong_scope_is_refused(table):
     before = state_of(table), len(table.store.history(1))
-    for asked in ({"partitions": [["0", "1"]]}, {"from": "1", "until": "1"}):
+    for asked in ({"partitions": [["0", "1"]]}, {"from": "2", "until": "1"}, {"from": "abc"}):
         with pytest.raises(DefinitionError):
             audit(table, **asked)
     assert (state_of(table), len(table.store.history(1))) == before
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_database_is_compared_while_it_has_not_changed(lake, monkeypatch, is_changed):
+    file = lake.root / "raw" / "orders.db"
+    file.parent.mkdir()
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, v TEXT)")
+        db.executemany("INSERT INTO orders VALUES (?, ?)", [(1, "a"), (2, "b")])
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", f"sqlite:///{file}")
+    lake.apply(source={"type": "jdbc", "conn_id": "shop", "table": "orders"})
+    lake.refresh()
+    lake.sql("DELETE FROM {t} WHERE id = 2")
+    if is_changed:
+        with closing(sqlite3.connect(file)) as db, db:
+            db.execute("DELETE FROM orders")
+
+    found = audit(lake)
+
+    assert findings(found)[Against.PUBLISHED] is Finding.DRIFT
+    source = found.sides[1]
+    if is_changed:
+        assert (source.finding, source.reason) == (
+            Finding.UNKNOWN, "it has changed since, and cannot be read as it was",
+        )  # fmt: skip
+    else:
+        assert (source.finding, source.counts["missing"]) == (Finding.DRIFT, 1)
+
+
+@pytest.mark.in_test_all
+def test_rejected_records_are_no_drift(good_csv):
+    [file] = (good_csv.root / "raw").rglob("*.csv")
+    definition = good_csv.store.table("orders").definition.to_json()
+    good_csv.apply(**{name: definition[name] for name in ("source", "key")}, errors={})
+    file.write_text("id,v\n1,a\nx,bad\n2,b\n")
+    good_csv.refresh()
+
+    same = audit(good_csv)
+    good_csv.sql("DELETE FROM {t} WHERE id = 2")
+    drifted = audit(good_csv)
+
+    assert set(findings(same).values()) == {Finding.SAME}
+    assert [side.counts["missing"] for side in drifted.sides] == [1, 1]
+    assert len(good_csv.rows("orders__errors")) == 1
+
+
+@pytest.mark.in_test_all
+def test_another_definition_is_no_drift(table):
+    select = ["id", "p", "'z' AS v"]
+    table.apply(partition_by=["p"], source={"type": "delta", "path": "raw/orders", "select": select})
+
+    assert not audit(table).is_drift, "it is not the one that was published"
+
+
+@pytest.mark.in_test_all
+def test_frozen_partitions_are_compared_with_what_was_published(lake):
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(4)")
+    lake.apply(partition_by=["p"], frozen_before="1")
+    lake.refresh()
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.apply(partition_by=["p"], frozen_before="1")
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'x' WHERE id = 2")
+
+    found = audit(lake)
+    named = audit(lake, partitions=[["0"]])
+
+    assert findings(found) == {Against.PUBLISHED: Finding.DRIFT, Against.SOURCE: Finding.SAME}
+    assert findings(named) == {Against.PUBLISHED: Finding.DRIFT, Against.SOURCE: Finding.UNKNOWN}
 
 
 @pytest.mark.in_test_all

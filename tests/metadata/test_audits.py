@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding, Write
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.progress.recorded import PartitionCounts
+from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY, most_changed
 from tests.metadata.rows import dump, registered
 
 SIDE = Compared(Against.SOURCE, Finding.DRIFT, "the source", "every row was compared", rows_extra=2)
@@ -38,3 +41,12 @@ def test_it_goes_with_its_table(store):
 
     assert store.registry.forget(table.id)
     assert store.tables() == ()
+
+
+def test_partitions_that_differ_are_kept_before_all_others():
+    same = [PartitionCounts(f'["{i:04}"]', Counts(1, 1)) for i in range(MAX_PARTITIONS_IN_HISTORY)]
+    differs = PartitionCounts('["z"]', Counts(1, 1, updated=1))
+
+    kept = most_changed([*same, differs])
+
+    assert kept == [*same[:-1], differs]

@@ -28,6 +28,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 KINDS = ("missing", "extra", "different")
 _KIND = {"insert": "missing", "delete": "extra", "update": "different"}  # by what a refresh would do
 _MAX_WRITES = 20
+_MAX_OPERATION = 60
 
 
 class Against(StrEnum):
@@ -47,7 +48,10 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A commit in main's log after the last publish that may have changed rows."""
+    """A commit in main's log after the last publish that may have changed rows.
+
+    operation : as any writer has named it, made printable; with the refresh if it is one's that was never published
+    """
 
     version: int
     operation: str
@@ -115,7 +119,7 @@ class Audit:
     id           : names this audit
     main_version : main's version that was looked at; None if main is gone
     scope        : the partitions that were asked about, in words; None for all
-    writes       : commits by others since the last publish that may have changed rows, oldest first, 20 at most
+    writes       : commits since the last publish that may have changed rows, oldest first, 20 at most
     repaired_by  : the refresh that has repaired the drift since; None if none has
     """
 
@@ -211,7 +215,13 @@ def writes_since(state: RefreshState, commits: Sequence[Commit], version: int) -
     """Return the commits after the last publish, up to `version`, that may have changed rows; oldest first."""
     since = -1 if state.published_version is None else state.published_version
     found = sorted((c for c in commits if since < c.version <= version and not c.keeps_data), key=lambda c: c.version)
-    return tuple(Write(c.version, c.operation) for c in found)[:_MAX_WRITES]
+    return tuple(Write(c.version, _operation(c)) for c in found)[:_MAX_WRITES]
+
+
+def _operation(commit: Commit) -> str:
+    name = commit.operation[:_MAX_OPERATION]
+    said = name if name.isprintable() else ascii(name)
+    return said if commit.note is None else f"{said} of refresh {commit.note.refresh_id[:32]}, which did not end well"
 
 
 def published_text(version: int, last: Scope | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from airflow_mv_provider.core.approval import audit as core
 from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding
 from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
+from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier
@@ -40,6 +41,8 @@ from airflow_mv_provider.runner.review.rollback import check_files, frontier_at
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.partitions import check_values
 
 # Errors that tell that the source is not any more as it was published.
 _GONE = (
@@ -104,10 +107,15 @@ def _begun(context: Context, table: TableRecord, caller: Caller, request: Reques
     """Return what the audit works on; None if main is gone.
 
     The state is read after the log: what a refresh has published meanwhile is known to it.
+
+    raises : DefinitionError, if the scope names what is no value of its column
     """
     store, main = context.store, Main(context.spark, table.main, table.uuid)
     if main.properties() is None:
         return None
+    columns = schema.columns_of(delta.schema_of(main.spark, main.ref).jsonValue())
+    if set(table.definition.partition_by) <= {column.name for column in columns}:
+        check_values(main.spark, Layout(_as_published(table), columns, request.scope))
     commits = main.log(store.state(table.id).published_version)
     state = store.state(table.id)
     if state.published_version is not None and commits[0].version < state.published_version:

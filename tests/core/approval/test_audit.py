@@ -104,6 +104,15 @@ def test_writes_are_those_since_the_publish_that_may_have_changed_rows():
     assert writes_since(STATE, log, 5) == (Write(3, "UPDATE"),)
 
 
+def test_a_commit_is_named_without_what_could_write_a_line_of_its_own():
+    hostile = theirs(6, "UPDATE\nforged\x1b[31m" + "x" * 100)
+
+    found = writes_since(STATE, (hostile, ours(5, "r2"), *LOG), 6)
+
+    assert all(write.operation.isprintable() and len(write.operation) < 100 for write in found)
+    assert found[1].operation == "MERGE of refresh r2, which did not end well"
+
+
 def test_a_log_without_the_last_publish_is_no_proof_of_it():
     assert published_obstacle(STATE, LOG) is None
     assert published_obstacle(replace(STATE, published_commit="r0:7"), LOG)
