@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ session.sql("SELECT 1").collect()
 pid = session._jvm.java.lang.ProcessHandle.current().pid()
 is_mapped = str(warm_start().archive) in Path(f"/proc/{pid}/maps").read_text()
 print(is_mapped, session.conf.get("spark.jars.packages", "none"))
+"""
+
+
+STARTS = """
+import sys
+from airflow_mv_provider.spark.session import local_session
+print(local_session(spark_jars_ivy=sys.argv[1]).sql("SELECT 1").collect()[0][0])
 """
 
 
@@ -109,6 +117,51 @@ def test_cache_that_cannot_be_written_or_read_changes_nothing(start, jars, tmp_p
     assert start().confs() == {"spark.jars.packages": PACKAGES}
 
 
+def test_one_process_at_a_time_asks_ivy_until_the_jars_are_known(start, jars):
+    asks, knows, goes_on = threading.Event(), threading.Event(), threading.Event()
+    found = []
+
+    def first():
+        with start().alone_with_ivy():
+            asks.set()
+            knows.wait(10)
+            start().remember(jars[0].as_uri())
+            found.append("first")
+
+    def second():
+        asks.wait(10)
+        with start().alone_with_ivy():
+            found.append(start().confs())
+            goes_on.wait(10)
+
+    both = [threading.Thread(target=each) for each in (first, second)]
+    for thread in both:
+        thread.start()
+    asks.wait(10)
+    with start().alone_with_ivy(patience_s=0.2):
+        assert found == [], "it goes on beside the first one, which takes too long"
+    knows.set()
+    both[0].join(10)
+    with start().alone_with_ivy():
+        assert start().confs() == {"spark.jars": jars[0].as_uri()}, "nothing is waited for any more"
+    goes_on.set()
+    both[1].join(10)
+    assert found == ["first", {"spark.jars": jars[0].as_uri()}]
+
+
+@pytest.mark.slow
+@pytest.mark.in_test_all
+def test_two_first_starts_at_once_share_what_one_of_them_fetches(tmp_path):
+    command = [sys.executable, "-c", STARTS, str(tmp_path / "ivy")]
+    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "AMV_SPARK_MASTER": "local[1]"}
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+
+    said = [process.communicate(timeout=300)[0] for process in processes]
+
+    assert said == ["1\n", "1\n"]
+
+
 def test_user_without_a_home_has_no_cache(start, jars, monkeypatch):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -156,7 +209,7 @@ def test_machine_is_warmed_up_once_and_the_next_jvm_maps_the_archive(tmp_path):
     first, second = (json.loads(done(amv)) for _ in range(2))
     assert (first["new"], second["new"], first["archive"]) == (True, False, second["archive"])
     assert first["bytes"] == Path(first["archive"]).stat().st_size
-    assert sorted(file.suffix for file in cache.glob("*/*")) == [".jars", ".jsa"], "nothing is left half written"
+    assert sorted(file.suffix for file in cache.glob("*/*")) == [".jars", ".jsa", ".lock"], "nothing is left half written"
     assert done([sys.executable, "-c", MAPS_ITS_ARCHIVE]).split() == ["True", "none"]
 
 

@@ -89,20 +89,10 @@ def start(master: str, memory: str, confs: Mapping[str, str], waits: Callable[[]
         if found := running():
             return found, False
         waits()
-        from airflow_mv_provider.spark.connect_server import ConnectServer
+        from airflow_mv_provider.spark.session import warm_start
 
-        token, port = secrets.token_urlsafe(32), _free_port()
-        planned = ConnectServer(_LOOPBACK, port, master, memory, confs)
-        pid = _spawn(planned.command(), planned.environment(token))
-        try:
-            _wait(pid, port)
-            server = Server(pid, _created(pid), port, token, master, memory)
-            _write(server)
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            raise
-        return server, True
+        with warm_start().alone_with_ivy():
+            return _started(master, memory, confs), True
 
 
 def stop() -> Server | None:
@@ -128,6 +118,23 @@ def stop() -> Server | None:
 
 def _file(environ: Mapping[str, str] = os.environ) -> Path:
     return default_home(environ) / "airflow_mv_server.json"
+
+
+def _started(master: str, memory: str, confs: Mapping[str, str]) -> Server:
+    from airflow_mv_provider.spark.connect_server import ConnectServer
+
+    token, port = secrets.token_urlsafe(32), _free_port()
+    planned = ConnectServer(_LOOPBACK, port, master, memory, confs)
+    pid = _spawn(planned.command(), planned.environment(token))
+    try:
+        _wait(pid, port)
+        server = Server(pid, _created(pid), port, token, master, memory)
+        _write(server)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        raise
+    return server
 
 
 @contextmanager

@@ -106,26 +106,27 @@ def local_session(
         start.java_options(),
         java_options,
     ]
-    _start_quietly(
-        WITH_DELTA
-        | start.confs()
-        | {
-            "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
-            "spark.app.name": app_name,
-            "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
-            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
-            # Spark creates this directory for its default database, which is unused here; the temp directory exists.
-            "spark.sql.warehouse.dir": gettempdir(),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
-        }
-        | {name.replace("_", "."): value for name, value in confs.items()}
-    )
-    session = SparkSession.builder.getOrCreate()
-    start.remember(session.sparkContext.getConf().get("spark.jars") or "")
+    with start.alone_with_ivy():
+        _start_quietly(
+            WITH_DELTA
+            | start.confs()
+            | {
+                "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
+                "spark.app.name": app_name,
+                "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
+                "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+                # Spark creates this directory for its default database, which is unused here; this one exists.
+                "spark.sql.warehouse.dir": gettempdir(),
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+            }
+            | {name.replace("_", "."): value for name, value in confs.items()}
+        )
+        session = SparkSession.builder.getOrCreate()
+        start.remember(session.sparkContext.getConf().get("spark.jars") or "")
     return session
 
 
@@ -381,6 +382,9 @@ def _start_quietly(confs: dict[str, str]) -> None:
 def informative(chatter: str) -> str:
     """Return the line of a JVM's output that says why it did not start."""
     lines = [line.strip() for line in chatter.splitlines() if line.strip()]
+    # Ivy names each repository that it could not ask, also for files that it then found elsewhere.
+    if ended := re.search(r'^Exception in thread "main" (?:[\w.$]+: )?(.*)', chatter, re.MULTILINE):
+        return ended[1].strip()[:300].rstrip(". ")
     wanted = ("Exception", "not found", "not set", "rror:", "UNRESOLVED DEPENDENCIES")
     informative = (
         [line for line in lines if any(word in line for word in wanted)] or lines[-1:] or ["it printed nothing"]

@@ -2,6 +2,7 @@
 
     ~/.cache/airflow-mv/<key>.jars   the files to which Ivy resolved `spark.jars.packages`, one in each line
     ~/.cache/airflow-mv/<key>.jsa    the JVM's own archive of loaded classes (class data sharing), about 200 MB
+    ~/.cache/airflow-mv/ivy.lock     held by the process whose start asks Ivy
 
 Every start that asked Ivy writes the first; with it, later starts skip Ivy. Only `amv warm-up` writes the second,
 because a JVM that records takes a third longer. The key covers everything that decides what is loaded: Java ignores an
@@ -12,15 +13,21 @@ source : ten rows, cold, on two cores: 20 s; 18 s with the first; 14 s with both
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pyspark
+
+_OTHERS_TAKE_S = 300.0  # Ivy may have to fetch everything
+_LOOKS_EVERY_S = 0.1
 
 
 def java() -> str | None:
@@ -55,6 +62,21 @@ class WarmStart:
         """True if the next start needs neither Ivy nor to load classes one by one."""
         return bool(self._jars()) and os.path.isfile(self.archive)
 
+    @contextmanager
+    def alone_with_ivy(self, patience_s: float = _OTHERS_TAKE_S) -> Iterator[None]:
+        """Let one process of this user at a time start Spark while its jars are not known; others wait for its end.
+
+        Ivy's cache is not safe for two: downloads at the same time leave files of 0 bytes, and both starts fail. Where
+        the jars are known nothing is waited for. Where the cache cannot be written, or another process takes longer
+        than `patience_s`, the start goes on beside it.
+        """
+        with ExitStack() as held:
+            if not self._jars():
+                self._wait_for_ivy(held, time.monotonic() + patience_s)
+                if self._jars():
+                    held.close()  # whoever held it has left them
+            yield
+
     def confs(self) -> dict[str, str]:
         """Return the conf that brings Delta's jars: as files where they are known, else as packages."""
         jars = self._jars()
@@ -84,6 +106,16 @@ class WarmStart:
             partial = self.directory / f"{self.key}.{os.getpid()}.partial"
             partial.write_text("\n".join(found), encoding="utf-8")
             partial.replace(self.directory / f"{self.key}.jars")
+
+    def _wait_for_ivy(self, held: ExitStack, deadline: float) -> None:
+        with suppress(OSError):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = held.enter_context((self.directory / "ivy.lock").open("w"))
+            while time.monotonic() < deadline:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                time.sleep(_LOOKS_EVERY_S)
 
     def _jars(self) -> list[str]:
         try:
