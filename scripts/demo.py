@@ -5,6 +5,7 @@
     3  they change again, and the process of the third run is killed in the middle of Merging
     4  the next run takes over and completes the refresh
     5  two readers that share no code compare table and files, row by row
+    6  an export ends early: the refresh is held, its difference is shown, and approved without the deletes
 
 All its files are in .demo beside the Makefile. The DAG is dags/flights.py; scripts/demo_worker.py runs it.
 """
@@ -26,7 +27,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from demo_flights import Change, change_like_reality, rows_of_main, rows_of_source, shipped_flights, write_months
+from demo_flights import (
+    Change,
+    Row,
+    change_like_reality,
+    end_early,
+    rows_of_main,
+    rows_of_source,
+    shipped_flights,
+    write_months,
+)
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
@@ -44,8 +54,11 @@ HOME = ROOT / ".demo"
 WAREHOUSE = HOME / "warehouse"
 FILES = WAREHOUSE / "raw" / "flights"
 STATE = HOME / "state.db"
+AIRFLOW_HOME = HOME / "airflow"
 LOG = HOME / "demo.log"
 NAME = "flights"
+KEY = ("flight_date", "carrier", "flight", "origin")
+HELD = 75  # the exit code of a refresh that waits for a decision
 LEASE_S = 10  # short, so that nobody waits long for a dead process; the default is a minute
 KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is not
 
@@ -88,7 +101,12 @@ def main() -> None:
     show(store.report(killed or ""))
 
     title(5, "Are table and files equal?")
-    verify(store)
+    columns = columns_of_main(store)
+    verify(store, columns)
+    say("The table was read by delta-rs and the files by pandas; neither shares code with Spark.")
+
+    title(6, "An export ends early: the refresh is held, and approved without its deletes")
+    decide_about_a_difference(store, columns)
     look_further(time.monotonic() - began)
 
 
@@ -119,17 +137,36 @@ def wait_for_the_lease(store: Store) -> None:
         time.sleep(0.2)
 
 
-def verify(store: Store) -> None:
-    """Compare main with the files as multisets of whole rows."""
+def columns_of_main(store: Store) -> tuple[str, ...]:
     from deltalake import DeltaTable
 
-    location = Path(store.table(NAME).location)
-    columns = tuple(field.name for field in DeltaTable(str(location)).schema().fields)
-    in_files, in_main = rows_of_source(FILES, columns), rows_of_main(location, columns)
-    if in_files != in_main:
-        fail(f"They differ: {(in_files - in_main).total()} rows are missing, {(in_main - in_files).total()} too many.")
-    say(f"Equal: {number(in_main.total())} rows of {len(columns)} columns, compared as multisets.")
-    say("The table was read by delta-rs and the files by pandas; neither shares code with Spark.")
+    return tuple(field.name for field in DeltaTable(store.table(NAME).location).schema().fields)
+
+
+def verify(store: Store, columns: tuple[str, ...], kept: Counter[Row] | None = None) -> None:
+    """Compare main with the files, and with rows that it keeps beside them, as multisets of whole rows."""
+    expected = rows_of_source(FILES, columns) + (kept or Counter())
+    found = rows_of_main(Path(store.table(NAME).location), columns)
+    if found != expected:
+        fail(f"They differ: {(expected - found).total()} rows are missing, {(found - expected).total()} too many.")
+    beside = f", {number(kept.total())} of them kept beside the files" if kept else ""
+    say(f"Equal: {number(found.total())} rows of {len(columns)} columns{beside}, compared as multisets.")
+
+
+def decide_about_a_difference(store: Store, columns: tuple[str, ...]) -> None:
+    """Hold a refresh that would delete half of the table, look at it, and approve the rest of it."""
+    before = rows_of_main(Path(store.table(NAME).location), columns)
+    say(described(end_early(FILES, last_day=15)))
+    with SparkServer():
+        amv("refresh", NAME, exit_code=HELD)
+        amv("diff", NAME, "--limit", "2")
+        amv("approve", NAME, "--without-deletes", "--note", "the export ended early; its delays are right")
+
+    def key_of(row: Row) -> Row:
+        return tuple(row[columns.index(name)] for name in KEY)
+
+    in_files = {key_of(row) for row in rows_of_source(FILES, columns)}
+    verify(store, columns, Counter({row: n for row, n in before.items() if key_of(row) not in in_files}))
 
 
 def look_further(seconds: float) -> None:
@@ -156,7 +193,7 @@ class Worker:
     def __enter__(self) -> Worker:
         mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
         airflow = {
-            "AIRFLOW_HOME": str(HOME / "airflow"),
+            "AIRFLOW_HOME": str(AIRFLOW_HOME),
             "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         }
@@ -315,13 +352,43 @@ def described(change: Change) -> str:
     )
 
 
-def amv(*arguments: str) -> None:
-    """Run an `amv` command and print its output unchanged."""
+def amv(*arguments: str, exit_code: int = 0) -> None:
+    """Run an `amv` command and print its output unchanged.
+
+    exit_code : the one that the demo goes on with; any other ends it
+    """
+    print(f"  $ amv {' '.join(map(quoted, arguments))}", flush=True)
+    done = run_amv(*arguments)
+    print("\n".join("  " + line if line else "" for line in done.stdout.splitlines()) + "\n")
+    if done.returncode != exit_code:
+        fail(f"It ended with exit code {done.returncode} instead of {exit_code}.")
+
+
+def quoted(argument: str) -> str:
+    return f'"{argument}"' if " " in argument else argument
+
+
+def run_amv(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("amv")), *arguments]
-    place = ["--database", f"sqlite:///{STATE}", "--warehouse", str(WAREHOUSE)]
-    done = subprocess.run([*command, *place], capture_output=True, text=True, check=False)  # nosec B603  # our own words
-    print(f"  $ amv {' '.join(arguments)}")
-    print("\n".join("  " + line if line else "" for line in (done.stdout + done.stderr).splitlines()))
+    place = {
+        "AIRFLOW_HOME": str(AIRFLOW_HOME),
+        "AMV_DATABASE_URL": f"sqlite:///{STATE}",
+        "AMV_WAREHOUSE": str(WAREHOUSE),
+    }
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
+    return subprocess.run(  # nosec B603  # our own words alone
+        command, env=mine | place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+class SparkServer:
+    """Spark, started once for several `amv` commands, which find it by themselves."""
+
+    def __enter__(self) -> None:
+        amv("server", "start")
+
+    def __exit__(self, *_: object) -> None:
+        run_amv("server", "stop")
 
 
 def title(step: int, text: str) -> None:

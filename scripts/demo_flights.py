@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+Row = tuple[str, ...]
+
 NEW_DAY = (2014, 1)  # the month that the new days belong to
 
 
@@ -89,7 +91,20 @@ def change_like_reality(directory: Path, *, day: int) -> Change:
     return Change(corrected, withdrawn, add_day(directory, day))
 
 
-def rows_of_source(directory: Path, columns: tuple[str, ...]) -> Counter[str]:
+def end_early(directory: Path, *, last_day: int) -> Change:
+    """Export 2013 as a job does that stops too early: every month ends with `last_day`; some delays are corrected."""
+    withdrawn = corrected = 0
+    for number in range(1, 13):
+        path = month_file(directory, 2013, number)
+        month = read_month(path)
+        kept = month[month["day"].astype(int) <= last_day]
+        _write(kept, path)
+        withdrawn += len(month) - len(kept)
+        corrected += correct_delays(path, rows=30, minutes=1)
+    return Change(corrected, withdrawn, 0)
+
+
+def rows_of_source(directory: Path, columns: tuple[str, ...]) -> Counter[Row]:
     """Return the files' rows as a multiset, read by pandas: dates made here, NA for what is missing."""
     flights = pd.concat([read_month(path) for path in sorted(directory.glob("*.csv"))])
     month, day = flights["month"].str.zfill(2), flights["day"].str.zfill(2)
@@ -100,7 +115,7 @@ def rows_of_source(directory: Path, columns: tuple[str, ...]) -> Counter[str]:
     return _multiset(flights.assign(**dates), columns)
 
 
-def rows_of_main(location: Path, columns: tuple[str, ...]) -> Counter[str]:
+def rows_of_main(location: Path, columns: tuple[str, ...]) -> Counter[Row]:
     """Return the table's rows as a multiset, read by delta-rs, which shares no code with Spark."""
     from deltalake import DeltaTable, QueryBuilder
 
@@ -110,9 +125,9 @@ def rows_of_main(location: Path, columns: tuple[str, ...]) -> Counter[str]:
     return _multiset(query.execute(sql).read_all(), columns)
 
 
-def _multiset(table: object, columns: tuple[str, ...]) -> Counter[str]:
+def _multiset(table: object, columns: tuple[str, ...]) -> Counter[Row]:
     values = [table[name].to_numpy() for name in columns]  # type: ignore[index]
-    return Counter("|".join(row) for row in zip(*values, strict=True))
+    return Counter(zip(*values, strict=True))
 
 
 def _write(rows: pd.DataFrame, path: Path) -> None:

@@ -60,6 +60,18 @@ def test_changes_follow_one_another(flights, files):
     assert not list(files.glob("*.partial"))
 
 
+def test_an_export_that_ends_early_lacks_the_last_days_and_has_corrections(flights, files):
+    before = flights.rows_of_source(files, COLUMNS)
+
+    change = flights.end_early(files, last_day=1)
+
+    after = flights.rows_of_source(files, COLUMNS)
+    assert change.withdrawn == before.total() // 2
+    assert before.total() - after.total() == change.withdrawn
+    assert (after - before).total() == change.corrected > 0
+    assert {row[0][-2:] for row in after} == {"01"}
+
+
 def test_readers_agree_on_what_a_row_is(flights, files, tmp_path):
     from deltalake import write_deltalake
 
