@@ -27,6 +27,7 @@ def published(amv, spark):
     return lambda sql: spark.sql(sql.format(t=f"delta.`{amv.warehouse / 'orders'}`"))
 
 
+@pytest.mark.in_test_all
 def test_drift_is_shown_and_repaired(amv, published):
     published(r"UPDATE {t} SET v = 'b\u001b[31m' WHERE id = 2")
 

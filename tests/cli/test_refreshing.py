@@ -62,6 +62,7 @@ def test_refresh_reports_what_it_did(amv, orders):
     assert is_equal_to_source(amv)
 
 
+@pytest.mark.in_test_all
 def test_refresh_read_aloud(amv, orders):
     first, again = amv("refresh", "orders"), amv("refresh", "orders")
 

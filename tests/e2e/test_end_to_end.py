@@ -24,6 +24,7 @@ from tests.e2e.stack import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one starts everything
 
 
+@pytest.mark.in_test_all
 def test_every_server_listens_on_loopback_and_a_second_up_starts_none(stack):
     topology = stack.topology
     processes = [psutil.Process(each["pid"]) for each in json.loads(topology.place.state.read_text())["processes"]]

@@ -96,6 +96,7 @@ def test_rows_that_others_have_changed_are_found_by_partition_with_samples(table
     assert (kept.user, kept.sides[0].counts, kept.writes) == ("ann", published.counts, found.writes)
 
 
+@pytest.mark.in_test_all
 def test_a_repair_is_an_ordinary_refresh(table):
     disturb(table)
     found = audit(table)
@@ -171,6 +172,7 @@ def test_a_column_that_another_program_has_added_is_drift(table):
     assert table.store.history(1)[0].outcome is Outcome.DIFFERENCES, "it is no failed refresh"
 
 
+@pytest.mark.in_test_all
 def test_the_source_is_not_compared_where_its_files_are_gone(table):
     disturb(table)
     table.write("SELECT id, id % 2 AS p, 'later' AS v FROM range(20)")
@@ -197,6 +199,7 @@ def test_what_was_published_is_not_compared_where_its_files_are_gone(table):
         audit(table)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_of_both", [False, True])
 def test_main_whose_own_files_are_gone_is_named(table, is_of_both):
@@ -362,6 +365,7 @@ def test_changed_files_are_named_and_unchanged_ones_are_compared(good_csv):
     assert file.name in found.sides[1].reason
 
 
+@pytest.mark.in_test_all
 def test_a_publish_that_is_under_way_is_no_drift(table, at_point):
     found = []
     table.write("SELECT id, id % 2 AS p, 'b' AS v FROM range(10)")

@@ -179,6 +179,7 @@ def test_change_that_is_larger_than_usual_is_refused(lake):
     assert lake.rows("orders") == before
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["replace", "corrections"])
 def test_source_that_grew_or_shrank_too_much_is_refused(good, strategy):

@@ -242,6 +242,7 @@ def test_only_the_first_call_to_a_server_that_is_gone_is_retried(tmp_path):
     assert done.stdout == "[8, 1, 1]\n", done.stderr
 
 
+@pytest.mark.in_test_all
 def test_text_column_that_is_added_is_one_that_other_readers_know(client):
     """A type that a Connect client sends names its collation, also the default one: delta-rs cannot read that."""
     lines, tables = client.root / "wh/raw/lines", client.root / "tables.yaml"

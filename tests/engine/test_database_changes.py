@@ -160,6 +160,7 @@ def test_deleted_rows_are_found_by_their_keys(items, statements, expected):
     assert items.is_equal(READ)
 
 
+@pytest.mark.in_test_all
 def test_duplicate_key_cannot_hide_a_deleted_row(items):
     """As many rows as before: the database does not know that the key is to be unique."""
     items.run("ALTER TABLE items DROP CONSTRAINT items_pkey")
@@ -174,6 +175,7 @@ def test_duplicate_key_cannot_hide_a_deleted_row(items):
     assert items.lake.rows() == before
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("statements", "why"),
     [

@@ -167,7 +167,7 @@ class Database:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_any_cut_of_changes_folds_to_the_table(spark, seed):
     database = Database(random.Random(seed))
     for _ in range(150):

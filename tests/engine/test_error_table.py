@@ -211,6 +211,7 @@ def test_errors_are_published_where_main_needs_no_change(table):
     assert [row[4] for row in errors(table)] == ['{"id": 2', '{"id": 3']
 
 
+@pytest.mark.in_test_all
 def test_too_many_errors_are_refused_before_merging(table):
     before = (table.rows(), table.rows("orders__errors"))
     table.apply(source=JSON, errors={"max_rows": 1})

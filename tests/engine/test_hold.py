@@ -46,6 +46,7 @@ def test_an_approved_refresh_publishes_what_was_shown_and_not_what_came_since(ta
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_a_rejected_refresh_changes_nothing_and_the_next_one_is_judged_anew(table):
     held(table)
 

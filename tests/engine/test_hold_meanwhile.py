@@ -59,6 +59,7 @@ def test_the_table_is_paused(table):
     assert_at_rest(table, table.wanted)
 
 
+@pytest.mark.in_test_all
 def test_it_is_cancelled(table):
     assert table.store.cancel(table.store.table("orders"), table.caller(user="ann")) is Cancelled.LEFT
 

@@ -118,6 +118,7 @@ def test_a_round_that_completes_it_deletes_nothing_either(table, at_point):
     held(table)
 
 
+@pytest.mark.in_test_all
 def test_a_commit_whose_answer_was_lost_and_that_comes_late_is_completed_without_deletes_too(table, at_point):
     """The round was given up before main had it: only main's log knows what was committed, and how."""
     hold_id = held(table).facts["hold"]

@@ -54,6 +54,7 @@ def test_table_has_the_other_rows_until_its_next_refresh(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["acquire.after", "seal.after", "publish.before", "publish.after"])
 @pytest.mark.sample(1)
 def test_killed_load_is_ended_by_the_next_refresh_which_brings_back_the_own_rows(table, at_point, point):

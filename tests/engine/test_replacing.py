@@ -93,6 +93,7 @@ def test_replacement_killed_anywhere_comes_out_right(lake, crash_at, point, is_f
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["seal.after", "publish.before"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])

@@ -77,6 +77,7 @@ def test_the_digests_are_those_of_main(table):
     assert table.digests() == kept
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("by", ["refresh", "time"])
 def test_a_refresh_or_a_time_names_the_version(table, by):

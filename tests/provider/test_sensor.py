@@ -24,6 +24,7 @@ def test_a_table_that_nobody_refreshes_is_in_normal(home, airflow):
     assert not sensor(home, phases=["MERGING", "CLEANUP"]).poke({})
 
 
+@pytest.mark.in_test_all
 def test_it_waits_while_a_refresh_is_under_way(home, airflow):
     home.apply()
     caller = home.caller()

@@ -138,6 +138,7 @@ def test_an_error_of_the_driver_is_the_tasks_own(home, airflow, submitted):
     assert "[MV-KEY-NULL] orders" in str(run.errors["refresh"][0])
 
 
+@pytest.mark.in_test_all
 def test_a_table_in_other_hands_is_waited_for_without_a_driver(home, airflow, submitted, monkeypatch):
     home.apply(concurrency="queue")
     other = home.caller()
