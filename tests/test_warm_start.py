@@ -209,7 +209,9 @@ def test_machine_is_warmed_up_once_and_the_next_jvm_maps_the_archive(tmp_path):
     first, second = (json.loads(done(amv)) for _ in range(2))
     assert (first["new"], second["new"], first["archive"]) == (True, False, second["archive"])
     assert first["bytes"] == Path(first["archive"]).stat().st_size
-    assert sorted(file.suffix for file in cache.glob("*/*")) == [".jars", ".jsa", ".lock"], "nothing is left half written"
+    assert sorted(file.suffix for file in cache.glob("*/*")) == [".jars", ".jsa", ".lock"], (
+        "nothing is left half written"
+    )
     assert done([sys.executable, "-c", MAPS_ITS_ARCHIVE]).split() == ["True", "none"]
 
 

@@ -1,0 +1,77 @@
+"""The commands of docs/trust.md, from a bad file to the repair of main, run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import read_independently
+
+pytestmark = [pytest.mark.slow, pytest.mark.in_test_all]
+
+BLOCKS = re.findall(
+    r"```bash\n(.*?)```", (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8"), flags=re.DOTALL
+)
+COMPLETE = {1: "12.50", 2: "8.00", 3: "5.25", 4: "7.00", 5: "3.10", 6: "9.99"}
+
+
+@pytest.fixture
+def bash(tmp_path):
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AMV_WAREHOUSE": str(tmp_path / "warehouse"),  # as the first block exports it
+        "AMV_SPARK_MASTER": "local[2]",
+    }
+
+    def run(block):
+        command = ["bash", "-euc", block]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    yield run
+    run("amv server stop")
+
+
+def test_a_bad_file_is_held_decided_taken_back_and_main_is_repaired(bash, tmp_path):
+    def expect(changed=None):
+        days = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3}
+        amounts = COMPLETE | (changed or {})
+        rows = [(Decimal(amounts[n]), date(2026, 3, days[n]), n) for n in amounts]
+        assert read_independently(tmp_path / "warehouse/shop") == sorted(rows, key=repr)
+
+    first, early, decided, taken_back, repaired = BLOCKS
+
+    assert "6 inserted" in bash(first)
+    expect()
+    said = bash(early)
+    assert "exit code 75" in said
+    assert "3 of the table's 6 rows would be deleted (50.0%; the guard allows 30.0%)" in said
+    assert 'amount: "8.00" -> "8.50"' in said
+    expect()
+    said = bash(decided)
+    assert "cancelled" in said
+    assert said.count("kept       3 rows that the source no longer has") == 1, "status says so"
+    assert "main       version 7" in said, "the next block goes back to it"
+    expect({2: "8.50"})
+    said = bash(taken_back)
+    assert re.findall(r"^  rows +(.*)", said, re.MULTILINE) == [
+        "0 inserted, 1 updated, 0 deleted, 5 unchanged",
+        "0 inserted, 1 updated, 0 deleted, 5 unchanged",
+        "0 inserted, 0 updated, 0 deleted, 6 unchanged",
+    ]
+    assert "until `amv resume shop`" in said
+    expect({2: "8.50"})
+    said = bash(repaired)
+    assert "exit code 1" in said
+    assert 'amount: "0.00", expected "12.50"' in said
+    assert "published in" in said
+    expect({2: "8.50"})
