@@ -5,6 +5,7 @@
     GET  /tables/{name}           a table
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
     GET  /tables/{name}/partitions               its partitions, and the intervals that are not done
+    GET  /tables/{name}/over-time                its rows, changes, durations, bytes and lag, by time
     GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
@@ -49,12 +50,14 @@ from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
+from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
+_MINUTE_MS = 60_000
 
 
 def create_app() -> FastAPI:
@@ -72,6 +75,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
     app.add_api_route("/tables/{name}/partitions", show_partitions, methods=["GET"])
+    app.add_api_route("/tables/{name}/over-time", show_over_time, methods=["GET"])
     app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
@@ -212,6 +216,21 @@ def show_partitions(
         "others": {dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
     }
     return render("partitions.html", request, facts=(found.facts, shown), found=found, **shown)
+
+
+def show_over_time(
+    request: Request,
+    name: str,
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    asked: Annotated[str, QueryParameter(alias="range")] = "",
+) -> Response:
+    """Show a table over time; three queries, and no more to send for 10,000 refreshes than for a hundred."""
+    _visible(name, user, session)
+    found = connection.reader().over_time(name, range_of(asked))
+    facts = (found.facts, found.now_ms // _MINUTE_MS)  # the lag grows all the time; an open page shows it each minute
+    return render("over_time.html", request, facts=facts, found=time_charts(found), ranges=RANGES)
 
 
 def static_file(file: str) -> Response:

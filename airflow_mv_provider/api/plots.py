@@ -36,17 +36,23 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A bar chart of one measure of the last refreshes, oldest at the left.
+    """A bar chart of one measure, oldest at the left.
 
-    zero : y of the zero line; bars above it are gains, bars below it losses
+    about  : of which refreshes, in words
+    zero   : y of the zero line; bars above it are gains, bars below it losses
+    target : y of a line that no bar should cross; None for no line
+    ends   : what stands under the left end and the right one; empty for nothing
     """
 
     title: str
+    about: str
     legend: tuple[tuple[str, str], ...]
     most: str
     zero: float
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
+    target: float | None = None
+    ends: tuple[str, ...] = ()
     width: int = WIDTH
     height: int = _TOP + _HEIGHT + _MARKS
 
@@ -75,6 +81,20 @@ class Timeline:
     height: float
     width: int = WIDTH * 2
     bar_height: int = _LANE - 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One column of a bar chart: its parts, each a CSS class with a value, above the zero line and below it.
+
+    said : when and of what, in words
+    mark : CSS class of the mark under the chart; empty for none
+    """
+
+    said: str
+    up: Sequence[tuple[str, float]] = ()
+    down: Sequence[tuple[str, float]] = ()
+    mark: str = ""
 
 
 _Parts = Callable[[RefreshReport], Sequence[tuple[str, float]]]
@@ -239,26 +259,57 @@ def _plot(
     down: _Parts,
     text_of: Callable[[float], str],
 ) -> Plot:
-    highest = max(sum(value for _, value in up(r)) for r in reports)
-    lowest = max(sum(value for _, value in down(r)) for r in reports)
+    stacks = [
+        Stack(
+            f"{(report.started_at or '')[:16].replace('T', ' ')} {words.outcome_word(report.outcome)}",
+            *(up(report), down(report)),
+            f"tone-{words.TONES[report.outcome]}",
+        )
+        for report in reports
+    ]
+    slot = min(max(WIDTH / len(reports), _MIN_SLOT), _MAX_SLOT)
+    return stacked(title, "of the last refreshes, oldest first", stacks, legend, text_of, slot=slot)
+
+
+def stacked(
+    title: str,
+    about: str,
+    stacks: Sequence[Stack | None],
+    legend: tuple[tuple[str, str], ...],
+    text_of: Callable[[float], str],
+    *,
+    slot: float,
+    target: float | None = None,
+    ends: tuple[str, ...] = (),
+) -> Plot:
+    """Return a bar chart of columns that each take the width `slot`, the last one at the right; None leaves a gap.
+
+    target : the value at which a line is drawn
+    """
+    shown = [stack for stack in stacks if stack is not None]
+    highest = max(target or 0.0, *(sum(value for _, value in stack.up) for stack in shown), 0.0)
+    lowest = max((sum(value for _, value in stack.down) for stack in shown), default=0.0)
     scale = _HEIGHT / ((highest + lowest) or 1)
     zero = _TOP + highest * scale if highest + lowest else _TOP + _HEIGHT
-    slot = min(max(WIDTH / len(reports), _MIN_SLOT), _MAX_SLOT)
     bars, marks = [], []
-    for place, report in enumerate(reports):
-        x, width = WIDTH - (len(reports) - place) * slot, slot * 0.75
-        parts = ", ".join(f"{text_of(value)} {name}" for name, value in (*up(report), *down(report)))
-        words_of = words.outcome_word(report.outcome)
-        title_of = f"{(report.started_at or '')[:16].replace('T', ' ')} {words_of}: {parts}"
-        marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, f"tone-{words.TONES[report.outcome]}", title_of))
+    for place, stack in enumerate(stacks):
+        if stack is None:
+            continue
+        x, width = WIDTH - (len(stacks) - place) * slot, slot * 0.75
+        parts = ", ".join(f"{text_of(value)} {name}" for name, value in (*stack.up, *stack.down))
+        title_of = f"{stack.said}: {parts}" if parts else stack.said
+        if stack.mark:
+            marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, stack.mark, title_of))
         at = zero
-        for kind, value in up(report):
+        for kind, value in stack.up:
             if value:
                 height = max(value * scale, 1.0)
                 at -= height
                 bars.append(Bar(x, at, width, height, kind, title_of))
-        for kind, value in down(report):
+        for kind, value in stack.down:
             if value:
                 bars.append(Bar(x, zero, width, max(value * scale, 1.0), kind, title_of))
-    most = text_of(highest) if not lowest else f"+{text_of(highest)} / −{text_of(lowest)}"
-    return Plot(title, legend, most, zero, tuple(bars), tuple(marks))
+    most = max((sum(value for _, value in stack.up) for stack in shown), default=0.0)
+    most_text = text_of(most) if not lowest else f"+{text_of(most)} / −{text_of(lowest)}"
+    line = None if target is None else zero - target * scale
+    return Plot(title, about, legend, most_text, zero, tuple(bars), tuple(marks), line, ends)

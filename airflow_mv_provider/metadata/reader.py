@@ -30,7 +30,9 @@ from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
+from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
+from airflow_mv_provider.metadata.history.slots import TimeRange
 from airflow_mv_provider.metadata.holds import is_held, last_hold
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
@@ -253,6 +255,14 @@ class Reader:
         """
         with transaction(self.engine) as db:
             return known_partitions(db, name, self._now(), num_reports)
+
+    def over_time(self, name: str, asked: TimeRange) -> OverTime:
+        """Return what a table's refreshes have recorded in a range of time, by slots; one query.
+
+        raises : TableNotFoundError
+        """
+        with transaction(self.engine) as db:
+            return over_time(db, name, self._now(), asked)
 
     def age_s(self, table_id: int) -> float | None:
         """Return how many seconds ago the last successful refresh of everything began; None if there was none.

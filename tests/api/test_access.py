@@ -53,7 +53,7 @@ def table(store):
 
 def test_the_page_is_as_large_as_it_is(routes, writes):
     """A new route is walked by itself; this is a reminder to tell of it in the header of `api/app.py`."""
-    assert (len(routes), len(writes)) == (12, 5)
+    assert (len(routes), len(writes)) == (13, 5)
 
 
 def test_without_a_session_there_is_nothing(as_role, table, routes):
@@ -200,6 +200,7 @@ def test_a_table_whose_dags_a_user_may_not_read_is_not_there(user, store, table,
     assert user.get(f"{PAGE}/tables/orders").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/now").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/partitions").status_code == 404
+    assert user.get(f"{PAGE}/tables/orders/over-time").status_code == 404
     assert user.get(f"{PAGE}/dags/hourly").status_code == 403
 
 

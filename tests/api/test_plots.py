@@ -9,7 +9,7 @@ import pytest
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import TaskTry
-from airflow_mv_provider.api.plots import WIDTH, history_plots, timeline
+from airflow_mv_provider.api.plots import WIDTH, Stack, history_plots, stacked, timeline
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 
@@ -207,6 +207,23 @@ def test_forty_refreshes_fit():
     plots = history_plots([DONE] * 40)
 
     assert all(0 <= bar.x <= WIDTH - bar.width for drawn in plots for bar in (*drawn.bars, *drawn.marks))
+
+
+def test_columns_of_time_leave_gaps_and_have_a_line_for_a_target():
+    stacks = [Stack("1", (("lag", 6.0),)), None, Stack("3", (("late", 12.0),), mark="tone-good"), Stack("4")]
+
+    drawn = stacked("Lag", "by hour", stacks, (), str, slot=WIDTH / 4, target=24.0)
+
+    assert [(bar.kind, bar.x, bar.height) for bar in drawn.bars] == [("lag", 0, 24), ("late", 160, 48)]
+    assert [mark.x for mark in drawn.marks] == [160]
+    assert (drawn.target, drawn.zero, drawn.most) == (14, 110, "12.0")
+
+
+@pytest.mark.parametrize("stacks", [(), (None,), (Stack("nothing"),)])
+def test_nothing_is_drawn_of_nothing(stacks):
+    drawn = stacked("Lag", "by hour", stacks, (), str, slot=10)
+
+    assert (drawn.bars, drawn.marks, drawn.target) == ((), (), None)
 
 
 # -- words -----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
     "a failed refresh": lambda keepers: refresh_of(keepers, "web_clicks"),
     "partitions": lambda keepers: "/mv/tables/lonely/partitions?from=2017-01-01",
     "no partitions": lambda keepers: "/mv/tables/customers/partitions",
+    "over time": lambda keepers: "/mv/tables/orders/over-time?range=24h",
+    "nothing over time": lambda keepers: "/mv/tables/never_refreshed/over-time",
     "message": lambda keepers: "/mv/tables/not_there",
 }
 DIALOGS = {"act-refresh": "start-run", "act-pause": "confirm"}
