@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
@@ -57,6 +56,7 @@ _ANALYSIS = (
     "INVALID_PARAMETER_VALUE",
 )
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in this process's JVM, and on a Connect server
+_NO_JAR = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source: ", "NOT_LOADED_SQL_FUNCTIONS_UNUSABLE")
 _FULL = ("No space left on device", "Disk quota exceeded")  # Linux's message, and HDFS's for a quota
 _NO_TYPE = (
     *("UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING", "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE"),
@@ -163,7 +163,7 @@ def translate(error: BaseException, where: str) -> MvError:
 def _source_error(error: BaseException, where: str, text: str, condition: str) -> MvError | None:
     if condition.startswith("PATH_NOT_FOUND"):
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
-    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source: " in text:
+    if any(words in text for words in _NO_JAR):
         return _missing_format(where, text)
     if "does not conform to the schema" in text or "CSV header" in text:
         hint = 'Change the schema or the file; if its first line is a record, set `options: {header: "false"}`.'
@@ -191,14 +191,13 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 
 
 def _missing_format(where: str, text: str) -> DefinitionError:
-    found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? ", text)
-    name = found.group(1) if found else "of this name"
+    found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? |(AVRO)_NOT_LOADED", text)
+    name = found.group(1) or found.group(2).lower() if found else "of this name"
     if name in connectors():
         return missing_connector(where, name)
-    known = {"avro": "org.apache.spark:spark-avro_2.13", "protobuf": "org.apache.spark:spark-protobuf_2.13"}
-    jar = f"{known[name]}:{pyspark.__version__}" if name in known else "<group>:<artifact>:<version>"
     hint = (
-        f"Check its name; set AMV_SPARK_PACKAGES={jar} where Spark starts: here, or for `amv server`, and restart that."
+        "Check its name; set AMV_SPARK_PACKAGES=<group>:<artifact>:<version> where Spark starts: here, or for"
+        " `amv server`, and restart that."
     )
     return DefinitionError(where, f"Spark has no data source {name}: its jar is missing.", hint=hint)
 

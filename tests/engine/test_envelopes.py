@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 
 from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.sources.kafka import debezium, envelope
 from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.errors import translated
+from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON, Form, Json
 
 pytestmark = pytest.mark.slow
 
-DDL = "id INT, n DECIMAL(12,2), v STRING, tags ARRAY<STRING>"
 LEFT_OUT = "__debezium_unavailable_value"
 RECORD = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 Record = tuple[int, int, str | None, str | None]
@@ -41,7 +41,13 @@ class Log:
         at = sum(map(ord, key or "")) % self.num if partition is None else partition
         self.records.append((at, len(self.records), key, text))
 
-    def frame(self, spark: Any, start: Sequence[int] | None = None, end: Sequence[int] | None = None) -> DataFrame:
+    def frame(
+        self,
+        spark: Any,
+        start: Sequence[int] | None = None,
+        end: Sequence[int] | None = None,
+        form: Form | Json = JSON,
+    ) -> DataFrame:
         """Return the records of each partition from `start` up to `end`."""
         found, seen = [], [0] * self.num
         for partition, second, key, value in self.records:
@@ -49,8 +55,7 @@ class Log:
             seen[partition] += 1
             if (start is None or offset >= start[partition]) and (end is None or offset < end[partition]):
                 at = datetime.fromtimestamp(second, UTC)
-                texts = [None if text is None else text.encode() for text in (key, value)]
-                found.append(("t", partition, offset, at, *texts))
+                found.append(("t", partition, offset, at, form.key_of(key), form.value_of(value)))
         return spark.createDataFrame(found, RECORD)
 
     @property
@@ -63,13 +68,24 @@ def schema(spark: Any) -> StructType:
 
 
 def folded(
-    spark: Any, log: Log, how: str, start: Sequence[int], end: Sequence[int], main: DataFrame | None
+    spark: Any,
+    log: Log,
+    how: str,
+    start: Sequence[int],
+    end: Sequence[int],
+    main: DataFrame | None,
+    form: Form | Json = JSON,
 ) -> DataFrame:
-    records = log.frame(spark, start, end)
+    records, (value, key) = log.frame(spark, start, end, form), form.codecs(spark)
+    continues = main is not None and any(start)
     if how == "upsert":
-        events = envelope.last_of_keys(records, schema(spark))
+        events = envelope.last_of_keys(records, value, key)
+    elif form is JSON:
+        changes = debezium.changes_of_json(records, value, continues=continues)
+        events = envelope.last_changes(changes, value.columns)
     else:
-        events = envelope.last_changes(records, schema(spark), continues=main is not None and any(start))
+        changes = debezium.changes_of_avro(records, value, key, continues=continues)
+        events = envelope.last_changes(changes, debezium.row_of_events(value.columns))
     return replay.all_rows(events, main, ["id"])
 
 
@@ -99,9 +115,13 @@ def a_row(draw: random.Random, number: int) -> Row:
     return {"id": number, "n": f"{draw.randrange(1000)}.50", "v": draw.choice(["a", "b", "ü"]), "tags": ["x", "y"]}
 
 
+UPSERTS = {"json": JSON, "avro": AVRO}
+
+
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("form", UPSERTS)
 @pytest.mark.sample(1)
-def test_any_cut_of_upserts_folds_to_the_same(spark, seed):
+def test_any_cut_of_upserts_folds_to_the_same(spark, seed, form):
     draw, log, rows = random.Random(seed), Log(), dict[int, Row]()
     for _ in range(120):
         number = draw.randrange(15)
@@ -114,11 +134,12 @@ def test_any_cut_of_upserts_folds_to_the_same(spark, seed):
 
     start, main = [0] * log.num, None
     for end in cuts(draw, log, 3):
-        main = kept(spark, folded(spark, log, "upsert", start, end, main))
+        main = kept(spark, folded(spark, log, "upsert", start, end, main, UPSERTS[form]))
         start = end
 
     assert rows_of(main) == expected(rows.values())
-    assert rows_of(folded(spark, log, "upsert", [0] * log.num, log.ends, None)) == expected(rows.values())
+    whole = folded(spark, log, "upsert", [0] * log.num, log.ends, None, UPSERTS[form])
+    assert rows_of(whole) == expected(rows.values())
 
 
 @dataclass
@@ -166,9 +187,13 @@ class Database:
             self.rows[number] = new
 
 
+EVENTS = {"json": JSON, "avro": AVRO_EVENTS}
+
+
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.sample(1)
-def test_any_cut_of_changes_folds_to_the_table(spark, seed):
+@pytest.mark.parametrize("form", EVENTS)
+@pytest.mark.sample(1, by=lambda case: case.split("-")[0])
+def test_any_cut_of_changes_folds_to_the_table(spark, seed, form):
     database = Database(random.Random(seed))
     for _ in range(150):
         database.step()
@@ -176,7 +201,7 @@ def test_any_cut_of_changes_folds_to_the_table(spark, seed):
 
     start, main = [0] * log.num, None
     for end in in_order(database.draw, log, 4):
-        main = kept(spark, folded(spark, log, "debezium", start, end, main))
+        main = kept(spark, folded(spark, log, "debezium", start, end, main, EVENTS[form]))
         start = end
 
     assert rows_of(main) == expected(database.rows.values())
@@ -250,7 +275,7 @@ def test_records_are_rows_where_each_is_one(spark):
     log.add("k", GOOD, 1)
     log.add("k", GOOD | {"v": None}, 1)
 
-    found = envelope.rows_of(log.frame(spark), schema(spark))
+    found = envelope.rows_of(log.frame(spark), JSON.codecs(spark)[0])
 
     places = {(row[envelope.PARTITION], row[envelope.OFFSET], row.v) for row in found.collect()}
     assert places == {(0, 0, "a"), (1, 0, "a"), (1, 1, None)}

@@ -174,6 +174,21 @@ def test_what_spark_refuses_of_a_source_is_no_fault_of_spark():
     assert type(translate(refusal, "orders")) is EngineError
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: avro. Make sure the provider name is right.", "avro"),
+        ("[AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE] Cannot call the FROM_AVRO SQL function because", "avro"),
+    ],
+)
+def test_format_without_its_jar_names_the_setting_that_brings_it(text, name):
+    error = translate(AnalysisException(text), "source")
+
+    assert type(error) is DefinitionError
+    assert f"AMV_SOURCE_DATABASES={name} " in error.advice
+    assert f"org.apache.spark:spark-{name}_2.13:" in error.advice
+
+
 @pytest.mark.parametrize("text", [CANCELLED, "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008"])
 def test_cancelled_job_is_no_fault_of_spark(text):
     error = translate(SparkRuntimeException(text), "orders")

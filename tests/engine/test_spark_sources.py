@@ -129,7 +129,6 @@ def test_format_that_spark_ships_reads_a_path(lake):
     ("source", "error", "words"),
     [
         ({"format": "nowhere"}, DefinitionError, "AMV_SPARK_PACKAGES"),
-        ({"format": "avro", "path": "raw/x"}, DefinitionError, "org.apache.spark:spark-avro_2.13"),
         ({"format": "rate"}, DefinitionError, "rate"),
         ({"format": "text", "path": "/etc"}, UnsafeLocationError, "outside the warehouse"),
         ({"format": "text", "path": "orders/x"}, UnsafeLocationError, "share a directory"),

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from airflow_mv_provider.exceptions import SourceRegressedError, SourceReplacedError, StreamGoneError
+from airflow_mv_provider.core.definition.table import parse_table
+from airflow_mv_provider.core.frontier import fingerprint
+from airflow_mv_provider.exceptions import (
+    SourceRegressedError,
+    SourceReplacedError,
+    StreamGoneError,
+    StreamReloadError,
+)
 from airflow_mv_provider.sources.kafka.frontier import (
     KafkaFrontier,
     Order,
@@ -23,6 +30,12 @@ from airflow_mv_provider.sources.kafka.frontier import (
 )
 from airflow_mv_provider.sources.kafka.model import Kafka
 
+AVRO = {
+    "format": "avro",
+    "schema": None,
+    "schema_file": "schemas/order.avsc",
+    "record_key": {"format": "csv", "schema": "id INT"},
+}
 WHOLE = {"conn_id": "kafka_shop", "envelope": "upsert", "schema": "id INT, v STRING"}
 AT = KafkaFrontier("c1", "shop.orders", "t1", (10, 0, 7))
 
@@ -39,7 +52,27 @@ def a_topic(**more: object) -> Kafka:
         ({"topic": ".."}, "no name of one topic"),
         ({"conn_id": "a b"}, "not a connection's id"),
         ({"envelope": "avro"}, "'none', 'upsert' or 'debezium'"),
-        ({"format": "avro"}, "'json'"),
+        ({"format": "xml"}, "'json', 'csv' or 'avro'"),
+        ({"schema": None}, "format json needs schema"),
+        ({"format": "csv", "schema": None}, "format csv needs schema"),
+        ({"format": "csv"}, "format csv needs record_key"),
+        ({"format": "csv", "envelope": "debezium"}, "in json or avro, not in csv"),
+        ({"format": "csv", "options": {"header": "false"}}, "forbidden options: header"),
+        ({"format": "csv", "options": {"multiLine": "true"}}, "forbidden options: multiLine"),
+        ({"format": "csv", "options": {"sep": ""}}, "sep: expected a string that is not empty"),
+        ({"options": {"sep": ";"}}, "format json takes no options"),
+        ({"format": "avro"}, "format avro takes no schema, but schema_file"),
+        ({"schema_file": "a.avsc"}, "format json takes no schema_file, but schema"),
+        (AVRO | {"schema_file": None}, "format avro needs schema_file"),
+        (AVRO | {"schema_file": "schemas/*.avsc"}, "the path of one file"),
+        (AVRO | {"schema_file": " "}, "the path of one file"),
+        (AVRO | {"record_key": None}, "format avro needs record_key"),
+        (AVRO | {"record_key": {"format": "avro"}}, "format avro needs schema_file"),
+        (AVRO | {"record_key": {"format": "csv", "schema": ""}}, "names no column"),
+        (AVRO | {"record_key": {"format": "csv", "schema": "id INT", "colour": 1}}, "Extra inputs"),
+        (AVRO | {"envelope": "none"}, "leave out record_key"),
+        (AVRO | {"envelope": "debezium"}, "record_key in avro, none in json"),
+        ({"envelope": "debezium", "record_key": {"format": "json", "schema": "id INT"}}, "record_key in avro"),
         ({"schema": " "}, "names no column"),
         ({"watermark": "at"}, "no watermark"),
         ({"complete": "yes"}, "boolean"),
@@ -64,6 +97,28 @@ def test_definition_says_which_cluster_is_asked_and_not_which_rows():
     assert a_topic().connection_id == "kafka_shop"
     assert (a_topic().is_complete, a_topic(complete=True).is_complete) == (False, True)
     assert {"conn_id", "complete", "read_timeout", "watermark"} == Kafka.not_content
+
+
+def test_schema_files_are_paths_of_the_source():
+    key = {"format": "avro", "schema_file": "schemas/key.avsc"}
+
+    assert a_topic().paths == ()
+    assert a_topic(**AVRO).paths == ("schemas/order.avsc",)
+    assert a_topic(**AVRO | {"record_key": key}).paths == ("schemas/order.avsc", "schemas/key.avsc")
+
+
+def test_definition_in_json_is_stored_as_before_other_formats_came():
+    """Its hash decides whether the topic can be continued."""
+    stored = a_topic().model_dump(mode="json", by_alias=True)
+    table = {"name": "orders", "key": ["id"]}
+
+    assert set(stored) == {
+        *("type", "topic", "conn_id", "format", "envelope", "schema", "complete", "read_timeout", "select", "watermark")
+    }
+    assert parse_table(table | {"source": a_topic(**AVRO).model_dump(mode="json", by_alias=True)}).source == a_topic(
+        **AVRO
+    )
+    assert parse_table(table | {"source": stored}).content_hash == "245cd18d1bd2b80e"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +163,21 @@ def test_whole_topic_is_read_from_what_is_still_there():
         (replace(AT, cluster="c2"), SourceReplacedError, "another cluster answers"),
         (replace(AT, offsets=(10, 0, 6)), SourceRegressedError, "partition 2: 6, was 7"),
         (replace(AT, offsets=(10, 0)), SourceRegressedError, "fewer partitions"),
+        (replace(AT, value_schema="{}"), StreamReloadError, "the schema that schema_file names has changed"),
+        (replace(AT, key_schema="{}"), StreamReloadError, "the schema that record_key names has changed"),
     ],
 )
 def test_topic_that_does_not_continue_is_named(now, error, words):
     with pytest.raises(error, match=words):
         check_continues(AT, now)
+
+
+def test_state_is_stored_with_its_schemas():
+    with_schemas = replace(AT, value_schema='{"type":"record"}', key_schema="{}")
+
+    assert [KafkaFrontier.from_json(each.to_json()) for each in (AT, with_schemas)] == [AT, with_schemas]
+    assert fingerprint(AT) == "367f8a175887cb9e"  # as before topics had schema files: what is stored still counts
+    assert fingerprint(AT) != fingerprint(with_schemas)
 
 
 def test_records_removed_before_they_were_read_are_named():

@@ -96,9 +96,11 @@ def read(
     rows = spark.read.schema(_as_text(declared, options)).options(**{**_STRICT, **options}).csv(list(paths))
 
     def column(field: StructField) -> Column:
-        value, misfit = _value(field, options)
+        value, misfit = _value(field, options, _read(field))
         if misfit is not None:  # not used as the condition: it would compute the value a second time
-            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field)).cast(sql_of(field.dataType))
+            refused = refusal(BAD_RECORD, F.input_file_name(), _misfit(field, _read(field))).cast(
+                sql_of(field.dataType)
+            )
             value = F.coalesce(value, F.when(_read(field).isNotNull(), refused))
         if not is_utf_8(options) and isinstance(field.dataType, StringType | BinaryType):
             refused = refusal(BAD_ENCODING, F.input_file_name()).cast(sql_of(field.dataType))
@@ -125,7 +127,7 @@ def marked(
     """
     schema = StructType([*_as_text(declared, options).fields, StructField(CORRUPT, StringType())])
     rows = spark.read.schema(schema).options(**{**_STRICT, **options, **LENIENT}).csv(list(paths))
-    found = [(field, *_value(field, options)) for field in declared.fields]
+    found = [(field, *_value(field, options, _read(field))) for field in declared.fields]
     misfits = [(field, misfit) for field, _, misfit in found if misfit is not None]
     # Spark refuses a query for the corrupt record alone, so the query reads every column.
     text = F.concat_ws("", *(_read(field).cast("string") for field in declared.fields))
@@ -137,7 +139,7 @@ def marked(
     rule = F.when(is_corrupt | is_misfit, marking.CORRUPT_RECORD).when(is_garbled, marking.ENCODING)
     reason = F.when(is_corrupt, marking.NO_FIT)
     for field, misfit in misfits:
-        reason = reason.when(misfit, _misfit(field))
+        reason = reason.when(misfit, _misfit(field, _read(field)))
     reason = reason.when(is_garbled, marking.NOT_ENCODED)
     record = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*(_read(field) for field in declared.fields))))
     at = marking.numbers(is_numbered=is_numbered)
@@ -145,6 +147,37 @@ def marked(
         *(value.alias(field.name) for field, value, _ in found),
         *beside,
         marking.origin(file=F.col(marking.FILE), rule=rule, reason=reason, record=record, **at),
+    )
+
+
+def judged(lines: DataFrame, declared: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Return each text parsed as one record, and the rule that it breaks; lazy. Nothing of a text is dropped.
+
+    lines   : (text string, is_decoded boolean, ...)
+    returns : (..., record, broken, unknown, misfit), as of `json_lines.judged`; `unknown` is NULL
+    """
+    schema = StructType([*_as_text(declared, options).fields, StructField(CORRUPT, StringType())])
+    ddl = ", ".join(f"{quoted(field.name)} {sql_of(field.dataType)}" for field in schema.fields)
+    # With options of its own Spark reads every column of a line, and notices one that is too short or too long.
+    parsed = lines.select("*", F.from_csv("text", ddl, {**options, **LENIENT}).alias("parsed"))
+    found = [(field, *_value(field, options, F.col(f"parsed.{quoted(field.name)}"))) for field in declared.fields]
+    misfit = F.when(F.col("text").rlike(r"[\r\n]"), F.lit("it has a line break"))
+    if (quote := options.get("quote", '"')) != "":
+        is_odd = F.col("text").contains(quote) & ~F.col("text").rlike(well_quoted(options))
+        misfit = misfit.when(is_odd, F.lit("a quoted value is not closed, or continues after its closing quote"))
+    for field, _, is_misfit in found:
+        if is_misfit is not None:
+            misfit = misfit.when(is_misfit, _misfit(field, F.col(f"parsed.{quoted(field.name)}")))
+    is_corrupt = F.col(f"parsed.{CORRUPT}").isNotNull() | misfit.isNotNull()
+    broken = (
+        F.when(~F.col("text").rlike(r"\S"), marking.NOTHING)
+        .when(~F.col("is_decoded"), marking.ENCODING)
+        .when(is_corrupt, marking.CORRUPT_RECORD)
+    )
+    record = F.struct(*(value.alias(field.name) for field, value, _ in found))
+    unknown = F.lit(None).cast("string").alias("unknown")
+    return parsed.select(
+        *lines.columns, record.alias("record"), broken.alias("broken"), unknown, misfit.alias("misfit")
     )
 
 
@@ -209,9 +242,12 @@ def _as_text(declared: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([read_as(field) for field in declared.fields])
 
 
-def _value(field: StructField, options: Mapping[str, str]) -> tuple[Column, Column | None]:
-    """Return a column's value, and the condition that its text is invalid for its type; None if that needs no check."""
-    read, kind = _read(field), field.dataType
+def _value(field: StructField, options: Mapping[str, str], read: Column) -> tuple[Column, Column | None]:
+    """Return a column's value, and the condition that its text is invalid for its type; None if that needs no check.
+
+    read : what Spark has read, with the type that `_as_text` gives
+    """
+    kind = field.dataType
     if isinstance(kind, BinaryType):
         return F.encode(read, "UTF-8"), None
     if not values.is_guessed(kind, options):
@@ -228,8 +264,8 @@ def _read(field: StructField) -> Column:
     return F.col(quoted(field.name))
 
 
-def _misfit(field: StructField) -> Column:
-    return F.concat(values.expectation(field.name, field.dataType), _read(field))
+def _misfit(field: StructField, read: Column) -> Column:
+    return F.concat(values.expectation(field.name, field.dataType), read)
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -67,7 +67,7 @@ _NO_COLUMN_TYPE = re.compile(
 )
 
 
-def _option(name: object, value: object) -> object:
+def option_value(name: object, value: object) -> object:
     if name in FLAGS:
         text = str(value).lower() if isinstance(value, bool) else value
         if text not in ("true", "false"):
@@ -166,7 +166,7 @@ class Files(PathSource):
         """Take true, false and numbers for options of that type; for any other option YAML has misread a text."""
         if not isinstance(options, dict):
             return options
-        return {name: _option(name, value) for name, value in options.items()}
+        return {name: option_value(name, value) for name, value in options.items()}
 
     @model_validator(mode="after")
     def _is_told_what_its_format_takes(self) -> Self:

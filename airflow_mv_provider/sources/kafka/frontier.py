@@ -8,7 +8,12 @@ from enum import StrEnum
 from typing import Any, Self
 
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.exceptions import SourceRegressedError, SourceReplacedError, StreamGoneError
+from airflow_mv_provider.exceptions import (
+    SourceRegressedError,
+    SourceReplacedError,
+    StreamGoneError,
+    StreamReloadError,
+)
 
 
 class Order(StrEnum):
@@ -27,6 +32,7 @@ class KafkaFrontier(Frontier):
     cluster, topic_id : identify the topic; one that is made again under the same name has another id
     offsets           : by partition, the first offset that is not read; a partition that is added later begins at 0
     begin             : by partition, where reading begins; None continues from the last publish
+    value_schema, key_schema : what the definition's schema files have, so that a retry decodes as the first attempt
     """
 
     type = "kafka"
@@ -36,6 +42,8 @@ class KafkaFrontier(Frontier):
     topic_id: str
     offsets: tuple[int, ...]
     begin: tuple[int, ...] | None = None
+    value_schema: str | None = None
+    key_schema: str | None = None
 
     @property
     def continues(self) -> bool:
@@ -53,6 +61,8 @@ class KafkaFrontier(Frontier):
         """See `Frontier`."""
         found: dict[str, Any] = {"type": self.type, "cluster": self.cluster, "topic": self.topic}
         found |= {"topic_id": self.topic_id, "offsets": list(self.offsets)}
+        schemas = {"value_schema": self.value_schema, "key_schema": self.key_schema}
+        found |= {name: text for name, text in schemas.items() if text is not None}
         return found | {"begin": None if self.begin is None else list(self.begin)}
 
     @classmethod
@@ -62,6 +72,7 @@ class KafkaFrontier(Frontier):
         return cls(
             *(stored["cluster"], stored["topic"], stored["topic_id"], tuple(stored["offsets"])),
             None if begin is None else tuple(begin),
+            *(stored.get("value_schema"), stored.get("key_schema")),
         )
 
     def from_start(self, lows: Sequence[int]) -> KafkaFrontier:
@@ -85,9 +96,9 @@ def compared(then: KafkaFrontier, now: KafkaFrontier) -> Order:
 
 
 def check_continues(then: KafkaFrontier, now: KafkaFrontier) -> None:
-    """Check that a topic continues from an earlier state.
+    """Check that a topic continues from an earlier state, and is decoded as then.
 
-    raises : SourceReplacedError, SourceRegressedError
+    raises : SourceReplacedError, SourceRegressedError; StreamReloadError, if a schema file has changed
     """
     match compared(then, now):
         case Order.ANOTHER:
@@ -99,6 +110,10 @@ def check_continues(then: KafkaFrontier, now: KafkaFrontier) -> None:
             worst = next((f"partition {p}: {new}, was {old}" for p, (old, new) in enumerate(pairs) if new < old), None)
             problem = f"{now.topic} ends before the last publish: {worst or 'it has fewer partitions'}."
             raise SourceRegressedError("source", problem)
+    changed = {"schema_file": then.value_schema != now.value_schema, "record_key": then.key_schema != now.key_schema}
+    if named := [name for name, is_other in changed.items() if is_other]:
+        problem = f"the schema that {named[0]} names has changed since the last publish, whose rows are as it was."
+        raise StreamReloadError(now.topic, problem)
 
 
 @dataclass(frozen=True, slots=True)

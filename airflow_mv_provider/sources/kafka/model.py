@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from airflow_mv_provider.core.definition.source import Source, requires_type
+from airflow_mv_provider.core.definition.problems import nearest
+from airflow_mv_provider.core.definition.source import Part, Source, requires_type
+from airflow_mv_provider.sources.files.model import OPTIONS, option_value
 
+Format = Literal["json", "csv", "avro"]
 _CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
 _TOPIC = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"  # as Kafka has it
+# A record is one line in UTF-8 without a header, and no record is passed over.
+_CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine", "lineSep"}
+# What each format needs to be decoded.
+_NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file"}
+# Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
+_NEWER = ("schema_file", "options", "record_key")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -19,14 +36,61 @@ _OF_SPARK = re.compile(
 _ELSEWHERE = "it is no part of a definition: address and security come from the connection"
 
 
-def _has_no_options_of_others(schema: dict[str, Any]) -> None:
+def _requires_by_format(schema: dict[str, Any]) -> None:
     requires_type(schema)
+    schema["allOf"] = [
+        {
+            "if": {"properties": {"format": {"const": name}}, "required": ["format"] if name != "json" else []},
+            "then": {"required": [needed]},
+        }
+        for name, needed in _NEEDS.items()
+    ]
+
+
+def _check_encoding(kind: str, schema: str | None, schema_file: str | None, options: Mapping[str, str]) -> None:
+    """Check that what is given is what a format needs.
+
+    raises : ValueError
+    """
+    for name, value in (("schema", schema), ("schema_file", schema_file)):
+        if name == _NEEDS[kind] and value is None:
+            raise ValueError(f"format {kind} needs {name}")
+        if name != _NEEDS[kind] and value is not None:
+            raise ValueError(f"format {kind} takes no {name}, but {_NEEDS[kind]}")
+    if schema is not None and not schema.strip():
+        raise ValueError("schema: it names no column")
+    if schema_file is not None and (not schema_file.strip() or re.search(r"[*?\[{]", schema_file)):
+        raise ValueError("schema_file: it is to be the path of one file")
+    if options and kind != "csv":
+        raise ValueError(f"format {kind} takes no options")
+    if unknown := sorted(name for name in options if name not in _CSV):
+        raise ValueError(f"unknown or forbidden options: {', '.join(unknown)}{nearest(unknown[0], _CSV)}")
+
+
+def _option_values(options: object) -> object:
+    return {k: option_value(k, v) for k, v in options.items()} if isinstance(options, dict) else options
+
+
+class RecordKey(Part):
+    """How the keys of records are encoded, where that is not as in their values."""
+
+    format: Format
+    schema_: str | None = Field(default=None, alias="schema", description="The key's columns, of csv in their order.")
+    schema_file: str | None = Field(default=None, description="As of the source.")
+    options: dict[str, str] = Field(default_factory=dict, description="As of the source.")
+
+    _are_texts = field_validator("options", mode="before")(_option_values)
+
+    @model_validator(mode="after")
+    def _is_told_what_its_format_takes(self) -> Self:
+        _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        return self
 
 
 class Kafka(Source):
     """A topic, of which each refresh reads what came since the last publish, up to an end that is pinned before."""
 
-    model_config = ConfigDict(json_schema_extra=_has_no_options_of_others)
+    model_config = ConfigDict(json_schema_extra=_requires_by_format)
 
     first = "topic"
     # Another address of the same cluster is the same source; which cluster answers is part of the frontier.
@@ -38,13 +102,24 @@ class Kafka(Source):
         description="Airflow's connection, of type kafka; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
     )
-    format: Literal["json"] = Field(default="json", description="How values and keys are encoded.")
+    format: Format = Field(default="json", description="How values are encoded, and keys unless `record_key` says.")
     envelope: Literal["none", "upsert", "debezium"] = Field(
         description="none: each record is a row. upsert: the last record of a key is its row, one without a value"
         " deletes it. debezium: change events of a table."
     )
-    schema_: str = Field(
-        alias="schema", description="The columns of a row and their types; a field that it lacks is an error."
+    schema_: str | None = Field(
+        default=None,
+        alias="schema",
+        description="json, csv: the columns of a row and their types; a field that it lacks is an error.",
+    )
+    schema_file: str | None = Field(
+        default=None,
+        description="avro: the file of the schema with which values were written, as JSON. Relative to the warehouse,"
+        " or absolute under an allowed root.",
+    )
+    options: dict[str, str] = Field(default_factory=dict, description="csv: options of Spark's reader.")
+    record_key: RecordKey | None = Field(
+        default=None, description="upsert, and debezium in avro: how keys are encoded. Required unless both are json."
     )
     complete: bool = Field(
         default=False,
@@ -60,6 +135,8 @@ class Kafka(Source):
         description="For how many seconds a broker may not answer; then the refresh fails.",
     )
 
+    _are_texts = field_validator("options", mode="before")(_option_values)
+
     @model_validator(mode="before")
     @classmethod
     def _names_no_option_of_others(cls, data: Any) -> Any:
@@ -70,6 +147,21 @@ class Kafka(Source):
             if _OF_SPARK.fullmatch(low):
                 raise ValueError(f"{str(name)[:60]}: what is read is pinned by each refresh, from where the last ended")
         return data
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = serialized(self)
+        return {name: value for name, value in found.items() if value or name not in _NEWER}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files with schemas, that of values first; see `Source`."""
+        return tuple(path for path in (self.schema_file, self.key_schema_file) if path is not None)
+
+    @property
+    def key_schema_file(self) -> str | None:
+        """The file with the schema of keys; None if they need none."""
+        return None if self.record_key is None else self.record_key.schema_file
 
     @property
     def connection_id(self) -> str:
@@ -95,13 +187,6 @@ class Kafka(Source):
             raise ValueError("it is not a connection's id: letters, digits and underscores")
         return conn_id
 
-    @field_validator("schema_")
-    @classmethod
-    def _has_columns(cls, ddl: str) -> str:
-        if not ddl.strip():
-            raise ValueError("it names no column")
-        return ddl
-
     @field_validator("watermark")
     @classmethod
     def _has_positions(cls, column: str | None) -> None:
@@ -112,4 +197,18 @@ class Kafka(Source):
     def _fits_together(self) -> Self:
         if self.select is not None and not self.select:
             raise ValueError("select names no column")
+        _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        key = None if self.record_key is None else self.record_key.format
+        match self.envelope:
+            case "none":
+                if key is not None:
+                    raise ValueError("envelope none does not read keys: leave out record_key")
+            case "upsert":
+                if key is None and self.format != "json":
+                    raise ValueError(f"format {self.format} needs record_key: a record without a value has only a key")
+            case "debezium":
+                if self.format not in ("json", "avro"):
+                    raise ValueError(f"Debezium's events are read in json or avro, not in {self.format}")
+                if key != (None if self.format == "json" else "avro"):
+                    raise ValueError("keys of Debezium's events are as their values: record_key in avro, none in json")
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,10 +24,10 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.sources.kafka import envelope, schema_files
 from airflow_mv_provider.sources.kafka.client import Found, look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
+from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
     KafkaFrontier,
     Order,
@@ -77,16 +77,18 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         super().__init__(spark, source, warehouse, roots)
         self._cluster = cluster_of(credentials)
         self._found: Found | None = None
+        self._codecs: tuple[tuple[str | None, str | None], Codecs] | None = None  # with the schemas that it is of
         self._wanted: tuple[Span, ...] = ()  # what the last call of `events` reads
 
     def probe(self) -> KafkaFrontier:
-        """Return where the topic's partitions end; see `SourceReader`.
+        """Return where the topic's partitions end, with the schemas of its records; see `SourceReader`.
 
-        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, DefinitionError
+        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, DefinitionError; SourceFileError
         """
-        self._check_columns()
+        value_schema, key_schema = self._schemas()
+        self._check_columns(self._codecs_of(value_schema, key_schema).columns)
         self._found = self._look()
-        return self._found.frontier
+        return replace(self._found.frontier, value_schema=value_schema, key_schema=key_schema)
 
     def from_start(self, frontier: KafkaFrontier) -> KafkaFrontier:
         """Return the frontier that begins at the lowest offsets; see `SourceReader`."""
@@ -111,17 +113,9 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         self._wanted = wanted = spans(since, until)
         check_kept(self._source.topic, wanted, self._known.lows)
         log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
-        records, continues = self._records(wanted), since is not None and any(since.offsets)
-        return self._projected(self._last(records, continues=continues))
-
-    def _last(self, records: DataFrame, *, continues: bool) -> DataFrame:
-        match self._source.envelope:
-            case "none":
-                return envelope.rows_of(records, self._schema)
-            case "upsert":
-                return envelope.last_of_keys(records, self._schema)
-            case "debezium":
-                return envelope.last_changes(records, self._schema, continues=continues)
+        codecs, continues = self._codecs_at(until), since is not None and any(since.offsets)
+        rows = codecs.last(self._records(wanted), self._source.envelope, continues=continues)
+        return self._projected(rows, codecs.columns)
 
     def read(self, frontier: KafkaFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows that the topic gives from its start; see `SourceReader`. Order columns do not exist.
@@ -130,9 +124,10 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         """
         if not frontier.continues:
             return replay.all_rows(self.events(None, frontier), None, ())
-        nothing = delta.no_rows(self._spark, self._schema)
+        columns = self._codecs_at(frontier).columns
         lineage = [F.lit(None).cast(kind).alias(mark) for mark, kind in _LINEAGE.values()]
-        return projected(self._with_lineage(nothing.select("*", *lineage)), self._select)
+        nothing = delta.no_rows(self._spark, columns).select("*", *lineage)
+        return projected(_with_lineage(nothing, columns), self._select(columns))
 
     def changes(self, since: Frontier, until: KafkaFrontier) -> SourceChanges | None:
         """Return at most how many records came; see `SourceReader`."""
@@ -168,29 +163,38 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     def _look(self) -> Found:
         return look(self._cluster, self._source.topic, self._source.read_timeout)
 
-    @cached_property
-    def _schema(self) -> StructType:
-        return declared(self._spark, self._source.schema_)
+    def _schemas(self) -> tuple[str | None, str | None]:
+        """Return what the definition's schema files have now, that of values and that of keys."""
+        found = [schema_files.pinned(self._spark, location) for location in self.locations]
+        of_value = found.pop(0) if self._source.schema_file is not None else None
+        return of_value, found[0] if found else None
 
-    @property
-    def _select(self) -> list[str]:
-        mine = [quoted(field.name) for field in self._schema.fields]
+    def _codecs_at(self, frontier: KafkaFrontier) -> Codecs:
+        return self._codecs_of(frontier.value_schema, frontier.key_schema)
+
+    def _codecs_of(self, value_schema: str | None, key_schema: str | None) -> Codecs:
+        schemas = (value_schema, key_schema)
+        if self._codecs is None or self._codecs[0] != schemas:
+            self._codecs = schemas, Codecs.of(self._spark, self._source, value_schema, key_schema)
+        return self._codecs[1]
+
+    def _select(self, columns: StructType) -> list[str]:
+        mine = [quoted(field.name) for field in columns.fields]
         return [each for text in self._source.select or ("*",) for each in (mine if text.strip() == "*" else [text])]
 
-    def _check_columns(self) -> None:
+    def _check_columns(self, columns: StructType) -> None:
         """Refuse a projection that is not computed row by row, or not the same each time: events are read once."""
         if self._source.select is None:
-            _ = self._schema
             return
-        names = {field.name.lower() for field in self._schema.fields}
-        columns = [f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in self._schema.fields]
-        columns += [f"CAST(NULL AS {kind}) AS {name}" for name, (_, kind) in _LINEAGE.items() if name not in names]
-        found = projected_determinism(self._spark, self._select, f"(SELECT {', '.join(columns)})")
+        names = {field.name.lower() for field in columns.fields}
+        each = [f"CAST(NULL AS {sql_of(field.dataType)}) AS {quoted(field.name)}" for field in columns.fields]
+        each += [f"CAST(NULL AS {kind}) AS {name}" for name, (_, kind) in _LINEAGE.items() if name not in names]
+        found = projected_determinism(self._spark, self._select(columns), f"(SELECT {', '.join(each)})")
         why = found.nondeterminism_reason or (None if found.is_by_row else MORE_THAN_ROWS)
         if why is not None:
             raise DefinitionError("select", f"a topic is read once, and row by row: {why}.")
 
-    def _projected(self, rows: DataFrame) -> DataFrame:
+    def _projected(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """Return rows after the definition's projection, with their marks."""
         marks = [column.name for column in replay.marks_of(rows)]
         if self._source.select is not None and replay.UNFILLED in marks:
@@ -203,12 +207,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
                 F.col(replay.UNFILLED)
             )
             rows = rows.withColumn(replay.UNFILLED, checked)
-        return projected(self._with_lineage(rows), [*self._select, *marks])
-
-    def _with_lineage(self, rows: DataFrame) -> DataFrame:
-        names = {field.name.lower() for field in self._schema.fields}
-        wanted = {name: mark for name, (mark, _) in _LINEAGE.items() if name not in names}
-        return rows.select("*", *(F.col(mark).alias(name) for name, mark in wanted.items()))
+        return projected(_with_lineage(rows, columns), [*self._select(columns), *marks])
 
     def _records(self, wanted: Sequence[Span]) -> DataFrame:
         """Return the records of some offsets, those of aborted transactions left out; lazy."""
@@ -232,3 +231,9 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
             rows = self._spark.read.format("kafka").options(**options).load()
             _ = rows.schema  # over Spark Connect this is the first analysis
         return rows.select(*(field.name for field in _RECORD.fields))
+
+
+def _with_lineage(rows: DataFrame, columns: StructType) -> DataFrame:
+    names = {field.name.lower() for field in columns.fields}
+    wanted = {name: mark for name, (mark, _) in _LINEAGE.items() if name not in names}
+    return rows.select("*", *(F.col(mark).alias(name) for name, mark in wanted.items()))

@@ -41,8 +41,9 @@ _AWAY = (
 
 @cache
 def connectors() -> dict[str, str]:
-    """Return further names for `source_databases`, with the Maven coordinates of Spark's own connectors."""
-    return {"kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"}
+    """Return further names for `source_databases`, with the Maven coordinates of Spark's own connectors and formats."""
+    artifacts = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
+    return {name: f"org.apache.spark:{artifact}_2.13:{version('pyspark')}" for name, artifact in artifacts.items()}
 
 
 def of_database(text: str, where: str) -> MvError | None:

@@ -1,0 +1,91 @@
+"""The codecs of one definition: how its records' values are decoded, and their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.declared import declared
+from airflow_mv_provider.sources.kafka import debezium, envelope
+from airflow_mv_provider.sources.kafka.avro import AvroCodec
+from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
+from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
+from airflow_mv_provider.spark.layout import sql_of
+
+_NESTED = (ArrayType, MapType, StructType)
+
+
+@dataclass(frozen=True, slots=True)
+class Codecs:
+    """How the records of a topic become rows.
+
+    columns : of a row
+    """
+
+    columns: StructType
+    value: Codec
+    key: Codec
+
+    @classmethod
+    def of(cls, spark: SparkSession, source: Kafka, value_schema: str | None, key_schema: str | None) -> Codecs:
+        """Return the codecs of a definition; runs no job.
+
+        value_schema, key_schema : the content of its schema files, as `schema_files.pinned` returns it
+        raises                   : DefinitionError
+        """
+        value = _codec(spark, source, value_schema)
+        key = value if source.record_key is None else _codec(spark, source.record_key, key_schema)
+        is_wrapped = source.envelope == "debezium" and isinstance(value, AvroCodec)
+        columns = debezium.row_of_events(value.columns) if is_wrapped else value.columns
+        if key is not value:
+            _check_key(key.columns, columns)
+        return cls(columns, value, key)
+
+    def last(self, records: DataFrame, how: str, *, continues: bool) -> DataFrame:
+        """Return the last event of each key; see `envelope`.
+
+        how       : the definition's envelope
+        continues : events came before these
+        """
+        if how == "none":
+            return envelope.rows_of(records, self.value)
+        if how == "upsert":
+            return envelope.last_of_keys(records, self.value, self.key)
+        if isinstance(self.value, TextCodec):
+            changes = debezium.changes_of_json(records, self.value, continues=continues)
+        else:
+            changes = debezium.changes_of_avro(records, self.value, self.key, continues=continues)
+        return envelope.last_changes(changes, self.columns)
+
+
+def _codec(spark: SparkSession, what: Kafka | RecordKey, schema: str | None) -> Codec:
+    match what.format:
+        case "json" | "csv":
+            assert what.schema_ is not None, "checked by the definition"
+            columns = declared(spark, what.schema_)
+            nested = (field.name for field in columns.fields if isinstance(field.dataType, _NESTED))
+            if what.format == "csv" and (name := next(nested, None)) is not None:
+                raise DefinitionError("source", f"{name} has a type that a value of csv cannot have.")
+            return TextCodec(columns, what.format, what.options)
+        case "avro":
+            assert schema is not None, "pinned before anything is read"
+            return AvroCodec.of(spark, schema)
+
+
+def _check_key(key: StructType, columns: StructType) -> None:
+    """Check that a record's key has only columns of a row, with their types.
+
+    raises : DefinitionError
+    """
+    known = {field.name: sql_of(field.dataType) for field in columns.fields}
+    for field in key.fields:
+        kind = sql_of(field.dataType)
+        if known.get(field.name) != kind:
+            expected = f"is {known[field.name]} in the values" if field.name in known else "is not among the values'"
+            problem = f"the records' key has {field.name} as {kind}, which {expected}."
+            raise DefinitionError(
+                "source", problem, hint="Correct `record_key`: a key's columns are some of the row's."
+            )
