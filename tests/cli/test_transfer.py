@@ -18,6 +18,7 @@ tables:
 """
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_table_is_loaded_exported_and_brought_back(amv, spark):
     [source] = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)

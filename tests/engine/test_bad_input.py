@@ -149,6 +149,7 @@ def test_refused_first_load_promises_no_rows_that_nobody_keeps(lake):
     assert lake.store.sample(lake.store.history(1, 1)[0].refresh_id) is None
 
 
+@pytest.mark.in_test_all
 def test_change_that_is_spread_over_too_many_partitions_is_refused(lake):
     lake.write("SELECT id, id % 4 AS p, 0 AS v FROM range(40)")
     lake.apply(partition_by=["p"], guards={"max_changed_partitions": 2})

@@ -343,6 +343,7 @@ def test_crash_is_continued(shop, crash_at, point):
     assert shop.run(f"SELECT query FROM pg_stat_activity WHERE usename = '{ASKED}'") == []
 
 
+@pytest.mark.in_test_all
 def test_password_of_a_source_shows_nowhere(shop, at_point, caplog, capfd):
     """As in tests/scenarios/test_canary.py, of what a source's connection passes through."""
     caplog.set_level(logging.INFO, logger="py4j")  # else a line for each call to the JVM

@@ -85,6 +85,7 @@ def test_nobody_decides_in_time(table):
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 
 
+@pytest.mark.in_test_all
 def test_another_writer_s_change_is_shown_before_it_is_overwritten(table):
     first = held(table)
     table.sql("INSERT INTO {t} VALUES (100, 0, 'foreign')")

@@ -22,6 +22,7 @@ def whole_plans(spark: Any) -> Iterator[Any]:
     spark.conf.set(WHOLE, before)
 
 
+@pytest.mark.in_test_all
 def test_recorded_plans_are_those_of_spark(whole_plans: Any, tmp_path: Path) -> None:
     found = {plan.name: plan for plan in asked(whole_plans, tmp_path)}
 

@@ -78,6 +78,7 @@ def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     assert relocate(table).before == after.location
 
 
+@pytest.mark.in_test_all
 def test_copy_does_not_share_an_identity(table):
     old = moved(table, shutil.copytree)
 

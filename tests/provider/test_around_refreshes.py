@@ -98,6 +98,7 @@ def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow):
 # -- events and links --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample("text0-refresh-refresh")
 @pytest.mark.parametrize(("text", "first", "publisher"), [(ONE, "refresh", "refresh"), (GROUP, "g.begin", "g.merge")])
 def test_a_published_refresh_is_an_event_with_its_facts_and_another_is_none(home, airflow, text, first, publisher):
     home.apply()

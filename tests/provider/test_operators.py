@@ -15,6 +15,7 @@ from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, group_dag, history,
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_test_all
 def test_phase_tasks_make_main_equal_to_the_source(home, airflow):
     home.apply()
 

@@ -249,6 +249,7 @@ def test_retry_before_the_seal_reads_the_recorded_pin(table, crash_at):
     assert table.rows("orders") == pinned
 
 
+@pytest.mark.in_test_all
 def test_copied_source_may_vanish_after_the_seal(lake, crash_at):
     import shutil
 

@@ -71,6 +71,7 @@ def test_zombie_held_in_the_middle_of_the_publish_is_fenced_and_fails(table, at_
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_zombie_that_was_given_up_in_the_middle_of_its_publish_commits_nothing(table, at_point):
     before = table.rows("orders")
