@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -44,6 +44,15 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class NullCount:
+    """In how many of the sealed rows a guarded column is NULL; `column` as the definition spells it."""
+
+    column: str
+    num_null: int
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """A refusal by a guard; `guard` is the name that overrides it."""
 
@@ -59,9 +68,16 @@ def judge(
     is_everything: bool = True,
     num_partitions: int = 0,
     usual: int | None = None,
+    nulls: Sequence[NullCount] = (),
 ) -> Refusal | None:
     """Return the first guard that refuses, or None when the difference may be published; see `refusals`."""
-    found = refusals(guards, counts, overrides, is_everything=is_everything, num_partitions=num_partitions, usual=usual)
+    found = refusals(
+        *(guards, counts, overrides),
+        is_everything=is_everything,
+        num_partitions=num_partitions,
+        usual=usual,
+        nulls=nulls,
+    )
     return next(iter(found), None)
 
 
@@ -82,6 +98,7 @@ def refusals(
     is_everything: bool = True,
     num_partitions: int = 0,
     usual: int | None = None,
+    nulls: Sequence[NullCount] = (),
 ) -> tuple[Refusal, ...]:
     """Return the refusals of all guards; none when the difference may be published.
 
@@ -89,6 +106,7 @@ def refusals(
     is_everything  : the whole table was compared; a part of it may be empty on both sides
     num_partitions : the number of partitions with a changed row
     usual          : as `usual_change` returns it
+    nulls          : of the guarded columns, counted over all rows that were sealed
     """
     deleted, updated, inserted, main = counts.deleted, counts.updated, _inserted(counts), counts.main
     found = (
@@ -99,6 +117,7 @@ def refusals(
         _too_many("max_inserted_fraction", guards.max_inserted_fraction, inserted, main, "inserted"),
         _too_spread(guards, num_partitions if main else 0),
         _unusual(guards, inserted + updated + deleted, usual if main else None),
+        _too_many_nulls(guards, nulls),
     )
     return tuple(refusal for refusal in found if refusal is not None and refusal.guard not in overrides)
 
@@ -132,6 +151,17 @@ def _unusual(guards: Guards, num_rows: int, usual: int | None) -> Refusal | None
         f"({usual:,}; the guard allows {times:g} times)."
     )
     return Refusal("max_times_usual", problem)
+
+
+def _too_many_nulls(guards: Guards, nulls: Sequence[NullCount]) -> Refusal | None:
+    """Refuse if any column has too many; the problem names all of them. No row has no NULL."""
+    found = [
+        f"{each.column} is NULL in {each.num_null:,} of {each.num_rows:,} rows"
+        f" ({100 * each.num_null / each.num_rows:.3g}%; the guard allows {100 * most:.3g}%)"
+        for each in nulls
+        if (most := guards.max_null_fraction.get(each.column)) is not None and each.num_null > most * each.num_rows
+    ]
+    return Refusal("max_null_fraction", f"{', '.join(found)}.") if found else None
 
 
 def _inserted(counts: Counts) -> int:

@@ -240,6 +240,8 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
         return "the error table needs a full read of the source"
     if check := next((check for check in table.checks if check.is_of_all_rows), None):
         return f"the check {check.title} is about all rows"
+    if table.guards.max_null_fraction:
+        return "the guard max_null_fraction is about all rows"
     if situation.has_failed:
         return "the last incremental refresh failed"
     if situation.changes is None:

@@ -13,6 +13,7 @@ from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Binding, NoFrontier
+from airflow_mv_provider.core.guard import NullCount
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
@@ -88,10 +89,12 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
     stored = {name: row.seal[name] for name in names}
     stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
+    nulls = tuple(NullCount(**each) for each in row.seal.get("nulls", ()))  # the same
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])
     checks = tuple(CheckResult(**each) for each in row.checks or ())
-    return replace(record, seal=Seal(**stored, partitions=sealed, columns=columns, rejected=rejected, checks=checks))
+    seal = Seal(**stored, partitions=sealed, columns=columns, rejected=rejected, checks=checks, nulls=nulls)
+    return replace(record, seal=seal)
 
 
 def as_now(db: Connection, refresh: RefreshRecord) -> RefreshRecord:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from airflow_mv_provider.core.approval.check import ALL, PART, CheckResult, why_refused
+from airflow_mv_provider.core.approval.check import ALL, PART, why_refused
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import evolved
@@ -41,7 +41,7 @@ from airflow_mv_provider.spark import conflicts, delta, rejected, staging, stora
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
-from airflow_mv_provider.spark.quality.evaluation import evaluated
+from airflow_mv_provider.spark.quality.evaluation import Evaluated, evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class _Differences:
 
     partitions: tuple[PartitionCounts, ...]
     rejected: Rejected
+    evaluated: Evaluated
     schema_changes: tuple[str, ...] = ()
     sample: Sample | None = None
-    checks: tuple[CheckResult, ...] = ()
 
 
 def preview(
@@ -112,9 +112,10 @@ def preview(
             is_everything=is_whole,
             num_partitions=changed_partitions(found.partitions),
             usual=context.store.usual_change(table.id) if is_whole else None,
+            nulls=found.evaluated.nulls,
         )
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
-        if broken := why_refused(found.checks):
+        if broken := why_refused(found.evaluated.checks):
             reason = f"a check would refuse: {broken}"
         if subject is not None:
             reason = subject.reason
@@ -123,7 +124,7 @@ def preview(
             num_errors=found.rejected.num_rows,
             schema_changes=found.schema_changes,
             sample=found.sample,
-            checks=found.checks,
+            checks=found.evaluated.checks,
         )
     except MvError as error:
         is_answer = subject is not None and isinstance(error, subject.answers)
@@ -192,10 +193,10 @@ def _compared_with(
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
         )
-        return _Differences(tuple(inserted), collected, checks=results)
+        return _Differences(tuple(inserted), collected, results)
     compared = _compared(main, layout, seal, rows, workspace, version)
     partitions = tuple(part for chunk in compared for part in chunk.partitions)
-    return _Differences(partitions, collected, notes, sample_of(main, layout, compared, 0), results)
+    return _Differences(partitions, collected, results, notes, sample_of(main, layout, compared, 0))
 
 
 def _compared(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.definition.table import Guards
-from airflow_mv_provider.core.guard import NAMES, Counts, judge, usual_change
+from airflow_mv_provider.core.guard import NAMES, Counts, NullCount, judge, usual_change
 
 FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
 
@@ -70,7 +70,7 @@ def test_refusal_says_what_was_expected_and_found():
 
 def test_every_guard_can_be_overridden_by_its_field():
     fractions = ("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction")
-    others = ("min_rows", "max_changed_partitions", "max_times_usual", "allow_empty")
+    others = ("min_rows", "max_changed_partitions", "max_times_usual", "max_null_fraction", "allow_empty")
     assert set(NAMES) == set(Guards.model_fields) == {*fractions, *others}
 
 
@@ -121,6 +121,34 @@ def test_unusual_change_says_what_is_usual():
     assert found.problem == (
         "1,500 rows would be inserted, changed or deleted, 7.5 times as many as usual (200; the guard allows 3 times)."
     )
+
+
+@pytest.mark.parametrize(
+    ("nulls", "problem"),
+    [
+        ([], None),
+        ([NullCount("amount", 10, 1_000), NullCount("mail", 0, 1_000)], None),
+        ([NullCount("amount", 11, 1_000)], "amount is NULL in 11 of 1,000 rows (1.1%; the guard allows 1%)."),
+        ([NullCount("mail", 1, 200_000)], "mail is NULL in 1 of 200,000 rows (0.0005%; the guard allows 0%)."),
+        (
+            [NullCount("amount", 3, 4), NullCount("mail", 4, 4)],
+            "amount is NULL in 3 of 4 rows (75%; the guard allows 1%),"
+            " mail is NULL in 4 of 4 rows (100%; the guard allows 0%).",
+        ),
+        ([NullCount("amount", 0, 0)], None),
+        ([NullCount("other", 4, 4)], None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("counts", [Counts(4, 4), Counts(4, 0, inserted=4), Counts(4, 1, inserted=3)], ids=str)
+def test_nulls_are_judged_whatever_changes(nulls, problem, counts):
+    guards = Guards(max_null_fraction={"amount": 0.01, "mail": 0})
+
+    found = judge(guards, counts, nulls=nulls)
+
+    assert (found.problem if found else None) == problem
+    assert judge(guards, counts, ["max_null_fraction"], nulls=nulls) is None
+    assert judge(Guards(), counts, nulls=nulls) is None
 
 
 def test_part_of_a_table_may_have_fewer_rows_than_the_whole():

@@ -65,6 +65,7 @@ def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
         ({}, {"on_conflict": "ignore"}, "on_conflict: ignore"),
         ({}, {"on_conflict": "keep"}, "on_conflict: keep"),
         ({}, {"errors": {}}, "error table"),
+        ({}, {"guards": {"max_null_fraction": {"v": 0.1}}}, "max_null_fraction is about all rows"),
     ],
     ids=str,
 )

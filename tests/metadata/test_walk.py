@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.guard import Counts, NullCount
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import REST, Chunk, plan_chunks
@@ -63,7 +63,8 @@ def test_seal_moves_to_merging_with_everything_that_merging_needs(store, table, 
 
 
 def test_table_without_partitions_is_one_chunk(store, table, own):
-    seal = replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 60, 5),))
+    nulls = (NullCount("amount", 3, 60), NullCount("mail", 0, 60))
+    seal = replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 60, 5),), nulls=nulls)
 
     store.merging.seal(own, seal, (Chunk(0, None),), {})
 

@@ -12,6 +12,8 @@ def definition_of_rollback(table: TableRecord) -> RefreshableTable:
     """Return the definition of a refresh that rolls main back: main's own rows, one for each key, are its source."""
     simple: dict[str, Any] = {"publish": "atomic", "on_conflict": "fail", "order_by": [], "approval": "never"}
     simple["checks"] = []  # whoever rolls back has decided about these rows
+    guards = table.definition.guards.model_copy(update={"max_null_fraction": {}})  # and its columns may be no more
+    simple["guards"] = guards.model_dump(mode="json")
     simple |= {"source": _source(table), "frozen_before": None}
     return RefreshableTable.model_validate(table.definition.to_json() | simple)
 

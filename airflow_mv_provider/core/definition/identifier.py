@@ -50,6 +50,18 @@ def check_column_name(name: str) -> str:
     return name
 
 
+def check_columns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `names` if all are names of columns and none is there twice.
+
+    raises : InvalidIdentifierError; ValueError
+    """
+    for name in names:
+        check_column_name(name)
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("a column is named twice")
+    return names
+
+
 def needs_mapping(name: str) -> bool:
     """True if Delta can store a column of this name only with column mapping, under another name."""
     return _MAPPED_IN_COLUMN.search(name) is not None

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
-from airflow_mv_provider.core.definition.identifier import check_column_name, check_table_name
+from airflow_mv_provider.core.definition.identifier import check_columns, check_table_name
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
@@ -64,7 +64,17 @@ class Guards(Part):
         description="Refuse to change more than this many times the usual number of rows: the median of the last ten"
         " refreshes of the whole table that changed any. Three of them must be known; 100 rows are always allowed.",
     )
+    max_null_fraction: dict[str, Annotated[float, Field(ge=0.0, le=1.0, strict=True)]] = Field(
+        default_factory=dict,
+        description="For each column that is named, refuse a larger fraction of NULLs among the rows that main would"
+        " have: {amount: 0.01}. A table with it is never refreshed incrementally.",
+    )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
+
+    @field_validator("max_null_fraction")
+    @classmethod
+    def _are_columns(cls, fractions: dict[str, float]) -> dict[str, float]:
+        return dict(zip(check_columns(tuple(fractions)), fractions.values(), strict=True))
 
 
 class ErrorTable(Part):
@@ -233,11 +243,7 @@ class RefreshableTable(Part):
     @field_validator("key", "partition_by", "order_by", "sensitive")
     @classmethod
     def _are_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
-        for column in columns:
-            check_column_name(column)
-        if len({column.lower() for column in columns}) < len(columns):
-            raise ValueError("a column is named twice")
-        return columns
+        return check_columns(columns)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

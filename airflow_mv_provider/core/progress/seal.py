@@ -9,6 +9,7 @@ from operator import xor
 from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.schema import Column
+from airflow_mv_provider.core.guard import NullCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Seal:
     changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
     mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
     checks      : the results of the definition's checks
+    nulls       : of the columns that a guard names, over all rows that were read
     kept_bytes  : size of the copies of the source's rows that are kept for the next refresh
     """
 
@@ -60,6 +62,7 @@ class Seal:
     mixed: int = 0
     kept_bytes: int = 0
     checks: tuple[CheckResult, ...] = ()
+    nulls: tuple[NullCount, ...] = ()
 
     @property
     def num_rows(self) -> int:

@@ -100,4 +100,5 @@ class Judge:
             is_everything=is_whole,
             num_partitions=num_partitions,
             usual=usual,
+            nulls=work.seal.nulls,
         )

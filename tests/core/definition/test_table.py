@@ -177,6 +177,13 @@ def test_defaults_are_careful():
             ({"guards": {"max_deleted_fraction": value}}, "guards.max_deleted_fraction")
             for value in (-0.1, 1.1, float("nan"), float("inf"), "0.3", None, True)
         ),
+        *(
+            ({"guards": {"max_null_fraction": {"amount": value}}}, "guards.max_null_fraction.amount: expected")
+            for value in (-0.1, 1.1, float("nan"), "0.3", None, True)
+        ),
+        ({"guards": {"max_null_fraction": 0.1}}, "guards.max_null_fraction: expected a mapping, found 0.1"),
+        ({"guards": {"max_null_fraction": {5: 0.1}}}, "guards.max_null_fraction.5: expected a string"),
+        ({"guards": {"max_null_fraction": {"a": 0.1, "A": 0.1}}}, "guards.max_null_fraction: a column is named twice"),
         ({"guards": {"allow_empty": "false"}}, "guards.allow_empty"),
         ({"guards": {"max_lost": 1}}, "guards.max_lost"),
         ({"guards": None}, "guards"),
@@ -315,7 +322,7 @@ CONTENT = [
 ]
 NOT_CONTENT = [
     {"name": "gold.orders"},
-    {"guards": Guards(max_deleted_fraction=1.0, allow_empty=True)},
+    {"guards": Guards(max_deleted_fraction=1.0, max_null_fraction={"id": 0.0}, allow_empty=True)},
     {"chunk_rows": 1},
     {"adopt": True},
 ]
@@ -370,9 +377,15 @@ def _validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json_schema())
 
 
-@given(name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans())
-def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt):
-    table = a_table(name=name, key=key, partition_by=partition_by, chunk_rows=chunk_rows, adopt=adopt)
+NULLS = st.dictionaries(st.sampled_from(["a", "b", "größe"]), st.floats(0, 1))
+
+
+@given(
+    name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans(), nulls=NULLS
+)
+def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt, nulls):
+    guards = {"max_null_fraction": nulls}
+    table = a_table(name=name, key=key, partition_by=partition_by, chunk_rows=chunk_rows, adopt=adopt, guards=guards)
 
     document = {"tables": [json.loads(json.dumps(table.to_json()))]}
 
