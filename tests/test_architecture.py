@@ -372,6 +372,7 @@ ONE_IDEA = {
     "queue": "who waits for a table: decided, and stored",
     "reader": "what reads: a kind of source, or the database",
     "refresh": "one refresh: the runner's facade, and its operators",
+    "row_history": "what has happened to one row: decided, and followed through main's versions",
     "samples": "some of the rows that a refresh changes: read from Delta, and stored",
     "staging": "staging: its step, and how it is done in Spark",
 }

@@ -5,8 +5,8 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `audit`, `load`, `export`, `recover`, `relocate`,
-`drop`, `warm-up` and `server start` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `recover`,
+`relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.cli.transfer_commands import export, load
+from airflow_mv_provider.cli.why_command import why
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
@@ -345,7 +346,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (diff, approve, reject, rollback, audit, load, export):
+for each in (diff, approve, reject, rollback, audit, why, load, export):
     main.add_command(each)
 
 

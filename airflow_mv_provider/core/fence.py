@@ -103,13 +103,19 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One line of main's history."""
+    """One line of main's history.
+
+    at_ms      : when it was committed, by the clock of whoever did
+    parameters : of its operation, as Delta's log has them
+    """
 
     version: int
     operation: str
     read_version: int | None
     note: CommitNote | None
     metrics: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mark(self) -> str | None:

@@ -226,6 +226,12 @@ class Reader:
         """Return the report of one refresh, finished or not."""
         return self._reports(RefreshRow.id == refresh_id, 1)[0]
 
+    def reports_of(self, table_id: int, refresh_ids: Collection[str]) -> tuple[RefreshReport, ...]:
+        """Return the reports of a table's refreshes with these ids, newest first; unknown ids are left out."""
+        if not refresh_ids:
+            return ()
+        return self._reports((RefreshRow.table_id == table_id) & RefreshRow.id.in_(refresh_ids), len(refresh_ids))
+
     def history(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
         """Return a table's refreshes, newest first."""
         return self._reports(RefreshRow.table_id == table_id, limit)

@@ -53,7 +53,7 @@ or an owner dies; `crash_points` lists the durable writes in order, with the poi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -61,6 +61,7 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.approval.audit import Audit, check_repairable, repair_request
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Decision, Objection
+from airflow_mv_provider.core.approval.row_history import RowHistory
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -85,6 +86,7 @@ from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_
 from airflow_mv_provider.runner.review.audit import audit
 from airflow_mv_provider.runner.review.inspection import difference, kept_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
+from airflow_mv_provider.runner.review.row_history import LAST, row_history
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.transfer.exporting import Exported, export
 from airflow_mv_provider.runner.transfer.loading import load
@@ -238,6 +240,12 @@ class Refresher:
         if report.outcome is Outcome.PUBLISHED and report.refresh_id is not None:
             self.store.audits.repaired(self.store.table(found.table).id, found.id, report.refresh_id)
         return report
+
+    def row_history(
+        self, name: str, key: Sequence[str], column: str | None = None, *, last: int = LAST, since: str | None = None
+    ) -> RowHistory:
+        """Return what has happened to one row of main, and who did it. See `row_history.row_history`."""
+        return row_history(self._context, name, key, column, last=last, since=since)
 
     def load(self, name: str, source: object, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table once to the rows of another source. See `transfer.loading.load`."""

@@ -6,7 +6,7 @@ Once a newer epoch has written its fence, Delta drops or refuses commits of olde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -237,12 +237,14 @@ class Main:
         returns : includes at least one commit of this package at or before `since`, if main's log still holds one
         cost    : about 0.1 s; one more read for each tenfold increase in foreign commits since then
         """
+        return self.log_until(lambda commits: any(c.note and (since is None or c.version <= since) for c in commits))
+
+    def log_until(self, is_far_enough: Callable[[Sequence[Commit]], bool]) -> list[Commit]:
+        """Return main's newest commits, newest first, as many as `is_far_enough` asks for, or all; cost as of `log`."""
         limit = 20
         while True:
-            rows = history(self.spark, self.ref, limit)
-            commits = [self._commit(row) for row in rows]
-            is_far_enough = any(c.note and (since is None or c.version <= since) for c in commits)
-            if len(rows) < limit or is_far_enough:
+            commits = [self._commit(row) for row in history(self.spark, self.ref, limit)]
+            if len(commits) < limit or is_far_enough(commits):
                 return commits
             limit *= 10
 
@@ -289,4 +291,8 @@ class Main:
 
     def _commit(self, row: Row) -> Commit:
         note = parse_note(row.userMetadata, self.table_uuid)
-        return Commit(row.version, row.operation, row.readVersion, note, dict(row.operationMetrics or {}))
+        return Commit(
+            *(row.version, row.operation, row.readVersion, note, dict(row.operationMetrics or {})),
+            at_ms=None if row.timestamp is None else round(row.timestamp.timestamp() * 1000),
+            parameters=dict(row.operationParameters or {}),
+        )

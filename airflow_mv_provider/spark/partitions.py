@@ -19,8 +19,7 @@ from airflow_mv_provider.core.progress.partition import (
     partition_values,
 )
 from airflow_mv_provider.core.scope.scope import Scope, check_order
-from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark import typed_values
 from airflow_mv_provider.spark.layout import Layout, sql_type
 
 MAX_NAMED = 200  # the most partitions that one condition names to skip the files of all others
@@ -59,16 +58,11 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         found += [(column, value) for column, value in pairs if value is not None]
     if not found:
         return
-    casts = (f"try_cast({literal(value)} AS {sql_type(layout.column(column))})" for column, value in found)
-    with translated(table.name):
-        row = spark.sql(f"SELECT array({', '.join(f'CAST({cast} AS STRING)' for cast in casts)}) AS texts").collect()[0]
-    spelled: dict[str | None, str | None] = {}  # values of the first partition column → Spark's text of them
-    for (column, value), text in zip(found, row.texts, strict=True):
-        kind = layout.column(column).shown_type
-        if text is None or (kind in _TIMES and value.strip().lower() in _MOVING):
-            raise DefinitionError("scope", f"{value[:80]!r} is not a value of {column!r}, which is a {kind}.")
-        if column == table.partition_by[0]:
-            spelled[value] = text
+    texts = typed_values.spelled(spark, [(layout.column(column), value) for column, value in found], "scope")
+    # Values of the first partition column → Spark's text of them.
+    spelled: dict[str | None, str | None] = {
+        value: text for (column, value), text in zip(found, texts, strict=True) if column == table.partition_by[0]
+    }
     frozen = table.model_copy(update={"frozen_before": spelled.get(table.frozen_before)})
     firsts = (partition_values(name) for name in layout.scope.partitions)
     members = tuple(partition_name([spelled.get(first), *others]) for first, *others in firsts)
@@ -110,11 +104,6 @@ def _first(rows: DataFrame, table: RefreshableTable) -> Column:
 def _bound(rows: DataFrame, table: RefreshableTable, value: str | None) -> Column:
     (kind,) = (f.dataType for f in rows.schema.fields if f.name == table.partition_by[0])
     return F.lit(value).cast(kind)
-
-
-# Spark evaluates these words when it plans the query, so they would name another partition tomorrow.
-_MOVING = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
-_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 def names(table: RefreshableTable, bucket: Column, num_buckets: int) -> list[Column]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from sqlalchemy import text
 
 from airflow_mv_provider.core.approval.audit import Against, DriftedRow, Finding
 from airflow_mv_provider.core.outcome import Outcome
@@ -21,6 +20,7 @@ from airflow_mv_provider.exceptions import (
     TableNotFoundError,
     VersionGoneError,
 )
+from tests.engine.looking import remove_files, state_of
 
 pytestmark = pytest.mark.slow
 
@@ -50,14 +50,6 @@ def audit(lake, **asked):
 
 def findings(found):
     return {side.against: side.finding for side in found.sides}
-
-
-def state_of(lake):
-    """Everything that an audit must leave as it is."""
-    with lake.store.engine.begin() as db:
-        kept = ("refreshable_table", "refresh_state", "refresh_progress", "refresh_chunk", "source_binding")
-        rows = {name: db.execute(text(f"SELECT * FROM {name}")).all() for name in kept}
-    return lake.rows(), lake.versions(), lake.workspaces(), rows
 
 
 def test_a_table_that_nobody_has_touched_is_as_published_and_as_the_source(table):
@@ -386,12 +378,3 @@ def test_sensitive_values_are_hashed(table):
 
     values = {each["v"] for side in found.sides for row in side.rows for each in (row.main, row.expected) if each}
     assert all(value.startswith("sha256:") for value in values)
-
-
-def remove_files(place, version):
-    """Remove the files that only this version has, as VACUUM does."""
-    then, now = (
-        set(DeltaTable(str(place), version=at).file_uris()) for at in (version, DeltaTable(str(place)).version())
-    )
-    for file in then - now:
-        Path(file.removeprefix("file://")).unlink()

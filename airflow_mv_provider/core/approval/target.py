@@ -35,9 +35,17 @@ def version_of(table: str, to: str, history: Sequence[RefreshReport]) -> int:
 
 
 def _time(table: str, text: str) -> datetime:
+    found = time_of(text)
+    if found is None:
+        hint = "Give a version of main, a refresh's id, or a time such as 2026-01-31T12:00."
+        raise DefinitionError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint)
+    return found
+
+
+def time_of(text: str) -> datetime | None:
+    """Return a time in ISO 8601, UTC unless it has an offset; None if it is none."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        hint = "Give a version of main, a refresh's id, or a time such as 2026-01-31T12:00."
-        raise DefinitionError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint) from None
+        return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -87,12 +87,17 @@ def check_files(table: Main, name: str, version: int) -> None:
         with translated(name):
             delta.read(table.spark, table.ref, version).select(F.input_file_name()).distinct().count()
     except MvError as error:
-        is_gone = isinstance(error, SourceChangedError | SourceFileError)
-        cause = error.__cause__
-        if is_gone or (cause is not None and condition_of(cause).startswith("DELTA_")):
+        if is_gone(error):
             problem = f"{table.ref} cannot be read any more at version {version}: {error.problem}"
             raise VersionGoneError(name, problem) from error
         raise
+
+
+def is_gone(error: MvError) -> bool:
+    """True if an error of reading a version says that its files, or its log, cannot be read."""
+    cause = error.__cause__
+    is_of_log = cause is not None and condition_of(cause).startswith("DELTA_")
+    return isinstance(error, SourceChangedError | SourceFileError) or is_of_log
 
 
 def frontier_at(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:

@@ -1,0 +1,295 @@
+"""The history of one row of main: which commits changed it, from what to what, and who made them.
+
+    COLUMN=VALUE... ──▶ parse_key: which row is meant
+    main's log      ──▶ looked_at: the commits that may have changed rows, within the bounds that were asked for
+    its rows before and after a commit, or the commit's part of a change feed ──▶ changes_between
+    the refreshes that made these commits ──▶ event
+
+A row is what has the key: none, one, or several, if another writer has copied it. Values are as in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from airflow_mv_provider.core.approval.check import CheckResult
+from airflow_mv_provider.core.approval.difference import RowChange
+from airflow_mv_provider.core.approval.sample import masked
+from airflow_mv_provider.core.approval.target import time_of
+from airflow_mv_provider.core.definition.problems import nearest
+from airflow_mv_provider.core.fence import Commit
+from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
+from airflow_mv_provider.exceptions import DefinitionError
+
+Row = dict[str, Any]
+_MAX_SHOWN = 80
+_MAX_OPERATION = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The part of main's log in which a row is followed.
+
+    newest   : main's newest version
+    changing : the commits that may have changed rows, newest first
+    why      : why no older commit is looked at; None if main's log has no older one that may have changed rows
+    first    : the oldest version that main's log has
+    """
+
+    newest: int
+    changing: tuple[Commit, ...]
+    why: str | None
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The refresh that made a commit; only `refresh_id` is known if the history does not have it any more.
+
+    source : the state of the source that it brought, in words
+    note   : why it was requested; of a rollback, to what
+    hold   : the decision that it waited for
+    """
+
+    refresh_id: str
+    outcome: Outcome | None = None
+    trigger: str | None = None
+    user: str | None = None
+    note: str | None = None
+    source: str | None = None
+    hold: HoldReport | None = None
+    checks: tuple[CheckResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvent:
+    """One commit's change of the row; times as in a refresh's report.
+
+    operation     : "insert", "update" or "delete"
+    before, after : None where there is no row
+    changed       : the columns that differ, of an update
+    commit        : the operation in main's log, as any writer has named it, made printable
+    cause         : None for another writer's commit
+    """
+
+    operation: str
+    version: int
+    at: str | None
+    before: Row | None
+    after: Row | None
+    changed: tuple[str, ...]
+    commit: str
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the history begins.
+
+    version     : of main; that is the state that `rows` is
+    rows        : none if the row was not there yet
+    is_complete : nothing was left out: main begins there
+    """
+
+    version: int
+    why: str
+    rows: tuple[Row, ...] = ()
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowHistory:
+    """What has happened to one row.
+
+    key          : as Spark spells its values
+    column       : the only column that is looked at beside the key; None for all
+    num_commits  : how many commits were looked at that may have changed rows
+    is_from_feed : the newest of them were read from main's change feed, and not from its versions
+    rows         : as they are at `main_version`
+    events       : oldest first
+    """
+
+    table: str
+    key: dict[str, Any]
+    column: str | None
+    main_version: int
+    num_commits: int
+    is_from_feed: bool
+    rows: tuple[Row, ...]
+    events: tuple[RowEvent, ...]
+    begins: Beginning
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object for programs."""
+        return asdict(self)
+
+
+def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str, str]:
+    """Return the text of each key column, in the key's order.
+
+    given  : COLUMN=VALUE each; names of columns in any case
+    raises : DefinitionError, if one is no such pair, names no column of the key, or names one twice, or one is missing
+    """
+    hint = f"amv why {table} {' '.join(f'{column}=VALUE' for column in key)}"
+    found: dict[str, str] = {}
+    for text in given:
+        column = _column_of(text, key)
+        if column is None:
+            name, sign, _ = text.partition("=")
+            problem = f"{name[:_MAX_SHOWN]!r} is no column of its key{nearest(name, key)}."
+            if not sign:
+                problem = f"{text[:_MAX_SHOWN]!r} is not COLUMN=VALUE."
+            raise DefinitionError(table, problem, hint=hint)
+        if column in found:
+            raise DefinitionError(table, f"{column!r} is given twice.", hint=hint)
+        found[column] = text[len(column) + 1 :]
+    if missing := [column for column in key if column not in found]:
+        raise DefinitionError(table, f"the key is incomplete: {', '.join(missing)} is missing.", hint=hint)
+    return {column: found[column] for column in key}
+
+
+def _column_of(text: str, key: Sequence[str]) -> str | None:
+    """Return the key column that begins `text`, before an equals sign; a name may have one itself, so the longest."""
+    fitting = [column for column in key if text.lower().startswith(f"{column.lower()}=")]
+    return max(fitting, key=len, default=None)
+
+
+def parse_since(table: str, text: str | None) -> int | None:
+    """Return a time bound in milliseconds since the epoch; None for none.
+
+    raises : DefinitionError
+    """
+    if text is None:
+        return None
+    found = time_of(text.strip())
+    if found is None:
+        hint = "Give a time such as 2026-01-31T12:00, UTC unless it has an offset."
+        raise DefinitionError(table, f"{text[:_MAX_SHOWN]!r} is no time.", hint=hint)
+    return round(found.timestamp() * 1000)
+
+
+def is_far_enough(commits: Sequence[Commit], last: int, since_ms: int | None) -> bool:
+    """True if main's newest commits are all that `looked_at` needs: it leaves out the last of them."""
+    changing = [commit for commit in commits if not commit.keeps_data]
+    return len(changing) > last or (bool(changing) and _is_before(changing[-1], since_ms))
+
+
+def looked_at(commits: Sequence[Commit], last: int, since_ms: int | None) -> Looked:
+    """Return the commits in which a row is followed.
+
+    commits : main's log, newest first, so far that `is_far_enough` holds, or all of it
+    last    : at most so many commits that may have changed rows
+    """
+    changing = [commit for commit in commits if not commit.keeps_data]
+    in_time = [commit for commit in changing if not _is_before(commit, since_ms)]
+    chosen, why = in_time[:last], None
+    if len(in_time) > last:
+        why = f"only the newest {last:,} commits that may have changed rows were looked at (--last)"
+    elif len(in_time) < len(changing):
+        why = "older commits were not looked at (--since)"
+    return Looked(commits[0].version, tuple(chosen), why, commits[-1].version)
+
+
+def _is_before(commit: Commit, since_ms: int | None) -> bool:
+    return since_ms is not None and commit.at_ms is not None and commit.at_ms < since_ms
+
+
+def beginning(looked: Looked, rows: Sequence[Row]) -> Beginning:
+    """Return where a history begins for which every commit of `looked` could be read; `rows` are those before them."""
+    before = (looked.changing[-1].version if looked.changing else looked.newest + 1) - 1
+    if looked.why is not None:
+        return Beginning(before, looked.why, tuple(rows))
+    if looked.first > 0:
+        return Beginning(min(looked.first, before), "main's log does not go back further", tuple(rows))
+    return Beginning(0, "main begins there", tuple(rows), is_complete=True)
+
+
+def changes_between(before: Sequence[Row], after: Sequence[Row]) -> tuple[tuple[Row | None, Row | None], ...]:
+    """Return what a commit did to the rows with the key, each as the row before and after it.
+
+    A column that a row lacks is as NULL: a commit that adds a column changes no row. Rows that were rewritten as they
+    were cancel out.
+    """
+    gone, new = _without(before, after), _without(after, before)
+    pairs: list[tuple[Row | None, Row | None]] = list(zip(gone, new, strict=False))
+    pairs += [(row, None) for row in gone[len(new) :]]
+    pairs += [(None, row) for row in new[len(gone) :]]
+    return tuple(pairs)
+
+
+def undone(rows: Sequence[Row], changes: Iterable[tuple[Row | None, Row | None]]) -> tuple[Row, ...]:
+    """Return the rows as they were before a commit, from those after it."""
+    found = list(changes)
+    left = _without(rows, [after for _, after in found if after is not None])
+    return (*left, *(before for before, _ in found if before is not None))
+
+
+def _without(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """Return `rows` without one equal row for each of `others`."""
+    taken, left = Counter(map(_content, others)), list[Row]()
+    for row in sorted(rows, key=_content):
+        if taken[_content(row)]:
+            taken[_content(row)] -= 1
+        else:
+            left.append(row)
+    return left
+
+
+def _content(row: Row) -> str:
+    return json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
+
+
+def event(commit: Commit, before: Row | None, after: Row | None, at: str | None, cause: Cause | None) -> RowEvent:
+    """Return one change of a row by a commit."""
+    operation = "insert" if before is None else "delete" if after is None else "update"
+    names = dict.fromkeys((*(before or {}), *(after or {}))) if operation == "update" else {}
+    changed = tuple(name for name in names if (before or {}).get(name) != (after or {}).get(name))
+    return RowEvent(operation, commit.version, at, before, after, changed, _operation(commit), cause)
+
+
+def cause_of(commit: Commit, reports: Collection[RefreshReport]) -> Cause | None:
+    """Return the refresh that made a commit, as the history knows it; None for another writer's."""
+    if commit.note is None:
+        return None
+    found = next((report for report in reports if report.refresh_id == commit.note.refresh_id), None)
+    if found is None:
+        return Cause(commit.note.refresh_id[:32])
+    return Cause(
+        refresh_id=commit.note.refresh_id,
+        outcome=found.outcome,
+        trigger=found.trigger,
+        user=found.user,
+        note=found.note,
+        source=found.source,
+        hold=found.hold,
+        checks=found.checks,
+    )
+
+
+def _operation(commit: Commit) -> str:
+    name = commit.operation[:_MAX_OPERATION]
+    return name if name.isprintable() else ascii(name)
+
+
+def hidden(found: RowHistory, sensitive: Collection[str], salt: str) -> RowHistory:
+    """Return a history with the values of sensitive columns hashed, as `sample.masked` does."""
+    if not sensitive:
+        return found
+
+    def mask(row: Row | None) -> Row | None:
+        return None if row is None else masked([RowChange("", {}, None, row)], sensitive, salt)[0].after
+
+    def mask_all(rows: Iterable[Row]) -> tuple[Row, ...]:
+        return tuple(row for row in map(mask, rows) if row is not None)
+
+    return replace(
+        found,
+        key=mask(found.key) or {},
+        rows=mask_all(found.rows),
+        events=tuple(replace(each, before=mask(each.before), after=mask(each.after)) for each in found.events),
+        begins=replace(found.begins, rows=mask_all(found.begins.rows)),
+    )

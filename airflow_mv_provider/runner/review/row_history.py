@@ -1,0 +1,170 @@
+"""Follow one row of main through its log: what each commit did to it, and which refresh made that commit.
+
+    now ◀── version 12 ◀── version 9 ◀── ...   the row at the version before each commit that may have changed rows
+            └── or, as far as main keeps one, its change feed: all these commits in one job
+
+Nothing is acquired or written. The versions are those that main had when its log was read, so refreshes may go on. The
+first version that cannot be read any more is where the history begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from airflow_mv_provider.core.approval import row_history as core
+from airflow_mv_provider.core.approval.row_history import Beginning, Looked, Row, RowHistory
+from airflow_mv_provider.core.fence import Commit
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError, VersionGoneError
+from airflow_mv_provider.metadata.rows import maybe_iso
+from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.review.rollback import is_gone
+from airflow_mv_provider.runner.watching import Progress
+from airflow_mv_provider.spark.compare import one_row
+from airflow_mv_provider.spark.compare.one_row import OneRow
+from airflow_mv_provider.spark.delta import Main
+
+LAST = 20
+Changes = tuple[tuple[Row | None, Row | None], ...]
+
+
+@dataclass
+class _Walk:
+    """One row on its way back through main's commits.
+
+    rows    : as they are before the last commit that was looked at
+    changes : what each commit did, by its version
+    begins  : where the way ends before all commits were looked at; None as long as it has not
+    """
+
+    context: Context
+    table: TableRecord
+    main: Main
+    one: OneRow
+    looked: Looked
+    rows: tuple[Row, ...]
+    changes: dict[int, Changes] = field(default_factory=dict)
+    begins: Beginning | None = None
+    is_from_feed: bool = False
+
+
+def row_history(
+    context: Context,
+    name: str,
+    key: Sequence[str],
+    column: str | None = None,
+    *,
+    last: int = LAST,
+    since: str | None = None,
+) -> RowHistory:
+    """Return what has happened to the row with a key, and who did it.
+
+    key    : COLUMN=VALUE for each column of the definition's key
+    column : only this one, beside the key
+    last   : at most so many of main's newest commits that may have changed rows
+    since  : a time, ISO 8601; only commits from then on
+    cost   : one job for each commit, which scans the files whose statistics may have the key; one job for all commits
+             that main's change feed has. Shown as progress
+    raises : DefinitionError, for a key, column or time that is none, or if main is not there; VersionGoneError, if not
+             even main's newest version can be read
+    """
+    table = context.store.table(name)
+    texts = core.parse_key(name, key, table.definition.key)
+    since_ms = core.parse_since(name, since)
+    main = Main(context.spark, table.main, table.uuid)
+    if main.properties() is None:
+        raise DefinitionError(name, f"there is no table at {table.main}.", hint="Refresh it first.")
+    one = one_row.asked(main.spark, main.ref, name, texts, column)
+    commits = main.log_until(lambda found: core.is_far_enough(found, last, since_ms))
+    looked = core.looked_at(commits, last, since_ms)
+    walk = _Walk(context, table, main, one, looked, _now(main, name, one, looked.newest))
+    now = walk.rows
+    left = _by_feed(walk, commits)
+    _by_versions(walk, left)
+    return _told(walk, now)
+
+
+def _now(main: Main, name: str, one: OneRow, version: int) -> tuple[Row, ...]:
+    try:
+        return one_row.rows_at(main, name, one, version) or ()
+    except MvError as error:
+        if is_gone(error):
+            problem = f"{main.ref} cannot be read at version {version}, its newest: {error.problem}"
+            raise VersionGoneError(name, problem, hint="Restore main's files from a backup.") from error
+        raise
+
+
+def _by_feed(walk: _Walk, commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    """Follow the row through the commits that main's change feed has; return those that are left.
+
+    The feed begins with the commit that has set its property. If it cannot be read, its files may be gone, or main's
+    columns may have changed: its versions are read instead.
+    """
+    changing, name = walk.looked.changing, walk.table.name
+    if (walk.main.properties() or {}).get(one_row.FEED_PROPERTY, "").lower() != "true":
+        return changing
+    begun = next((c.version for c in commits if one_row.FEED_PROPERTY in str(c.parameters)), commits[-1].version - 1)
+    in_feed = tuple(commit for commit in changing if commit.version > begun)
+    if not in_feed:
+        return changing
+    _show(walk, f"reading the change feed from version {in_feed[-1].version} to {in_feed[0].version}")
+    try:
+        found = one_row.changes_in_feed(walk.main, name, walk.one, in_feed[-1].version, in_feed[0].version)
+    except InterruptedRefreshError:
+        raise
+    except MvError:
+        return changing
+    walk.is_from_feed = True
+    for commit in in_feed:
+        walk.changes[commit.version] = found.get(commit.version, ())
+        walk.rows = core.undone(walk.rows, walk.changes[commit.version])
+    return changing[len(in_feed) :]
+
+
+def _by_versions(walk: _Walk, commits: Sequence[Commit]) -> None:
+    """Follow the row through these commits, newest first, by the version before each."""
+    for number, commit in enumerate(commits, 1):
+        before, version = walk.rows, commit.version - 1
+        _show(walk, f"reading version {max(version, 0)}, of commit {number} of {len(commits)}")
+        try:
+            found = () if version < 0 else one_row.rows_at(walk.main, walk.table.name, walk.one, version)
+        except MvError as error:
+            if not is_gone(error):
+                raise
+            why = f"version {version} cannot be read any more: {error.problem}"
+            walk.begins = Beginning(commit.version, why, before)
+            return
+        if found is None:
+            walk.begins = Beginning(commit.version, f"version {version} has not the columns of the key", before)
+            return
+        walk.changes[commit.version] = core.changes_between(found, before)
+        walk.rows = found
+
+
+def _told(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
+    store, table, looked = walk.context.store, walk.table, walk.looked
+    changed = [commit for commit in reversed(looked.changing) if walk.changes.get(commit.version)]
+    reports = store.reports_of(table.id, {commit.note.refresh_id for commit in changed if commit.note})
+    events = tuple(
+        core.event(commit, before, after, maybe_iso(commit.at_ms), core.cause_of(commit, reports))
+        for commit in changed
+        for before, after in walk.changes[commit.version]
+    )
+    found = RowHistory(
+        table=table.name,
+        key=dict(walk.one.key),
+        column=walk.one.column,
+        main_version=looked.newest,
+        num_commits=len(walk.changes),
+        is_from_feed=walk.is_from_feed,
+        rows=now,
+        events=events,
+        begins=walk.begins or core.beginning(looked, walk.rows),
+    )
+    return core.hidden(found, table.definition.sensitive, table.uuid)
+
+
+def _show(walk: _Walk, message: str) -> None:
+    walk.context.watch(Progress(walk.table.name, "", Phase.NORMAL, message))
