@@ -32,6 +32,7 @@ from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import base_of, pinned
+from airflow_mv_provider.runner.steps.checking import referenced
 from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.sampling import sample_of
@@ -160,6 +161,7 @@ def _compared_with(
     workspace: Workspace,
     version: int | None,
 ) -> _Differences:
+    is_checked = version is None  # an audit asks what main has, and not what may be published
     main, state = Main(context.spark, table.main, table.uuid), context.store.state(table.id)
     base = base_of(context.store, table, state, state.published_upper) if refresh.frontier.continues else None
     rows = rows_at(source, refresh.frontier, main, base=base)
@@ -188,7 +190,10 @@ def _compared_with(
     collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
     source.verify(refresh.frontier)
     seal = staging.seal(context.spark, staged, rows, layout)
-    results = evaluated(rows, definition, ALL if layout.is_whole else PART)
+    results = Evaluated(())
+    if is_checked:
+        others = referenced(context.store, context.spark, definition)
+        results = evaluated(rows, definition, ALL if layout.is_whole else PART, others)
     if version is None:
         inserted = (
             PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions

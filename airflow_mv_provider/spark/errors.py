@@ -120,6 +120,13 @@ def condition_of(error: BaseException) -> str:
     return matched.group(1) if matched else ""
 
 
+def is_gone(error: MvError) -> bool:
+    """True if an error of reading a version says that its files, or its log, cannot be read."""
+    cause = error.__cause__
+    is_of_log = cause is not None and condition_of(cause).startswith("DELTA_")
+    return isinstance(error, SourceChangedError | SourceFileError) or is_of_log
+
+
 def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
     if isinstance(error, ConnectionError | Py4JNetworkError):

@@ -1,6 +1,7 @@
 """Checks of a snapshot, as users write them: one rule each, and what follows if it does not hold.
 
 not_null, accepted_values, matches, expression    about each row; a row passes if the rule is true or NULL
+references                                        about each row beside another table; a row with NULL passes
 unique, expect                                    about all rows together
 """
 
@@ -10,11 +11,11 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from airflow_mv_provider.core.definition.identifier import check_column_name
+from airflow_mv_provider.core.definition.identifier import check_column_name, check_table_name
 from airflow_mv_provider.core.definition.source import Part
 
 Severity = Literal["fail", "hold", "quarantine", "warn"]
-_RULES = ("not_null", "unique", "accepted_values", "matches", "expression", "expect")
+_RULES = ("not_null", "unique", "accepted_values", "matches", "expression", "expect", "references")
 _WITHOUT_COLUMN = ("expression", "expect")
 _MAX_NAME = 100
 _MAX_SHOWN_VALUES = 10
@@ -46,6 +47,24 @@ class Matches(Part):
     pattern: str = Field(min_length=1, max_length=10_000)
 
 
+class References(Part):
+    """A column's values are among those of a column of another refreshable table, as it was published last, or NULL."""
+
+    column: str
+    table: str = Field(description="The name of another registered table.")
+    key: str = Field(description="A column of that table.")
+
+    @field_validator("column", "key")
+    @classmethod
+    def _is_column(cls, name: str) -> str:
+        return check_column_name(name)
+
+    @field_validator("table")
+    @classmethod
+    def _is_table(cls, name: str) -> str:
+        return check_table_name(name)
+
+
 class Check(Part):
     """A rule that the source's rows must keep before they are published."""
 
@@ -64,6 +83,7 @@ class Check(Part):
     expect: str | None = Field(
         default=None, min_length=1, description="An SQL condition over aggregates of all rows: count(*) > 0. Trusted."
     )
+    references: References | None = None
     severity: Severity = Field(
         default="fail",
         description="If the rule does not hold: publish nothing, wait for a person's decision, leave the rows out of"
@@ -94,6 +114,9 @@ class Check(Part):
             raise ValueError(f"{given[0]} needs a name, under which its result is reported")
         if self.severity == "quarantine" and self.is_of_all_rows:
             raise ValueError(f"{given[0]} is about all rows, so no row can be left out for it: use fail, hold or warn")
+        if self.severity == "quarantine" and self.references is not None:
+            # Staging leaves rows out by a condition of the row; this rule is a join.
+            raise ValueError("references is about another table, which leaves no row out: use fail, hold or warn")
         return self
 
     @property
@@ -109,7 +132,7 @@ class Check(Part):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it names; none if it is written in SQL."""
-        one = self.accepted_values or self.matches
+        one = self.accepted_values or self.matches or self.references
         return self.not_null or self.unique or ((one.column,) if one else ())
 
     @property
@@ -127,6 +150,8 @@ class Check(Part):
             return f"{names} is one of {', '.join(values[:_MAX_SHOWN_VALUES])}{more}"
         if self.matches is not None:
             return f"{names} matches {self.matches.pattern}"
+        if self.references is not None:
+            return f"{names} is among {self.references.key} of {self.references.table}"
         if self.not_null is not None:
             return f"{names} {'is' if len(self.columns) == 1 else 'are'} not NULL"
         if self.unique is not None:

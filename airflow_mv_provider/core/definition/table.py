@@ -275,6 +275,8 @@ class RefreshableTable(Part):
         titles = [check.title for check in self.checks]
         if twice := next((title for title in titles if titles.count(title) > 1), None):
             raise ValueError(f"two checks are called {twice!r}: give each a name")
+        if any(check.references is not None and check.references.table == self.name for check in self.checks):
+            raise ValueError("a check cannot reference its own table, whose last publish lacks the rows that are new")
         if self.quarantining and self.errors is None:
             raise ValueError("a check of severity quarantine needs errors: the error table keeps the rows")
         if self.publish == "progressive" and any(check.severity == "hold" for check in self.checks):

@@ -22,8 +22,6 @@ from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     MvError,
-    SourceChangedError,
-    SourceFileError,
     VersionGoneError,
 )
 from airflow_mv_provider.runner.admission import Substitute, begin
@@ -33,7 +31,7 @@ from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.delta import Main
-from airflow_mv_provider.spark.errors import condition_of, translated
+from airflow_mv_provider.spark.errors import is_gone, translated
 
 HISTORY = 10_000
 
@@ -91,13 +89,6 @@ def check_files(table: Main, name: str, version: int) -> None:
             problem = f"{table.ref} cannot be read any more at version {version}: {error.problem}"
             raise VersionGoneError(name, problem) from error
         raise
-
-
-def is_gone(error: MvError) -> bool:
-    """True if an error of reading a version says that its files, or its log, cannot be read."""
-    cause = error.__cause__
-    is_of_log = cause is not None and condition_of(cause).startswith("DELTA_")
-    return isinstance(error, SourceChangedError | SourceFileError) or is_of_log
 
 
 def frontier_at(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:

@@ -20,11 +20,11 @@ from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError, VersionGoneError
 from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.review.rollback import is_gone
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.spark.compare import one_row
 from airflow_mv_provider.spark.compare.one_row import OneRow
 from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import is_gone
 
 LAST = 20
 Changes = tuple[tuple[Row | None, Row | None], ...]

@@ -1,25 +1,33 @@
 """Evaluate a table's checks: as conditions of rows, and over all rows that were staged; count a guard's NULLs there.
 
-All checks but `unique`, and all counts of NULLs, are columns of one aggregate, which reads the columns that they name
-and nothing else.
+All checks but `unique` and `references`, and all counts of NULLs, are columns of one aggregate, which reads the columns
+that they name and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, NumericType
 
 from airflow_mv_provider.core.approval.check import ALL, CHANGED, CheckResult
 from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NullCount
-from airflow_mv_provider.exceptions import CheckInvalidError, DefinitionError, MvError, one_line
+from airflow_mv_provider.exceptions import (
+    CheckInvalidError,
+    DefinitionError,
+    MvError,
+    SourceChangedError,
+    SourceFileError,
+    one_line,
+)
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.layout import any_null, columns
 
@@ -34,6 +42,15 @@ class Evaluated:
 
     checks: tuple[CheckResult, ...]
     nulls: tuple[NullCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """Another table as a `references` check sees it: its rows at the version of its last publish."""
+
+    rows: DataFrame
+    version: int
+    location: str
 
 
 def is_broken(check: Check) -> Column:
@@ -62,9 +79,12 @@ def passing(rows: DataFrame, table: RefreshableTable) -> DataFrame:
     return rows.where(~reduce(Column.__or__, map(is_broken, checks)))
 
 
-def check_valid(rows: DataFrame, name: str, checks: Sequence[Check]) -> None:
+def check_valid(
+    rows: DataFrame, name: str, checks: Sequence[Check], others: Mapping[str, Referenced] | None = None
+) -> None:
     """Check that these checks can be evaluated over rows with these columns; runs no job.
 
+    others : the tables that they reference, by name
     raises : CheckInvalidError, naming the check
     """
     known = {column.lower() for column in rows.columns}
@@ -72,6 +92,9 @@ def check_valid(rows: DataFrame, name: str, checks: Sequence[Check]) -> None:
         if unknown := [column for column in check.columns if column.lower() not in known]:
             problem = f"the source has no column {unknown[0]!r}{nearest(unknown[0], rows.columns)}."
             raise CheckInvalidError(name, f"check {check.title}: {problem}")
+        if check.references is not None:
+            _check_reference(rows, name, check, (others or {})[check.references.table].rows)
+            continue
         try:
             field = _evaluated(rows, check).schema.fields[0]
             if not check.is_of_all_rows and field.dataType.simpleString() == "boolean":
@@ -81,6 +104,23 @@ def check_valid(rows: DataFrame, name: str, checks: Sequence[Check]) -> None:
             raise CheckInvalidError(name, f"check {check.title} cannot be evaluated: {problem}") from error
         if (kind := field.dataType.simpleString()) != "boolean":
             raise CheckInvalidError(name, f"check {check.title}: expected a condition, found {kind}.")
+
+
+def _check_reference(rows: DataFrame, name: str, check: Check, other: DataFrame) -> None:
+    """Check that the other table has the key, and that its values can be equal to the column's."""
+    assert check.references is not None
+    key, table = check.references.key, check.references.table
+    if key.lower() not in {column.lower() for column in other.columns}:
+        problem = f"table {table} has no column {key!r}{nearest(key, other.columns)}."
+        raise CheckInvalidError(name, f"check {check.title}: {problem}")
+    here, there = _type(rows, check.references.column), _type(other, key)
+    if here != there and not (isinstance(here, NumericType) and isinstance(there, NumericType)):
+        kinds = f"{check.references.column} is a {here.simpleString()}, {key} of {table} a {there.simpleString()}"
+        raise CheckInvalidError(name, f"check {check.title}: {kinds}.")
+
+
+def _type(rows: DataFrame, column: str) -> DataType:
+    return next(field.dataType for field in rows.schema.fields if field.name.lower() == column.lower())
 
 
 def check_guarded(rows: DataFrame, table: RefreshableTable) -> None:
@@ -100,22 +140,25 @@ def _evaluated(rows: DataFrame, check: Check) -> DataFrame:
     return rows.select(F.lit(True) if check.unique is not None else _holds(check))
 
 
-def evaluated(rows: DataFrame, table: RefreshableTable, of: str = ALL) -> Evaluated:
+def evaluated(
+    rows: DataFrame, table: RefreshableTable, of: str = ALL, others: Mapping[str, Referenced] | None = None
+) -> Evaluated:
     """Return the results of all checks, and how many NULLs each guarded column has.
 
     rows    : (*columns); only part of the table's rows if `of` is not ALL, which leaves out checks of all rows, and the
               NULLs of CHANGED rows
-    cost    : a scan of the columns that checks and the guard name, and one, with a shuffle, for each `unique`; nothing
-              if there are none
+    others  : the tables that checks reference, by name
+    cost    : a scan of the columns that checks and the guard name, and one, with a shuffle, for each `unique` and each
+              `references`, which scans the other table's column too; nothing if there are none
     raises  : CheckInvalidError, also for an expression that fails for a row's values; DefinitionError, for a column
     """
     checks = [check for check in table.checks if of == ALL or not check.is_of_all_rows]
     guarded = () if of == CHANGED else tuple(table.guards.max_null_fraction)
     if not checks and not guarded:
         return Evaluated(tuple(_skipped(check, of) for check in table.checks))
-    check_valid(rows, table.name, checks)
+    check_valid(rows, table.name, checks, others)
     check_guarded(rows, table)
-    counted = {check.title: _number(check) for check in checks if check.unique is None}
+    counted = {check.title: _number(check) for check in checks if check.unique is None and check.references is None}
     try:
         with translated(table.name):
             named = _named((*counted.values(), *(F.count_if(column.isNull()) for column in columns(guarded))))
@@ -123,12 +166,13 @@ def evaluated(rows: DataFrame, table: RefreshableTable, of: str = ALL) -> Evalua
             found = dict(zip(counted, numbers[: len(counted)], strict=True))
             num_null = numbers[len(counted) :]
             found |= {check.title: _num_doubled(rows, check) for check in checks if check.unique is not None}
+            found |= {c.title: _num_dangling(rows, table, c, others) for c in checks if c.references is not None}
     except MvError as error:
         if error.__cause__ is None or not condition_of(error.__cause__).startswith(_OF_VALUES):
             raise  # nothing that the definition could mend
         raise CheckInvalidError(table.name, f"its checks cannot be evaluated: {error.problem}") from error
     results = tuple(
-        CheckResult(check.title, check.rule, check.text, check.severity, of, num_rows, found[check.title])
+        CheckResult(check.title, check.rule, _text(check, others), check.severity, of, num_rows, found[check.title])
         if check.title in found
         else _skipped(check, of)
         for check in table.checks
@@ -152,6 +196,35 @@ def _num_doubled(rows: DataFrame, check: Check) -> int:
     names = list(check.unique or ())
     by = rows.where(~any_null(names)).groupBy(*columns(names))
     return by.agg(F.count(F.lit(1)).alias("_mv_number")).where(F.col("_mv_number") > 1).count()
+
+
+def _num_dangling(
+    rows: DataFrame, table: RefreshableTable, check: Check, others: Mapping[str, Referenced] | None
+) -> int:
+    """Return how many rows have a value that the other table lacks.
+
+    raises : CheckInvalidError, if that one's files are gone
+    """
+    assert check.references is not None
+    other = (others or {})[check.references.table]
+    [here], [there] = columns([check.references.column]), columns([check.references.key])
+    values = rows.where(here.isNotNull()).select(here.alias("_mv_here"))
+    known = other.rows.select(there.alias("_mv_there"))
+    try:
+        with translated(table.name):
+            return values.join(known, F.col("_mv_here") == F.col("_mv_there"), "left_anti").count()
+    except (SourceChangedError, SourceFileError) as error:
+        if other.location.removeprefix("file:") not in error.problem:
+            raise  # it is a file of the source
+        where = f"check {check.title} cannot be evaluated over {check.references.table} at version {other.version}"
+        raise CheckInvalidError(table.name, f"{where}: {error.problem}", hint="Refresh that table.") from error
+
+
+def _text(check: Check, others: Mapping[str, Referenced] | None) -> str:
+    """Return what a check demands, with the version of another table that was looked at."""
+    if check.references is None:
+        return check.text
+    return f"{check.text} (version {(others or {})[check.references.table].version})"
 
 
 def _skipped(check: Check, of: str) -> CheckResult:

@@ -33,6 +33,10 @@ def table_with(*checks, **more):
         ),
         ({"matches": {"column": "a", "pattern": "x+"}}, "matches", "matches a", "a matches x+"),
         ({"name": "positive", "expression": "a > 0"}, "expression", "positive", "a > 0"),
+        (
+            {"references": {"column": "a", "table": "gold.shops", "key": "id"}},
+            *("references", "references a", "a is among id of gold.shops"),
+        ),
         ({"name": "some", "expect": "count(*) > 0"}, "expect", "some", "count(*) > 0"),
     ],
 )
@@ -48,7 +52,7 @@ def test_rule_and_its_words(check, rule, title, text):
         (
             [{}],
             {},
-            "checks.0: expected one rule of not_null, unique, accepted_values, matches, expression, expect; none",
+            "one rule of not_null, unique, accepted_values, matches, expression, expect, references; none is given",
         ),
         ([{"not_null": ["a"], "unique": ["a"]}], {}, "not_null and unique are given"),
         ([{"not_null": "a"}], {}, "checks.0.not_null: expected a list, found 'a': write [a]"),
@@ -61,6 +65,13 @@ def test_rule_and_its_words(check, rule, title, text):
         ([{"not_null": ["a"], "severity": "quarantine"}], {}, "quarantine needs errors"),
         ([{"unique": ["a"], "severity": "quarantine"}], {"errors": {}}, "unique is about all rows"),
         ([{"name": "n", "expect": "true", "severity": "quarantine"}], {"errors": {}}, "expect is about all rows"),
+        (
+            [{"references": {"column": "a", "table": "shops", "key": "id"}, "severity": "quarantine"}],
+            {"errors": {}},
+            "references is about another table",
+        ),
+        ([{"references": {"column": "a", "table": "orders", "key": "id"}}], {}, "cannot reference its own table"),
+        ([{"references": {"column": "a", "table": "shops"}}], {}, "checks.0.references.key: it is missing"),
         ([{"accepted_values": {"column": "a", "values": [1.5]}}], {}, "use `expression`"),
         ([{"accepted_values": {"column": "a", "values": []}}], {}, "checks.0.accepted_values.values: it is empty"),
         ([{"name": "a\x1b[2J", "not_null": ["a"]}], {}, "a character that cannot be shown"),
