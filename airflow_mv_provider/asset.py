@@ -7,6 +7,7 @@ table, from their parsed files alone, without a separate registry. A DAG's tag w
 from __future__ import annotations
 
 ASSET_PREFIX = "mv://table/"
+_SOURCE_PREFIX = "mv://source/"
 
 
 def asset_uri(table: str) -> str:
@@ -17,3 +18,8 @@ def asset_uri(table: str) -> str:
 def table_of_asset(uri: str) -> str | None:
     """Return the table that an asset stands for; None if it is not this package's."""
     return uri[len(ASSET_PREFIX) :] or None if uri.startswith(ASSET_PREFIX) else None
+
+
+def source_asset_uri(path: str) -> str:
+    """Return the URI of the asset that stands for a Delta table which tables read, by its path in their definitions."""
+    return _SOURCE_PREFIX + path.lstrip("/")

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 PATHS = (
     *("/mv/", "/mv/?page=10", "/mv/?show=under+way", "/mv/?search=t09"),
     *("/mv/tables/t0500", "/mv/tables/t0500/now", "/mv/tables/t0500/partitions"),
-    "/mv/tables/t0500/over-time?range=all",
+    *("/mv/tables/t0500/over-time?range=all", "/mv/lineage", "/mv/tables/t0500/lineage"),
 )
 DAG_FILE = """
 from datetime import datetime

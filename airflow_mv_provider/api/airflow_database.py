@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from airflow.models.asset import AssetModel, TaskOutletAssetReference
+from airflow.models.asset import AssetModel, DagScheduleAssetReference, TaskOutletAssetReference
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
@@ -22,7 +23,7 @@ from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
 from airflow.sdk import conf
 from airflow.utils.types import DagRunType
-from sqlalchemy import select, tuple_
+from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, table_of_asset
@@ -90,7 +91,7 @@ _GOING_ON = frozenset(
 )
 
 Declared = Mapping[str, tuple[DeclaringDag, ...]]
-"""The DAGs of each table, by its name, in the order of their ids."""
+"""The DAGs of each table, by its name, in the order of their ids; or of each asset, by its URI."""
 
 
 def declared(session: Session) -> Declared:
@@ -98,7 +99,32 @@ def declared(session: Session) -> Declared:
 
     cost : one query, one row per pair of a DAG and a table, and per tag of the DAG
     """
-    query = (
+    query = _dags_of(TaskOutletAssetReference).where(_IS_TABLE).order_by(DagModel.dag_id, DagTag.name)
+    return _by_table(session.execute(query))
+
+
+def declared_and_started(session: Session) -> tuple[Declared, Declared]:
+    """Return what `declared` returns; and by the URI of each asset the DAGs that its events start.
+
+    returns : of assets, those of tables, and those that start a DAG that declares a table
+    cost    : one query, a row as above, and one per pair of such an asset and a DAG that it starts, and per tag
+    """
+    declaring = select(TaskOutletAssetReference.dag_id).join(AssetModel).where(_IS_TABLE)
+    is_ours = or_(_IS_TABLE, DagModel.dag_id.in_(declaring))
+    outlets = _dags_of(TaskOutletAssetReference).where(_IS_TABLE).add_columns(literal(1).label("is_outlet"))
+    schedules = _dags_of(DagScheduleAssetReference).where(is_ours).add_columns(literal(0).label("is_outlet"))
+    rows = sorted(session.execute(union_all(outlets, schedules)), key=lambda row: (row.dag_id, row.tag or ""))
+    return _by_table(row for row in rows if row.is_outlet), _by_name(
+        (row.uri, row) for row in rows if not row.is_outlet
+    )
+
+
+_IS_TABLE = AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True)
+
+
+def _dags_of(reference: type[TaskOutletAssetReference] | type[DagScheduleAssetReference]) -> Select[Any]:
+    """Return the query for the DAGs that refer to assets, and the assets' URIs; a row for each tag."""
+    return (
         select(
             AssetModel.uri,
             DagModel.dag_id,
@@ -113,38 +139,47 @@ def declared(session: Session) -> Declared:
             DagModel.owners,
             DagTag.name.label("tag"),
         )
-        .join(TaskOutletAssetReference, TaskOutletAssetReference.asset_id == AssetModel.id)
-        .join(DagModel, DagModel.dag_id == TaskOutletAssetReference.dag_id)
+        .join(reference, reference.asset_id == AssetModel.id)
+        .join(DagModel, DagModel.dag_id == reference.dag_id)
         .join(DagBundleModel, DagBundleModel.name == DagModel.bundle_name)
         .outerjoin(bundle_teams, bundle_teams.c.dag_bundle_name == DagBundleModel.name)
         .outerjoin(DagTag, DagTag.dag_id == DagModel.dag_id)
-        .where(AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True), ~DagModel.is_stale)
-        .order_by(DagModel.dag_id, DagTag.name)
+        .where(~DagModel.is_stale)
     )
+
+
+def _by_table(rows: Iterable[Row[Any]]) -> Declared:
+    named = ((table_of_asset(row.uri), row) for row in rows)
+    return _by_name((table, row) for table, row in named if table is not None)
+
+
+def _by_name(rows: Iterable[tuple[str, Row[Any]]]) -> Declared:
+    """Return the DAGs in rows of `_dags_of` by name; a DAG with several tags has a row for each."""
     found: dict[str, dict[str, DeclaringDag]] = defaultdict(dict)
     default = conf.get("operators", "default_owner", fallback="airflow")
-    for row in session.execute(query):
-        table = table_of_asset(row.uri)
-        if table is not None and row.dag_id in found[table]:  # the same with its next tag
-            dag = found[table][row.dag_id]
-            if row.tag not in dag.tags:
-                found[table][row.dag_id] = replace(dag, tags=(*dag.tags, row.tag))
-        elif table is not None:
-            takes_people = row.allowed_run_types is None or DagRunType.MANUAL in row.allowed_run_types
-            found[table][row.dag_id] = DeclaringDag(
-                dag_id=row.dag_id,
-                title=row.title or row.dag_id,
-                team=row.team_name,
-                schedule=row.timetable_description or row.timetable_summary,
-                next_run=None if row.is_paused else row.next_dagrun_create_after,
-                is_paused=bool(row.is_paused),
-                can_run=takes_people and not row.has_import_errors,
-                owners=tuple(
-                    each for each in map(str.strip, (row.owners or "").split(",")) if each not in ("", default)
-                ),
-                tags=() if row.tag is None else (row.tag,),
-            )
-    return {table: tuple(dags.values()) for table, dags in found.items()}
+    for name, row in rows:
+        dag = found[name].get(row.dag_id)
+        if dag is None:
+            found[name][row.dag_id] = _dag(row, default)
+        elif row.tag not in dag.tags:
+            found[name][row.dag_id] = replace(dag, tags=(*dag.tags, row.tag))
+    return {name: tuple(dags.values()) for name, dags in found.items()}
+
+
+def _dag(row: Row[Any], default_owner: str) -> DeclaringDag:
+    takes_people = row.allowed_run_types is None or DagRunType.MANUAL in row.allowed_run_types
+    owners = (each for each in map(str.strip, (row.owners or "").split(",")) if each not in ("", default_owner))
+    return DeclaringDag(
+        dag_id=row.dag_id,
+        title=row.title or row.dag_id,
+        team=row.team_name,
+        schedule=row.timetable_description or row.timetable_summary,
+        next_run=None if row.is_paused else row.next_dagrun_create_after,
+        is_paused=bool(row.is_paused),
+        can_run=takes_people and not row.has_import_errors,
+        owners=tuple(owners),
+        tags=() if row.tag is None else (row.tag,),
+    )
 
 
 def run_state(session: Session, dag_id: str, run_id: str) -> str | None:

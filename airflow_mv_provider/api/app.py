@@ -1,11 +1,13 @@
 """The page's application, which Airflow's API server mounts under /mv. Each route reads its data, then renders it.
 
     GET  /                        the list of tables
+    GET  /lineage                 what all tables are made of, and what comes after them
     GET  /dags/{dag_id}           the same for one DAG; redirects to the table's page if the DAG declares one table
     GET  /tables/{name}           a table
     GET  /tables/{name}/now       the part of a table's page that changes during a refresh
     GET  /tables/{name}/partitions               its partitions, and the intervals that are not done
     GET  /tables/{name}/over-time                its rows, changes, durations, bytes and lag, by time
+    GET  /tables/{name}/lineage                  what it is made of, and what comes after it
     GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
@@ -41,19 +43,23 @@ from airflow_mv_provider.api.airflow_database import (
     DeclaringDag,
     TaskTry,
     declared,
+    declared_and_started,
     run_state,
     task_tries,
 )
 from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of, one_refresh
+from airflow_mv_provider.api.lineage_view import LineageView, lineage_around, lineage_graph, whole_lineage
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.core.lineage.graph import Graph, table_id
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
+from airflow_mv_provider.metadata.lineage import RegisteredTables
 from airflow_mv_provider.metadata.reader import Reader
 
 _STATIC = Path(__file__).parent / "static"
@@ -70,12 +76,14 @@ def create_app() -> FastAPI:
         dependencies=[access.EVERY_ROUTE],
     )
     app.add_api_route("/", list_tables, methods=["GET"])
+    app.add_api_route("/lineage", show_lineage_of_all, methods=["GET"])
     only_readable = [Depends(requires_access_dag("GET"))]
     app.add_api_route("/dags/{dag_id}", list_tables_of_dag, methods=["GET"], dependencies=only_readable)
     app.add_api_route("/tables/{name}", show_table, methods=["GET"])
     app.add_api_route("/tables/{name}/now", show_table_now, methods=["GET"])
     app.add_api_route("/tables/{name}/partitions", show_partitions, methods=["GET"])
     app.add_api_route("/tables/{name}/over-time", show_over_time, methods=["GET"])
+    app.add_api_route("/tables/{name}/lineage", show_lineage, methods=["GET"])
     app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
@@ -231,6 +239,44 @@ def show_over_time(
     found = connection.reader().over_time(name, range_of(asked))
     facts = (found.facts, found.now_ms // _MINUTE_MS)  # the lag grows all the time; an open page shows it each minute
     return render("over_time.html", request, facts=facts, found=time_charts(found), ranges=RANGES)
+
+
+def show_lineage_of_all(
+    request: Request, user: GetUserDep, session: SessionDep, connection: ConnectionDep, page: int = 1
+) -> Response:
+    """Show what the tables that the user may see are made of; three queries for any number of tables."""
+    found, graph, _ = _lineage(user, session, connection.reader())
+    return _lineage_page(request, graph, whole_lineage(graph, found, page))
+
+
+def show_lineage(
+    request: Request, name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
+) -> Response:
+    """Show what a table is made of and what comes after it, as far as the user may see it; three queries.
+
+    raises : TableNotFoundError, also for a table that the user may not see
+    """
+    found, graph, may_see = _lineage(user, session, connection.reader())
+    if not may_see(name) or table_id(name) not in graph.nodes:
+        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+    return _lineage_page(request, graph, lineage_around(graph, found, name))
+
+
+def _lineage(user: Any, session: Any, reader: Reader) -> tuple[RegisteredTables, Graph, Callable[[str], bool]]:
+    """Return all tables, their lineage as far as the user may see it, and whether a table may be shown."""
+    everything, started = declared_and_started(session)
+    seen = access.readable(user, everything)
+
+    def may_see(table: str) -> bool:
+        return access.may_see(table, everything, seen)
+
+    found = reader.registered_tables()
+    return found, lineage_graph(found, seen, access.readable(user, started), may_see), may_see
+
+
+def _lineage_page(request: Request, graph: Graph, view: LineageView) -> Response:
+    facts = (replace(view, now_ms=0, picture=None), graph.edges, view.now_ms // _MINUTE_MS)  # the picture has ages
+    return render("lineage.html", request, facts=facts, view=view)
 
 
 def static_file(file: str) -> Response:

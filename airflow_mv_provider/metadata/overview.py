@@ -7,12 +7,15 @@ Definitions, seals and partitions are large and are not read here, except for th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
+    Row,
     ScalarSelect,
+    Select,
     and_,
     case,
     cast,
@@ -108,7 +111,13 @@ class Overview:
 
 
 def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
-    """Return a line for every table, or for the one of this name; one query.
+    """Return a line for every table, or for the one of this name; one query; see `overview_query`."""
+    rows = db.execute(overview_query(now, name)).all()
+    return Overview(rows[0].now_ms if rows else 0, tuple(map(line_of, rows)))
+
+
+def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*tuple[Any, ...]]:
+    """Return the query for all tables, or for the one of this name; `line_of` reads its rows.
 
     cost : five index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
            refreshes
@@ -117,7 +126,7 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
     under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
     progress = under_way.subquery("progress")
-    query = (
+    return (
         select(
             Table.name,
             State.phase,
@@ -148,37 +157,36 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
         .order_by(Table.name)
         .where(true() if name is None else Table.name == name)
     )
-    rows = db.execute(query).all()
-    lines = tuple(
-        TableLine(
-            table=row.name,
-            phase=Phase(row.phase),
-            refresh_id=row.refresh_id,
-            is_lease_live=bool(row.is_lease_live),
-            is_held=bool(row.is_held),
-            is_cancel_requested=row.cancel_requested_ms is not None,
-            is_paused=row.paused_ms is not None,
-            is_dropping=row.dropping_ms is not None,
-            fresh_ms=row.fresh_ms,
-            last=None
-            if row.last_id is None
-            else LastRefresh(
-                row.last_id,
-                Outcome(row.outcome),
-                row.started_ms,
-                row.finished_ms,
-                row.rows_inserted,
-                row.rows_updated,
-                row.rows_deleted,
-                row.error["code"] if row.error else None,
-            ),
-            compared=None if row.total is None else Compared(int(row.completed), row.total),
-            num_rows=row.num_rows,
-            is_late=is_late(row.fresh_ms, row.now_ms, row.target_s),
-        )
-        for row in rows
+
+
+def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
+    """Return the line in a row of `overview_query`."""
+    return TableLine(
+        table=row.name,
+        phase=Phase(row.phase),
+        refresh_id=row.refresh_id,
+        is_lease_live=bool(row.is_lease_live),
+        is_held=bool(row.is_held),
+        is_cancel_requested=row.cancel_requested_ms is not None,
+        is_paused=row.paused_ms is not None,
+        is_dropping=row.dropping_ms is not None,
+        fresh_ms=row.fresh_ms,
+        last=None
+        if row.last_id is None
+        else LastRefresh(
+            row.last_id,
+            Outcome(row.outcome),
+            row.started_ms,
+            row.finished_ms,
+            row.rows_inserted,
+            row.rows_updated,
+            row.rows_deleted,
+            row.error["code"] if row.error else None,
+        ),
+        compared=None if row.total is None else Compared(int(row.completed), row.total),
+        num_rows=row.num_rows,
+        is_late=is_late(row.fresh_ms, row.now_ms, row.target_s),
     )
-    return Overview(rows[0].now_ms if rows else 0, lines)
 
 
 def _newest_that_ended() -> ScalarSelect[str]:

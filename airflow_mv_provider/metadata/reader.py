@@ -34,6 +34,7 @@ from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
 from airflow_mv_provider.metadata.history.slots import TimeRange
 from airflow_mv_provider.metadata.holds import is_held, last_hold
+from airflow_mv_provider.metadata.lineage import RegisteredTables, registered_tables
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
@@ -290,6 +291,11 @@ class Reader:
         """Return the state of every table, by name, or of the one named; one query, however many there are."""
         with transaction(self.engine) as db:
             return overview(db, self._now(), name)
+
+    def registered_tables(self) -> RegisteredTables:
+        """Return every table with its state and what its definition reads; one query, however many there are."""
+        with transaction(self.engine) as db:
+            return registered_tables(db, self._now())
 
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
         with transaction(self.engine) as db:

@@ -19,6 +19,7 @@ from typing import Any
 from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_mv_provider.asset import source_asset_uri
 from airflow_mv_provider.core.commits import LOG, News, commit_name, commit_of, news
 from airflow_mv_provider.core.location import source_location
 from airflow_mv_provider.exceptions import DefinitionError, MvError
@@ -126,7 +127,7 @@ def delta_asset(
     """
     trigger = DeltaCommitTrigger(path, poke_interval, conn_id, mv_conn_id)
     watcher = AssetWatcher(name="delta-commits", trigger=trigger)
-    return Asset(name=name or f"delta:{path}", uri=f"mv://source/{path.lstrip('/')}", watchers=[watcher])
+    return Asset(name=name or f"delta:{path}", uri=source_asset_uri(path), watchers=[watcher])
 
 
 def _facts(path: str, since: int | None, found: News) -> dict[str, Any]:

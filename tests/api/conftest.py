@@ -116,6 +116,23 @@ def user(as_role: Callable[[str | None], Any]) -> Any:
     return as_role("user")
 
 
+@pytest.fixture
+def rights(application, monkeypatch):
+    """Let an auth manager with rights per DAG decide: the real one, with some DAGs taken away."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = get_auth_manager()
+    taken: dict[str, set[str]] = {"GET": set(), "POST": set()}
+    ask = manager.is_authorized_dag
+
+    def decide(*, method, user, access_entity=None, details=None):
+        is_taken = details is not None and details.id in taken[method]
+        return not is_taken and ask(method=method, user=user, access_entity=access_entity, details=details)
+
+    monkeypatch.setattr(manager, "is_authorized_dag", decide)
+    return taken
+
+
 @dataclass
 class Statements:
     """What was asked of databases since `begin`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# `orders` is declared by two DAGs, one of which nobody may start by hand; `paused_one` by a DAG that is paused.
+# `orders` is declared by two DAGs, one of which nobody may start by hand; `paused_one` by a DAG that is paused;
+# `totals` by one that an asset's event starts.
 DAG_FILE = """
 from datetime import datetime
 
@@ -25,5 +26,7 @@ dag("repair", "orders", schedule="@weekly", allowed_run_types=["scheduled"], is_
 dag("paused_dag", "paused_one", schedule="@daily", is_paused_upon_creation=True)
 dag("alone", "lonely", schedule=None, is_paused_upon_creation=False, dag_display_name="<b>Alone & bold</b>",
     tags=["<b>sales", "gold"], default_args={"owner": "ann & co"})
+dag("summing", "totals", schedule=[Asset(asset_uri("customers")), Asset("s3://bucket/<landing>")])
+dag("report", schedule=[Asset(asset_uri("totals"))], dag_display_name="Report & send")
 dag("nothing", schedule=None, params={"table": table_param("flights", ("flights",)), **refresh_params()})
 """

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.core.approval.difference import RowChange
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
+from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
@@ -195,6 +197,7 @@ def fill(store: Store, clock: Clock, *, partitions: int = 100, refreshes: int = 
     for number, (name, size) in enumerate(TABLES.items()):
         parts = months(min(size, partitions))
         definition: dict[str, Any] = {"partition_by": ["month"], "key": ["id", "month"]} if size > 1 else {}
+        definition["source"] = reading(READS.get(name, (f"raw/{name}",)))
         keeper = Keeper(store, clock, registered(store, name, **definition), parts, draw=random.Random(number))
         keepers[name] = keeper
         keeper.refreshes(refreshes if name == "orders" else 4, HOUR_MS)
@@ -222,6 +225,22 @@ TABLES = {"orders": 100, "customers": 1, "gold.revenue": 24, "web_clicks": 36, "
     "lonely": 2,
     "finance.ledger_entries": 60,
 }
+
+
+# Paths of other tables' mains among them.
+READS = {
+    "gold.revenue": ("orders", "customers", "raw/rates"),
+    "gold.margins": ("gold/revenue", "inventory"),
+    "finance.ledger_entries": ("payments", "gold/revenue"),
+}
+
+
+def reading(paths: Sequence[str]) -> Source:
+    """Return a source that reads Delta tables at these paths."""
+    if len(paths) == 1:
+        return DeltaSource(paths[0])
+    inputs = {path.rpartition("/")[2]: path for path in paths}
+    return Query(f"SELECT * FROM {', '.join(inputs)}", inputs=inputs)
 
 
 def hold(keeper: Keeper, key: str | None = None) -> Hold:

@@ -53,7 +53,7 @@ def table(store):
 
 def test_the_page_is_as_large_as_it_is(routes, writes):
     """A new route is walked by itself; this is a reminder to tell of it in the header of `api/app.py`."""
-    assert (len(routes), len(writes)) == (13, 5)
+    assert (len(routes), len(writes)) == (15, 5)
 
 
 def test_without_a_session_there_is_nothing(as_role, table, routes):
@@ -157,23 +157,6 @@ def test_a_request_with_a_token_of_its_own_has_no_origin(as_role, user, store, t
 # -- DAGs that not everybody may read or run --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def rights(application, monkeypatch):
-    """Let an auth manager with rights per DAG decide: the real one, with some DAGs taken away."""
-    from airflow.api_fastapi.app import get_auth_manager
-
-    manager = get_auth_manager()
-    taken: dict[str, set[str]] = {"GET": set(), "POST": set()}
-    ask = manager.is_authorized_dag
-
-    def decide(*, method, user, access_entity=None, details=None):
-        is_taken = details is not None and details.id in taken[method]
-        return not is_taken and ask(method=method, user=user, access_entity=access_entity, details=details)
-
-    monkeypatch.setattr(manager, "is_authorized_dag", decide)
-    return taken
-
-
 def test_one_dag_that_a_user_may_not_start_is_enough_to_bar_the_table(user, store, table, rights):
     rights["POST"] = {"repair"}
 
@@ -201,6 +184,10 @@ def test_a_table_whose_dags_a_user_may_not_read_is_not_there(user, store, table,
     assert user.get(f"{PAGE}/tables/orders/now").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/partitions").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/over-time").status_code == 404
+    assert user.get(f"{PAGE}/tables/orders/lineage").status_code == 404
+    lineage = user.get(f"{PAGE}/lineage").text.replace("raw/orders", "")  # which `lonely` reads
+    assert "tables/lonely" in lineage
+    assert "orders" not in lineage
     assert user.get(f"{PAGE}/dags/hourly").status_code == 403
 
 

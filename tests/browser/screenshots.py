@@ -69,6 +69,8 @@ def main(folder: Path) -> None:
                 write(page, folder / f"{name}-{theme}.png")
         for name, path in (("list", "/mv/"), ("table", "/mv/tables/orders")):
             write(window(path, viewport=NARROW, color_scheme="light"), folder / f"{name}-narrow.png")
+        for name, path in (("over-time", "/mv/tables/orders/over-time?range=all"), ("lineage", "/mv/lineage")):
+            write(window(path, viewport=WIDE, color_scheme="light"), folder / f"{name}-light.png")
         page = window("/dags/refresh_on_demand", viewport=TALL, color_scheme="light")
         page.get_by_test_id("trigger-dag-button").click()
         form = page.get_by_role("dialog")

@@ -39,6 +39,8 @@ PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
     "no partitions": lambda keepers: "/mv/tables/customers/partitions",
     "over time": lambda keepers: "/mv/tables/orders/over-time?range=24h",
     "nothing over time": lambda keepers: "/mv/tables/never_refreshed/over-time",
+    "lineage": lambda keepers: "/mv/lineage",
+    "lineage of a table": lambda keepers: "/mv/tables/gold.margins/lineage",
     "message": lambda keepers: "/mv/tables/not_there",
 }
 DIALOGS = {"act-refresh": "start-run", "act-pause": "confirm"}

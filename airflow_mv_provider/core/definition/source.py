@@ -47,6 +47,11 @@ class Source(Part):
         return ()
 
     @property
+    def reads(self) -> str:
+        """What it reads if that is no path, in a few words: the value of `first`, unless a kind has more to say."""
+        return str(getattr(self, self.first))
+
+    @property
     def connection_id(self) -> str | None:
         """The id of the connection that its reader needs; None for a kind that needs none."""
         return None

@@ -86,6 +86,11 @@ class Jdbc(Source):
         return self.changes or ("none" if self.watermark is None else "watermark")
 
     @property
+    def reads(self) -> str:
+        """See `Source`."""
+        return f"{self.conn_id}: {self.table or 'a query'}"
+
+    @property
     def connection_id(self) -> str:
         """See `Source`."""
         return self.conn_id

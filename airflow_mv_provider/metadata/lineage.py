@@ -1,0 +1,57 @@
+"""What all registered tables read, beside their state: the data of their lineage, in one query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection
+
+from airflow_mv_provider.core.lineage.graph import Origin, TableInputs
+from airflow_mv_provider.core.location import absolute_source
+from airflow_mv_provider.exceptions import UnsafeLocationError
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
+from airflow_mv_provider.metadata.overview import TableLine, line_of, overview_query
+from airflow_mv_provider.sources.kinds import kinds
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTables:
+    """All tables by name, what each reads, and the database's time at which they were read."""
+
+    now_ms: int
+    lines: tuple[TableLine, ...]
+    inputs: tuple[TableInputs, ...]
+
+
+def registered_tables(db: Connection, now: ColumnElement[int]) -> RegisteredTables:
+    """Return every table with its state and what its definition reads; one query.
+
+    cost : that of `overview`, and the source of each definition
+    """
+    source = Table.definition["source"].label("source")
+    rows = db.execute(overview_query(now).add_columns(Table.warehouse, Table.location, source)).all()
+    return RegisteredTables(
+        now_ms=rows[0].now_ms if rows else 0,
+        lines=tuple(map(line_of, rows)),
+        inputs=tuple(TableInputs(row.name, row.location, origins_of(row.source, row.warehouse)) for row in rows),
+    )
+
+
+def origins_of(source: Mapping[str, Any], warehouse: str) -> tuple[Origin, ...]:
+    """Return what the source of a stored definition reads; nothing for a kind that is not installed here."""
+    kind = next((kind for kind in kinds() if kind.name == source["type"]), None)
+    if kind is None:
+        return ()
+    found = kind.model.model_validate(source)
+    if not found.paths:
+        return (Origin(f"{kind.name} {found.reads}"),)
+    return tuple(Origin(path, _location(path, warehouse)) for path in found.paths)
+
+
+def _location(path: str, warehouse: str) -> str | None:
+    try:
+        return absolute_source(path, warehouse)
+    except UnsafeLocationError:
+        return None  # a definition that each refresh refuses
