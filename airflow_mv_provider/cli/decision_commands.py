@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,10 @@ from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.runner.local import command_line_caller
 from airflow_mv_provider.runner.settings import Settings
 
+if TYPE_CHECKING:
+    from airflow_mv_provider.core.approval.difference import Difference
+    from airflow_mv_provider.runner.refresh import Refresher
+
 
 def _decision_options(function: Any) -> Any:
     for option in (
@@ -31,12 +35,18 @@ def _decision_options(function: Any) -> Any:
 @click.command()
 @click.argument("name")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(0, 1000), help="How many rows of a kind.")
-@click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh: what is kept of it; needs no Spark.")
+@click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh instead: up to 20 rows of a kind.")
 @answering
 def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> Answer:
-    """Show what the refresh of a table that is held would change: counts, columns, partitions and rows."""
+    """Show what the refresh of a table that is held would change, or what a former one has changed."""
+
+    def found_by(refresher: Refresher) -> Difference:
+        if refresh_id is None:
+            return refresher.difference(name, limit)
+        return refresher.past_difference(name, refresh_id, command_line_caller())
+
     with opened_refresher(settings) as refresher:
-        found = interruptibly(refresher, lambda: refresher.difference(name, limit, refresh_id))
+        found = interruptibly(refresher, lambda: found_by(refresher))
     return Answer(asdict(found), difference_text(found))
 
 

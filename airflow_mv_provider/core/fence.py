@@ -309,6 +309,31 @@ def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | N
     return whole[-1] if all(c.keeps_data or c in ours for c in known if c.version > begun) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The commits with which one refresh has published.
+
+    before   : main's version that the first of them changed
+    after    : main's version that the last of them left
+    is_mixed : other commits between them may have changed rows, too
+    """
+
+    before: int
+    after: int
+    is_mixed: bool = False
+
+
+def published_span(commits: Iterable[Commit], refresh_id: str) -> Span | None:
+    """Return the span of a refresh's publish commits; None if `commits` has none."""
+    known = list(commits)
+    ours = [c for c in known if _is_publish(c, refresh_id)]
+    if not ours:
+        return None
+    first, last = min(c.version for c in ours), max(c.version for c in ours)
+    others = (c for c in known if first < c.version < last and not c.keeps_data and c not in ours)
+    return Span(first - 1, last, any(others))
+
+
 def next_txn_version(commits: Iterable[Commit], epoch: int) -> int:
     """Return the transaction version for the next commit of `epoch`: one more than the last in the log."""
     last = max((c.note.txn_version for c in commits if c.note), default=0)

@@ -10,6 +10,8 @@ from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.approval.sample import Sample, from_json
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.claimed import claimed
+from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshRow
 from airflow_mv_provider.metadata.models import RefreshSampleRow as Row
 
 
@@ -26,7 +28,7 @@ def keep(db: Connection, refresh_id: str, found: Sample) -> None:
 
 
 class Samples:
-    """An owner's write of the rows that its refresh changes.
+    """Writes of the rows that a refresh changes.
 
     now : the clock that judges leases
     """
@@ -42,3 +44,9 @@ class Samples:
         """
         with claimed(self.engine, own, claim.hold(own), self._now()) as db:
             keep(db, own.refresh_id, found)
+
+    def keep_past(self, refresh_id: str, found: Sample) -> None:
+        """Keep the rows of a refresh that has ended; nothing if the history has shed it meanwhile."""
+        with transaction(self.engine) as db:
+            if db.scalar(select(RefreshRow.id).where(RefreshRow.id == refresh_id).with_for_update()) is not None:
+                keep(db, refresh_id, found)

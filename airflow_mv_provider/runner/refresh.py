@@ -84,7 +84,7 @@ from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_all
 from airflow_mv_provider.runner.review.audit import audit
-from airflow_mv_provider.runner.review.inspection import difference, kept_difference
+from airflow_mv_provider.runner.review.inspection import difference, past_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.review.row_history import LAST, row_history
 from airflow_mv_provider.runner.settings import Settings
@@ -255,15 +255,13 @@ class Refresher:
         """Write the rows of main at a version as files. See `transfer.exporting.export`."""
         return export(self._context, name, to, at)
 
-    def difference(self, name: str, limit: int = 20, refresh_id: str | None = None) -> Difference:
-        """Return what the refresh of a table that is held would change, or what is kept of a former one.
+    def difference(self, name: str, limit: int = 20) -> Difference:
+        """Return what the refresh of a table that is held would change. See `inspection.difference`."""
+        return difference(self._context, self.store.table(name), limit)
 
-        raises : as `inspection.difference` and `inspection.kept_difference` do
-        """
-        table = self.store.table(name)
-        if refresh_id is not None:
-            return kept_difference(self.store, table, refresh_id)
-        return difference(self._context, table, limit)
+    def past_difference(self, name: str, refresh_id: str, caller: Caller) -> Difference:
+        """Return what a former refresh has changed, or would have. See `inspection.past_difference`."""
+        return past_difference(self._context, self.store.table(name), refresh_id, caller)
 
     def interrupt(self) -> None:
         """Stop this process's work for good, from another thread, by interrupting its Spark jobs.

@@ -14,6 +14,7 @@ from airflow_mv_provider.core.fence import (
     CommitNote,
     LogCheck,
     Move,
+    Span,
     app_id,
     classify_commits,
     fence_version,
@@ -27,6 +28,7 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
     overtaken_by,
     parse_note,
+    published_span,
     version_beside,
     whole_publish,
 )
@@ -413,6 +415,21 @@ def test_merge_that_changed_other_numbers_of_rows_than_recorded_is_noticed(recor
 
     assert check.lacks(recorded) is lacks
     assert not judged(fence(11, 3)).lacks(recorded)
+
+
+@pytest.mark.parametrize(
+    ("commits", "span"),
+    [
+        ((fence(3, 3), publish(4, 3), publish(5, 4, THEIRS)), Span(3, 4)),
+        ((publish(4, 3), fence(5, 4), publish(6, 4, nth=2)), Span(3, 6)),
+        ((publish(4, 3), other(5), publish(6, 3, nth=2)), Span(3, 6, is_mixed=True)),
+        ((publish(4, 3), other(5, "OPTIMIZE"), publish(6, 3, nth=2), other(7)), Span(3, 6)),
+        ((fence(3, 3), publish(4, 3, THEIRS)), None),
+        ((), None),
+    ],
+)
+def test_a_refresh_has_published_between_two_versions(commits, span):
+    assert published_span(reversed(commits), OURS) == span
 
 
 def test_which_version_beside_main_belongs_to_which_of_main():

@@ -241,7 +241,7 @@ def test_the_difference_shows_exactly_what_an_approval_publishes(table):
     few = table.refresher().difference("orders", 2)
     assert [row.operation for row in few.rows] == ["delete", "delete", "update"]
     assert found.columns == {"v": 1}
-    kept = table.refresher().difference("orders", refresh_id=found.refresh_id)
+    kept = table.refresher().past_difference("orders", found.refresh_id, table.caller())
     assert (kept.rows, kept.columns) == (found.rows, found.columns), "what the page shows, without Spark"
 
 
@@ -253,7 +253,7 @@ def test_what_a_guard_refuses_and_what_is_only_compared_can_be_looked_at_later(t
     assert f"amv diff orders --refresh {table.store.history(1, 2)[-1].refresh_id[:8]}" in caught.value.advice
 
     refused, only_read = (
-        table.refresher().difference("orders", refresh_id=each.refresh_id[:8])
+        table.refresher().past_difference("orders", each.refresh_id[:8], table.caller())
         for each in table.store.history(1, 2)[::-1]
     )
 
@@ -276,14 +276,14 @@ def test_changed_rows_of_every_refresh_are_kept_if_the_table_says_so(lake):
     lake.refresh()
     lake.sql("UPDATE {t} SET v = 'b' WHERE id = 1", path="raw/orders")
 
-    found = lake.refresher().difference("orders", refresh_id=lake.refresh().refresh_id)
+    found = lake.refresher().past_difference("orders", lake.refresh().refresh_id, lake.caller())
 
     assert [(row.key, row.before, row.after) for row in found.rows] == [
         ({"id": 1}, {"id": 1, "v": "a"}, {"id": 1, "v": "b"})
     ]
     assert "1 updated" in difference_text(found)
     with pytest.raises(DefinitionError, match="'nothing' names no refreshes"):
-        lake.refresher().difference("orders", refresh_id="nothing")
+        lake.refresher().past_difference("orders", "nothing", lake.caller())
 
 
 @pytest.mark.in_test_all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -25,6 +26,11 @@ def is_rollback(definition: RefreshableTable, table: TableRecord) -> bool:
     """
     source = definition.source.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return source | {"type": "delta"} == _source(table) and definition.source_kind.name == "delta"
+
+
+def with_sensitive(definition: RefreshableTable, names: Iterable[str]) -> RefreshableTable:
+    """Return the definition with these columns, which are main's, among its sensitive ones."""
+    return definition.model_copy(update={"sensitive": tuple(dict.fromkeys([*definition.sensitive, *names]))})
 
 
 def _source(table: TableRecord) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.approval import audit as core
 from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding
-from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
+from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback, with_sensitive
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit
@@ -239,8 +239,7 @@ def _as_published(table: TableRecord) -> RefreshableTable:
 def _marked(work: _Work, definition: RefreshableTable) -> RefreshableTable:
     """Return a definition that hides also those of main's columns that are sensitive by now."""
     names = delta.schema_of(work.main.spark, work.main.ref).names
-    sensitive = [*definition.sensitive, *(name for name in work.table.definition.sensitive if name in names)]
-    return definition.model_copy(update={"sensitive": tuple(dict.fromkeys(sensitive))})
+    return with_sensitive(definition, (name for name in work.table.definition.sensitive if name in names))
 
 
 def _not_compared(what: str, reason: str) -> Compared:

@@ -1,17 +1,33 @@
-"""Read what a refresh that is held would change, from its recorded corrections, or what is kept of a former one."""
+"""What a refresh that is held would change, and what a former one has changed: as recorded, kept, or compared again."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Objection
-from airflow_mv_provider.core.outcome import PartitionReport
+from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback, with_sensitive
+from airflow_mv_provider.core.approval.sample import Sample
+from airflow_mv_provider.core.fence import Span, published_span
+from airflow_mv_provider.core.outcome import Outcome, PartitionReport
 from airflow_mv_provider.core.progress.recorded import total
-from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, NotHeldError
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    MvError,
+    NotHeldError,
+    SchemaMismatchError,
+    VersionGoneError,
+)
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.preview import Subject, preview
+from airflow_mv_provider.runner.review.rollback import check_files, frontier_at
 from airflow_mv_provider.runner.steps.sampling import changed_rows
+from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
 
@@ -54,6 +70,56 @@ def difference(context: Context, table: TableRecord, limit: int) -> Difference:
         rows=tuple(rows),
         columns=by_column,
     )
+
+
+def past_difference(context: Context, table: TableRecord, refresh_id: str, caller: Caller) -> Difference:
+    """Return what a former refresh has changed, with some rows.
+
+    If none are kept of a published one, main as it left it is compared with main as it found it, and what this finds is
+    kept with it. The comparison is a read-only refresh in the table's history.
+
+    refresh_id : at least six digits of it
+    cost   : nothing if rows are kept; else what a read-only refresh costs whose source is main
+    raises : DefinitionError; VersionGoneError, if one of the two versions cannot be read any more, or has other columns
+             than main has now; every other error of a read-only refresh
+    """
+    known = kept_difference(context.store, table, refresh_id)
+    has_changed = known.rows_inserted or known.rows_updated or known.rows_deleted
+    if known.rows or known.outcome is not Outcome.PUBLISHED or not has_changed:
+        return known
+    main = Main(context.spark, table.main, table.uuid)
+    refresh, version = context.store.refresh(known.refresh_id), context.store.report(known.refresh_id).main_version
+    with translated(table.name):
+        span = None if version is None else published_span(main.log(version - 1), known.refresh_id)
+        if span is None or refresh is None:
+            raise VersionGoneError(table.name, f"main's log no longer has the commits of refresh {known.refresh_id}.")
+        found = _compared(context, table, refresh, span, caller)
+    if found is not None:
+        context.store.samples.keep_past(refresh.id, found)
+    return kept_difference(context.store, table, refresh.id)
+
+
+def _compared(
+    context: Context, table: TableRecord, refresh: RefreshRecord, span: Span, caller: Caller
+) -> Sample | None:
+    main = Main(context.spark, table.main, table.uuid)
+    what = f"main at version {span.after}, as refresh {refresh.id} left it, against version {span.before}"
+    if span.is_mixed:
+        what += "; other programs have written in between"
+    present = delta.schema_of(main.spark, main.ref).names
+    table, sensitive = replace(table, definition=refresh.definition), table.definition.sensitive
+    definition = definition_of_rollback(table).model_copy(update={"errors": None})
+    definition = with_sensitive(definition, (name for name in sensitive if name in present))
+    try:
+        subject = Subject(definition, frontier_at(context, table, definition, span.after), span.before, what)
+        report = preview(context, table, caller, Request(read_only=True, scope=refresh.scope), subject)
+    except SchemaMismatchError as error:
+        raise VersionGoneError(table.name, f"the columns were others then: {error.problem}") from error
+    except MvError:
+        for version in (span.after, span.before):
+            check_files(main, table.name, version)
+        raise
+    return context.store.sample(report.refresh_id or "")
 
 
 _MIN_ID = 6
