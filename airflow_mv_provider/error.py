@@ -42,3 +42,17 @@ def one_line(text: str, most: int) -> str:
 
 def _rebuild(cls: type[MvError], where: str, problem: str, advice: str, facts: dict[str, Any]) -> MvError:
     return cls(where, problem, hint=advice, **facts)
+
+
+class TransientError(MvError):
+    """A retry may succeed."""
+
+    code = "MV-TRANSIENT"
+    hint = "Try again."
+    is_transient = True
+
+
+class TerminalError(MvError):
+    """A person must act."""
+
+    code = "MV-TERMINAL"

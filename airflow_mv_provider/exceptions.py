@@ -40,7 +40,8 @@
         ├── StreamReloadError          a topic can only be continued, and the table has to start over
         ├── StreamRestartedError       a change stream began again: what was deleted in between is unknown
         ├── EventError                 a record of a topic cannot be read; the message names its offset
-        │   └── EventIncompleteError   a change event lacks a value, and nothing earlier has it
+        │   ├── EventIncompleteError   a change event lacks a value, and nothing earlier has it
+        │   └── EventSchemaError       the schema of a record is unknown, or has more than the reader's
         ├── SourceFileError            a file cannot be read; the message names it
         │   ├── CorruptRecordError     a record does not fit the schema
         │   └── FileEncodingError      text is not in the declared encoding
@@ -73,17 +74,9 @@ and values in it may come from outside, so it is one line of limited length with
 from __future__ import annotations
 
 from airflow_mv_provider.error import MvError as MvError  # noqa: PLC0414
+from airflow_mv_provider.error import TerminalError as TerminalError  # noqa: PLC0414
+from airflow_mv_provider.error import TransientError as TransientError  # noqa: PLC0414
 from airflow_mv_provider.error import one_line as one_line  # noqa: PLC0414
-
-
-class TransientError(MvError):
-    code = "MV-TRANSIENT"
-    hint = "Try again."
-    is_transient = True
-
-
-class TerminalError(MvError):
-    code = "MV-TERMINAL"
 
 
 class RefreshInProgressError(TransientError):
@@ -278,6 +271,11 @@ class EventError(TerminalError):
 class EventIncompleteError(EventError):
     code = "MV-EVENT-INCOMPLETE"
     hint = "ALTER TABLE ... REPLICA IDENTITY FULL in the database makes events whole."
+
+
+class EventSchemaError(EventError):
+    code = "MV-EVENT-SCHEMA"
+    hint = "See which registry the producers use, and which fields `schema_file` lacks; then refresh again."
 
 
 class SourceFileError(TerminalError):

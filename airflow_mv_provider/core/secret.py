@@ -14,7 +14,8 @@ _MIN_CHARS = 3  # a shorter password would match parts of many ordinary words
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
 _USER_AND_PASSWORD = re.compile(rf"{_SCHEME}[^/]*?:(?!\d*(?:[/?#;,:]|\Z)|{_SCHEME})")
 _SECRET_NAME = re.compile(
-    r"passw(or)?d|passphrase|pwd|secret|token|credential|(access|account|api|private|sas)[_.-]?(key|id)", re.IGNORECASE
+    r"passw(or)?d|passphrase|pwd|secret|token|credential|auth[_.]user[_.]info|(access|account|api|private|sas)[_.-]?(key|id)",
+    re.IGNORECASE,
 )
 _CONNECT_SECRET = re.compile(r";\s*(?:token|x-[\w-]*)\s*=([^;]+)")
 

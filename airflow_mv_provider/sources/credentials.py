@@ -46,8 +46,9 @@ class Credentials:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The texts that no output may contain."""
-        hidden = (value for name, value in self.options.items() if may_be_secret(name, ""))
-        return every_spelling([self.password, *hidden])
+        hidden = [value for name, value in self.options.items() if may_be_secret(name, "")]
+        of_logins = (value.partition(":")[2] for value in hidden)  # user:password
+        return every_spelling([self.password, *hidden, *of_logins])
 
 
 Lookup = Callable[[str], Credentials]
@@ -90,12 +91,13 @@ def confined_to(hosts: Sequence[str], find: Lookup) -> Lookup:
 
     def confined(conn_id: str) -> Credentials:
         found = find(conn_id)
-        # PostgreSQL's client takes several; connections of Kafka name them in their extra.
-        brokers = found.options.get("bootstrap.servers") if found.kind == "kafka" else None
-        named = (brokers or found.host or "localhost").lower().split(",")
+        # PostgreSQL's client takes several; connections of Kafka name them, and a registry's, in their extra.
+        of_kafka = found.options if found.kind == "kafka" else {}
+        named = (of_kafka.get("bootstrap.servers") or found.host or "localhost").lower().split(",")
+        named += [urlsplit(url.strip()).netloc for url in of_kafka.get("schema.registry.url", "").lower().split(",")]
         if found.kind == "sqlite":
             return found
-        for host in (re.sub(r":\d+$", "", each.strip()) for each in named):
+        for host in (re.sub(r":\d+$", "", each.strip()) for each in named if each):
             if not any(fnmatchcase(host, pattern.lower()) for pattern in hosts):
                 problem = f"the connection {conn_id!r} leads to the host {host!r}, which is not among the source hosts."
                 raise UnsafeLocationError(

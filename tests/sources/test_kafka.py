@@ -71,6 +71,8 @@ def a_topic(**more: object) -> Kafka:
         (AVRO | {"record_key": {"format": "csv", "schema": ""}}, "names no column"),
         (AVRO | {"record_key": {"format": "csv", "schema": "id INT", "colour": 1}}, "Extra inputs"),
         (AVRO | {"envelope": "none"}, "leave out record_key"),
+        ({"registry": True}, "read in avro, not in json"),
+        (AVRO | {"registry": "yes"}, "boolean"),
         (AVRO | {"envelope": "debezium"}, "record_key in avro, none in json"),
         ({"envelope": "debezium", "record_key": {"format": "json", "schema": "id INT"}}, "record_key in avro"),
         ({"schema": " "}, "names no column"),

@@ -43,7 +43,7 @@ class AvroCodec:
         raises : DefinitionError, if it is no schema of a record or Spark has no type for it
         """
         avro_schema.check_record(schema)
-        found = _analysed(spark, _from_avro(F.lit(None).cast("binary"), avro_schema.sealed(schema)))
+        found = _analysed(spark, from_avro(F.lit(None).cast("binary"), avro_schema.sealed(schema)))
         columns = found.fields[0].dataType
         assert isinstance(columns, StructType)
         return cls(columns, schema)
@@ -55,17 +55,22 @@ class AvroCodec:
     def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         parsed = frame.select("*", content.alias("bytes")).select("*", self._sealed(F.col("bytes")).alias("sealed"))
-        is_whole = F.coalesce(F.col("sealed.end") == _end(F.col("bytes")), F.lit(False))
-        not_utf_8 = ~_has_valid_texts(F.col("sealed.row"), self.columns)
-        problem = F.when(~is_whole, F.concat(F.lit("it is no record of the Avro schema: "), _shown(F.col("bytes"))))
+        is_whole = F.coalesce(F.col("sealed.end") == end_of(F.col("bytes")), F.lit(False))
+        not_utf_8 = ~has_valid_texts(F.col("sealed.row"), self.columns)
+        problem = F.when(~is_whole, F.concat(F.lit("it is no record of the Avro schema: "), shown(F.col("bytes"))))
         return _checked(frame, parsed, problem.when(not_utf_8, F.lit("it is not UTF-8")), F.col("sealed.row"), name)
 
     def _sealed(self, content: Column) -> Column:
-        return _from_avro(F.concat(content, _end(content)), avro_schema.sealed(self.schema))
+        return from_avro(F.concat(content, end_of(content)), avro_schema.sealed(self.schema))
 
 
-def _from_avro(content: Column, schema: str) -> Column:
-    options = F.create_map(*(F.lit(text) for pair in _OF_AVRO.items() for text in pair))
+def from_avro(content: Column, schema: str, **more: str) -> Column:
+    """Return the value of Avro's bytes; NULL, or a struct of NULLs, for bytes that have none.
+
+    schema : that of the writer
+    more   : options of Spark's function
+    """
+    options = F.create_map(*(F.lit(text) for pair in (_OF_AVRO | more).items() for text in pair))
     return F.call_function("from_avro", content, F.lit(schema), options)
 
 
@@ -82,11 +87,13 @@ def _analysed(spark: SparkSession, found: Column) -> StructType:
     return kind
 
 
-def _end(content: Column) -> Column:
+def end_of(content: Column) -> Column:
+    """Return the 16 bytes that are put behind a record to see that it ends there."""
     return F.unhex(F.md5(content))
 
 
-def _shown(content: Column) -> Column:
+def shown(content: Column) -> Column:
+    """Return what a message tells of bytes: how many, and how they begin."""
     start = F.lower(F.hex(F.substring(content, 1, _NUM_SHOWN)))
     return F.concat(F.length(content).cast("string"), F.lit(" bytes, "), start)
 
@@ -97,19 +104,19 @@ def _checked(frame: DataFrame, parsed: DataFrame, problem: Column, record: Colum
     return parsed.select(*frame.columns, checked.alias(name))
 
 
-def _has_valid_texts(value: Column, kind: DataType) -> Column:
+def has_valid_texts(value: Column, kind: DataType) -> Column:
     """Return the condition that each text in a value is UTF-8; NULL counts as valid."""
     match kind:
         case StringType():
             return F.coalesce(F.is_valid_utf8(value), F.lit(True))
         case ArrayType(elementType=element) if _has_texts(element):
-            return F.coalesce(F.forall(value, lambda each: _has_valid_texts(each, element)), F.lit(True))
+            return F.coalesce(F.forall(value, lambda each: has_valid_texts(each, element)), F.lit(True))
         case MapType(keyType=key, valueType=inner):
-            keys = F.forall(F.map_keys(value), lambda each: _has_valid_texts(each, key))
-            inside = F.forall(F.map_values(value), lambda each: _has_valid_texts(each, inner))
+            keys = F.forall(F.map_keys(value), lambda each: has_valid_texts(each, key))
+            inside = F.forall(F.map_values(value), lambda each: has_valid_texts(each, inner))
             return F.coalesce(keys & inside, F.lit(True))
         case StructType(fields=fields) if _has_texts(kind):
-            found = [_has_valid_texts(value[each.name], each.dataType) for each in fields if _has_texts(each.dataType)]
+            found = [has_valid_texts(value[each.name], each.dataType) for each in fields if _has_texts(each.dataType)]
             return reduce(Column.__and__, found)
     return F.lit(True)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -13,6 +14,7 @@ from airflow_mv_provider.sources.kafka import debezium, envelope
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
+from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
 from airflow_mv_provider.spark.layout import sql_of
 
 _NESTED = (ArrayType, MapType, StructType)
@@ -42,7 +44,27 @@ class Codecs:
         columns = debezium.row_of_events(value.columns) if is_wrapped else value.columns
         if key is not value:
             _check_key(key.columns, columns)
+        if source.registry and isinstance(value, AvroCodec):
+            value = RegisteredCodec(value, "after" if is_wrapped else None)
+            key = RegisteredCodec(key) if isinstance(key, AvroCodec) else key
         return cls(columns, value, key)
+
+    def schema_ids(self, records: DataFrame) -> list[int]:
+        """Return the ids of the registered schemas that records have; reads them, unless there is no registry.
+
+        raises : EventSchemaError, if they are too many
+        """
+        both = {"value": self.value, "key": self.key}
+        names = [name for name, codec in both.items() if isinstance(codec, RegisteredCodec)]
+        return ids_in(records, names) if names else []
+
+    def reading(self, writers: Mapping[int, str | None]) -> Codecs:
+        """Return the same codecs with the schemas that records were written with."""
+
+        def with_them(codec: Codec) -> Codec:
+            return codec.reading(writers) if isinstance(codec, RegisteredCodec) else codec
+
+        return replace(self, value=with_them(self.value), key=with_them(self.key))
 
     def last(self, records: DataFrame, how: str, *, continues: bool) -> DataFrame:
         """Return the last event of each key; see `envelope`.

@@ -27,7 +27,7 @@ _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine"
 # What each format needs to be decoded.
 _NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file"}
 # Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
-_NEWER = ("schema_file", "options", "record_key")
+_NEWER = ("schema_file", "options", "record_key", "registry")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -121,6 +121,12 @@ class Kafka(Source):
     record_key: RecordKey | None = Field(
         default=None, description="upsert, and debezium in avro: how keys are encoded. Required unless both are json."
     )
+    registry: bool = Field(
+        default=False,
+        strict=True,
+        description="avro: records begin with the id of their schema, which the registry of the connection has"
+        " (`schema.registry.url` in its extra); rows are read as of `schema_file`.",
+    )
     complete: bool = Field(
         default=False,
         strict=True,
@@ -198,6 +204,8 @@ class Kafka(Source):
         if self.select is not None and not self.select:
             raise ValueError("select names no column")
         _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        if self.registry and self.format != "avro":
+            raise ValueError(f"records of a schema registry are read in avro, not in {self.format}")
         key = None if self.record_key is None else self.record_key.format
         match self.envelope:
             case "none":

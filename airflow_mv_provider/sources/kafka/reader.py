@@ -39,6 +39,7 @@ from airflow_mv_provider.sources.kafka.frontier import (
     spans,
 )
 from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import delta
@@ -76,9 +77,13 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     ) -> None:
         super().__init__(spark, source, warehouse, roots)
         self._cluster = cluster_of(credentials)
+        self._registry = registry_of(credentials) if source.registry else None
         self._found: Found | None = None
         self._codecs: tuple[tuple[str | None, str | None], Codecs] | None = None  # with the schemas that it is of
         self._wanted: tuple[Span, ...] = ()  # what the last call of `events` reads
+        self._writers: tuple[tuple[Span, ...], dict[int, str | None]] | None = (
+            None  # with the spans whose ids they have
+        )
 
     def probe(self) -> KafkaFrontier:
         """Return where the topic's partitions end, with the schemas of its records; see `SourceReader`.
@@ -106,15 +111,19 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     def events(self, since: Frontier | None, until: KafkaFrontier) -> DataFrame:
         """Return the last event of each key between two states; see `SourceReader`.
 
-        raises : SourceChangedError, StreamGoneError; EventError while it is read
+        With a schema registry the records are read for the ids of their schemas first.
+
+        raises : SourceChangedError, StreamGoneError; of a registry SourceUnavailableError, SourceDeniedError,
+                 EventSchemaError; EventError while it is read
         """
         assert since is None or isinstance(since, KafkaFrontier)
         self._check_same(self._known, until)
         self._wanted = wanted = spans(since, until)
         check_kept(self._source.topic, wanted, self._known.lows)
         log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
-        codecs, continues = self._codecs_at(until), since is not None and any(since.offsets)
-        rows = codecs.last(self._records(wanted), self._source.envelope, continues=continues)
+        records, continues = self._records(wanted), since is not None and any(since.offsets)
+        codecs = self._reading(self._codecs_at(until), records)
+        rows = codecs.last(records, self._source.envelope, continues=continues)
         return self._projected(rows, codecs.columns)
 
     def read(self, frontier: KafkaFrontier, beside: Sequence[str] = ()) -> DataFrame:
@@ -168,6 +177,17 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         found = [schema_files.pinned(self._spark, location) for location in self.locations]
         of_value = found.pop(0) if self._source.schema_file is not None else None
         return of_value, found[0] if found else None
+
+    def _reading(self, codecs: Codecs, records: DataFrame) -> Codecs:
+        """Return the codecs with the schemas of these records, which the registry is asked for once."""
+        if self._registry is None:
+            return codecs
+        if self._writers is None or self._writers[0] != self._wanted:
+            with translated("source"):
+                ids = codecs.schema_ids(records)
+            log.info("the records have the schemas %s", ids)
+            self._writers = self._wanted, schemas_of(self._registry, ids, self._source.read_timeout)
+        return codecs.reading(self._writers[1])
 
     def _codecs_at(self, frontier: KafkaFrontier) -> Codecs:
         return self._codecs_of(frontier.value_schema, frontier.key_schema)

@@ -7,6 +7,7 @@ import re
 from airflow_mv_provider.exceptions import (
     EventError,
     EventIncompleteError,
+    EventSchemaError,
     MvError,
     SourceDeniedError,
     SourceUnavailableError,
@@ -15,10 +16,12 @@ from airflow_mv_provider.exceptions import (
 )
 
 BAD_EVENT = "MV-BAD-EVENT"
+BAD_SCHEMA = "MV-BAD-EVENT-SCHEMA"
 UNFILLED_EVENT = "MV-UNFILLED-EVENT"
 RESTARTED = "MV-RESTARTED-STREAM"
 """Each begins the message of an error that this package's SQL raises: then topic/partition/offset, and a detail."""
 _RAISED = {
+    BAD_SCHEMA: EventSchemaError,
     BAD_EVENT: EventError,
     UNFILLED_EVENT: EventIncompleteError,
     RESTARTED: StreamRestartedError,
