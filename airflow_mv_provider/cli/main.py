@@ -23,6 +23,7 @@ from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.audit_command import audit
 from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
+from airflow_mv_provider.cli.history_commands import history, ledger
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import request_options, wait_option
@@ -38,7 +39,6 @@ from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.report_text.figures import table
-from airflow_mv_provider.report_text.history_text import history_text, ledger_text
 from airflow_mv_provider.report_text.plan_text import plan_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.report_text.status_text import cancelled_text, status_text, statuses_text
@@ -139,29 +139,6 @@ def status(settings: Settings, name: str | None) -> Answer:
         return Answer(asdict(one), status_text(one))
     statuses = [store.status(each) for each in store.tables()]
     return Answer({"tables": [asdict(each) for each in statuses]}, statuses_text(statuses))
-
-
-@main.command()
-@click.argument("name")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000), help="How many refreshes.")
-@answering
-def history(settings: Settings, name: str, limit: int) -> Answer:
-    """List a table's refreshes, newest first."""
-    store = open_store(settings)
-    reports = store.history(store.table(name).id, limit)
-    return Answer({"table": name, "refreshes": [r.to_json() for r in reports]}, history_text(name, reports))
-
-
-@main.command()
-@click.argument("name")
-@click.option("--from", "start", metavar="VALUE", help="Only intervals from this value of the first partition column.")
-@click.option("--until", "end", metavar="VALUE", help="Only intervals before this one.")
-@answering
-def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
-    """Show which intervals of a table are done, failed, running or missing."""
-    store = open_store(settings)
-    entries = store.ledger(store.table(name).id, start, end)
-    return Answer({"table": name, "intervals": [asdict(each) for each in entries]}, ledger_text(name, entries))
 
 
 @main.command()
@@ -346,7 +323,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (diff, approve, reject, rollback, audit, why, load, export):
+for each in (history, ledger, diff, approve, reject, rollback, audit, why, load, export):
     main.add_command(each)
 
 

@@ -233,9 +233,13 @@ class Reader:
             return ()
         return self._reports((RefreshRow.table_id == table_id) & RefreshRow.id.in_(refresh_ids), len(refresh_ids))
 
-    def history(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
-        """Return a table's refreshes, newest first."""
-        return self._reports(RefreshRow.table_id == table_id, limit)
+    def history(self, table_id: int, limit: int = 20, since_ms: int | None = None) -> tuple[RefreshReport, ...]:
+        """Return a table's refreshes, newest first.
+
+        since_ms : only those that began then or later
+        """
+        of_table = RefreshRow.table_id == table_id
+        return self._reports(of_table if since_ms is None else of_table & (RefreshRow.started_ms >= since_ms), limit)
 
     def costs(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
         """Return the reports from which refresh costs are estimated, newest first; see `reports.costs`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
 from airflow_mv_provider.core.outcome import RefreshReport
@@ -15,6 +17,7 @@ from airflow_mv_provider.report_text.figures import (
     size,
     table,
     time_text,
+    total_seconds,
 )
 
 
@@ -58,3 +61,30 @@ def history_text(name: str, reports: Sequence[RefreshReport]) -> str:
     lines = table(columns, rows, numbers_from=3)
     lines += [f"{(r.refresh_id or '')[:8]}  {shown(r.error.message)}" for r in reports if r.error]
     return "\n".join(lines)
+
+
+_FACTS = (
+    *("refresh_id", "outcome", "started_at", "finished_at", "trigger", "user", "strategy", "reason", "scope", "note"),
+    *("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged", "rows_rejected", "rows_kept"),
+    *("bytes_main", "bytes_staging", "main_version", "source"),
+)
+
+
+def history_csv(reports: Sequence[RefreshReport]) -> str:
+    """Return refreshes as comma-separated values, with a line of names; the names are those of `--json`.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow((*_FACTS, "seconds", "error"))
+    for report in reports:
+        seconds, error = total_seconds(report), None if report.error is None else report.error.message
+        facts = (getattr(report, name) for name in _FACTS)
+        writer.writerow([_cell(each) for each in (*facts, None if seconds is None else f"{seconds:.1f}", error)])
+    return file.getvalue().rstrip("\n")
+
+
+def _cell(value: str | int | None) -> str:
+    text = "" if value is None else shown(str(value))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

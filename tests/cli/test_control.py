@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
@@ -37,6 +40,25 @@ def test_history_is_newest_first_and_limited(amv):
     assert [r["outcome"] for r in said.document["refreshes"]] == ["cancelled", "failed"]
     assert len(amv("history", "orders", "--limit", "1", "--json").document["refreshes"]) == 1
     assert "it broke" in amv("history", "orders").out
+
+
+def test_history_since_a_time_is_a_file_for_a_spreadsheet(amv):
+    amv("apply", amv.file(ORDERS))
+    for nth in range(25):
+        own = begin_elsewhere(amv, f"{nth:032x}", note='=HYPERLINK("http://x")\n"a", b')
+        amv.store.abandon(own, Outcome.FAILED, ErrorReport("MV-X", "orders: it\x1bbroke.", "Mend it."), {})
+
+    said = amv("history", "orders", "--since", "2020-01-01", "--csv")
+
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert [row["refresh_id"] for row in rows] == [f"{nth:032x}" for nth in reversed(range(25))]
+    assert {row["outcome"] for row in rows} == {"failed"}
+    assert {row["error"] for row in rows} == {"orders: it\\x1bbroke."}
+    assert {row["note"] for row in rows} == {'\'=HYPERLINK("http://x")\n"a", b'}, "no formula"
+    assert len(amv("history", "orders", "--json").document["refreshes"]) == 20
+    assert amv("history", "orders", "--since", "2999-01-01T00:00+02:00", "--json").document["refreshes"] == []
+    wrong = amv("history", "orders", "--since", "yesterday")
+    assert (wrong.code, "'yesterday' is no time" in wrong.err) == (1, True)
 
 
 def test_the_ledger_shows_what_was_done_and_what_is_missing(amv):

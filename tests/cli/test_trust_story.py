@@ -69,6 +69,8 @@ def test_a_bad_file_is_held_decided_taken_back_and_main_is_repaired(bash, tmp_pa
         "0 inserted, 0 updated, 0 deleted, 6 unchanged",
     ]
     assert "until `amv resume shop`" in said
+    changes = re.findall(r'amount: "(.*)" -> "(.*)"', said)
+    assert changes == [("9.99", "999.00"), ("999.00", "9.99")], "what `amv why` tells of order 6"
     expect({2: "8.50"})
     said = bash(repaired)
     assert "exit code 1" in said

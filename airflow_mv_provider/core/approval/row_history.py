@@ -19,7 +19,6 @@ from typing import Any
 from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.approval.difference import RowChange
 from airflow_mv_provider.core.approval.sample import masked
-from airflow_mv_provider.core.approval.target import time_of
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
@@ -156,20 +155,6 @@ def _column_of(text: str, key: Sequence[str]) -> str | None:
     """Return the key column that begins `text`, before an equals sign; a name may have one itself, so the longest."""
     fitting = [column for column in key if text.lower().startswith(f"{column.lower()}=")]
     return max(fitting, key=len, default=None)
-
-
-def parse_since(table: str, text: str | None) -> int | None:
-    """Return a time bound in milliseconds since the epoch; None for none.
-
-    raises : DefinitionError
-    """
-    if text is None:
-        return None
-    found = time_of(text.strip())
-    if found is None:
-        hint = "Give a time such as 2026-01-31T12:00, UTC unless it has an offset."
-        raise DefinitionError(table, f"{text[:_MAX_SHOWN]!r} is no time.", hint=hint)
-    return round(found.timestamp() * 1000)
 
 
 def is_far_enough(commits: Sequence[Commit], last: int, since_ms: int | None) -> bool:

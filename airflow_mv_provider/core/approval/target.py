@@ -1,4 +1,4 @@
-"""Which of main's versions a person means by a version, a refresh or a time."""
+"""What a person means by a version of main, a refresh or a time."""
 
 from __future__ import annotations
 
@@ -49,3 +49,17 @@ def time_of(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def parse_since(table: str, text: str | None) -> int | None:
+    """Return a time bound in milliseconds since the epoch; None for none.
+
+    raises : DefinitionError
+    """
+    if text is None:
+        return None
+    found = time_of(text.strip())
+    if found is None:
+        hint = "Give a time such as 2026-01-31T12:00, UTC unless it has an offset."
+        raise DefinitionError(table, f"{text[:80]!r} is no time.", hint=hint)
+    return round(found.timestamp() * 1000)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from airflow_mv_provider.core.approval import row_history as core
 from airflow_mv_provider.core.approval.row_history import Beginning, Looked, Row, RowHistory
+from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
@@ -72,7 +73,7 @@ def row_history(
     """
     table = context.store.table(name)
     texts = core.parse_key(name, key, table.definition.key)
-    since_ms = core.parse_since(name, since)
+    since_ms = parse_since(name, since)
     main = Main(context.spark, table.main, table.uuid)
     if main.properties() is None:
         raise DefinitionError(name, f"there is no table at {table.main}.", hint="Refresh it first.")

@@ -18,9 +18,9 @@ from airflow_mv_provider.core.approval.row_history import (
     is_far_enough,
     looked_at,
     parse_key,
-    parse_since,
     undone,
 )
+from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.exceptions import DefinitionError
