@@ -31,6 +31,7 @@ def test_a_box_of_the_picture_leads_on_and_the_keyboard_passes_it_by(open_page):
     page.wait_for_url("**/tables/customers/lineage")
 
 
+@pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do(open_page, keepers):
     keeper = keepers["customers"]
     page = open_page("/mv/tables/customers/lineage")
@@ -48,6 +49,7 @@ def test_an_open_page_notices_what_others_do(open_page, keepers):
     assert page.evaluate("window.sameDocument")
 
 
+@pytest.mark.in_test_all
 def test_without_script_the_lineage_can_be_read(open_page):
     page = open_page("/mv/lineage", role="viewer", java_script_enabled=False)
 

@@ -44,6 +44,7 @@ def test_figures_of_a_chart_are_opened_by_keyboard(open_page):
     assert rows.get_by_role("row").count() > 1
 
 
+@pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do_and_keeps_what_is_open(open_page, keepers):
     keeper = keepers["lonely"]
     page = open_page("/mv/tables/lonely/over-time?range=24h")
@@ -64,6 +65,7 @@ def test_an_open_page_notices_what_others_do_and_keeps_what_is_open(open_page, k
     keeper.store.record(a_refresh(keeper.table), a_caller(), Outcome.NOTHING_TO_DO)
 
 
+@pytest.mark.in_test_all
 def test_without_script_a_range_can_be_picked_and_figures_opened(open_page):
     page = open_page(ORDERS, role="viewer", java_script_enabled=False)
 
