@@ -63,6 +63,7 @@ def test_rows_that_do_not_change_count_and_a_table_with_the_guard_is_compared(pr
     assert table.rows() == table.rows("raw/orders") != before
 
 
+@pytest.mark.in_test_all
 def test_whoever_takes_over_judges_by_what_was_sealed(table):
     """The source is mended after the seal: these are not the rows that would be published."""
     before = table.rows()

@@ -129,6 +129,7 @@ def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
         told.sql(NO_FEED)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "more", "said"),
     [
