@@ -119,10 +119,13 @@ class Broker:
         self._until_done(self.admin.create_partitions([NewPartitions(name, partitions)]))
         self._until(lambda: len(self._partitions(name)) == partitions)
 
-    def send(self, topic: str, *records: Record, partition: int = -1) -> None:
-        """Write records; without a partition, by their keys as Kafka does."""
+    def send(self, topic: str, *records: Record, partition: int = -1, at_ms: int = 0) -> None:
+        """Write records; without a partition, by their keys as Kafka does.
+
+        at_ms : their time; now, if 0
+        """
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random"} | _SILENT)
-        _produce(producer, topic, records, partition)
+        _produce(producer, topic, records, partition, at_ms)
         assert producer.flush(_PATIENCE_S) == 0
 
     def begin(self, topic: str, *records: Record, partition: int = -1) -> Producer:
@@ -161,10 +164,10 @@ class Broker:
         return [_java_program(), *_MEMORY, settings, "-cp", f"{self._directory / 'lib'}/*"]
 
 
-def _produce(producer: Producer, topic: str, records: Sequence[Record], partition: int) -> None:
+def _produce(producer: Producer, topic: str, records: Sequence[Record], partition: int, at_ms: int = 0) -> None:
     for key, value in records:
         text = value if value is None or isinstance(value, str | bytes) else json.dumps(value)
-        producer.produce(topic, key=key, value=text, partition=partition)
+        producer.produce(topic, key=key, value=text, partition=partition, timestamp=at_ms)
 
 
 def _fetch_jars(to: Path) -> None:

@@ -54,19 +54,23 @@ def pinned(
         num_kept=state.num_kept,
         has_position=base is not None,
     )
+    is_first = state.published_version is None
+    has_rows = bool(commits) and not (commits[-1].version == 0 and is_untouched_since(commits, -1))
     start = continuation.read_from(
         table.name,
         is_reload=request.reload,
         is_complete=table.definition.source.is_complete,
-        is_first=state.published_version is None,
-        has_rows=bool(commits) and not (commits[-1].version == 0 and is_untouched_since(commits, -1)),
+        is_first=is_first,
+        has_rows=has_rows,
         obstacle=why,
     )
     if start is ReadFrom.LOG_START:
-        return source.from_start(frontier)
+        whole = source.from_start(frontier)
+        # Main's rows that a part of the log does not have yet would be deleted.
+        return source.bounded(None, whole) if is_first and not has_rows and not request.reload else whole
     assert base is not None
     source.check_continues(base.frontier, frontier)
-    return frontier
+    return source.bounded(base.frontier, frontier)
 
 
 def base_of(store: Store, table: TableRecord, state: RefreshState, upper: int) -> Base | None:

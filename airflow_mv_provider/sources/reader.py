@@ -111,9 +111,16 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def from_start(self, frontier: FrontierT) -> FrontierT:
         """Return the frontier that is read from the source's start, of one that continues from the last publish.
 
-        Called if the kind `is_log`, like the next two.
+        Called if the kind `is_log`, like the next three.
         """
         raise NotImplementedError(f"{type(self).__name__} is no log")
+
+    def bounded(self, since: Frontier | None, until: FrontierT) -> FrontierT:
+        """Return the frontier up to which one refresh reads, if the definition bounds that; later ones take the rest.
+
+        since : None if `until` is read from the log's start
+        """
+        return until
 
     def check_continues(self, since: Frontier, until: FrontierT) -> None:
         """Check that everything between two frontiers can be read, before anything is.

@@ -95,6 +95,11 @@ class TableSource:
         found: Frontier = self.reader.from_start(frontier)
         return found
 
+    def bounded(self, since: Frontier | None, until: Frontier) -> Frontier:
+        """See `SourceReader`."""
+        found: Frontier = self.reader.bounded(since, until)
+        return found
+
     def check_continues(self, since: Frontier, until: Frontier) -> None:
         """See `SourceReader`."""
         self.reader.check_continues(since, until)

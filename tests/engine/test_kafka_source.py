@@ -393,6 +393,38 @@ def test_row_moves_to_another_partition(shop):
 
 
 @pytest.mark.in_test_all
+def test_more_records_than_a_refresh_takes_are_taken_in_order(shop, crash_at):
+    """Key 1 moves to another partition: its newer record there is not read before the older one."""
+    start_ms = 1_767_225_600_000
+    shop.topic = shop.broker.topic(partitions=2, retention_ms="-1")  # its records are old
+    for n, (key, value, partition) in enumerate(
+        [(1, "a", 1), (2, "b", 0), (3, "c", 0), (1, "a2", 1), (1, "a3", 0), (2, None, 0), (4, "d", 1)]
+    ):
+        shop.send(row(key, value), partition=partition, at_ms=start_ms + n)
+    shop.apply(source={"max_records": 3, "complete": True})
+    first = shop.refresh()
+    after_first = shop.rows
+    crash_at("staging.after")
+    with pytest.raises(Crash):
+        shop.refresh()
+    shop.lake.clock.pass_ms(shop.lake.settings.lease_ms + 1)
+    second = shop.refresh()
+    after_second = shop.rows
+    third, idle = shop.refresh(), shop.refresh()
+    shop.send(*(row(number, "e") for number in range(5, 10)), at_ms=start_ms + 100)
+    of_one_time = shop.refresh()
+    reloaded = shop.refresh(reload=True)
+
+    assert "it takes 3 of 7 new records" in first.reason
+    assert after_first == [(1, "a"), (2, "b"), (3, "c")]
+    assert (counts(second), after_second) == (("incremental", 0, 1, 1), [(1, "a3"), (3, "c")])
+    assert (counts(third), idle.outcome) == (("incremental", 1, 0, 0), Outcome.NOTHING_TO_DO)
+    assert counts(of_one_time) == ("incremental", 5, 0, 0)
+    assert counts(reloaded)[1:] == (0, 0, 0)
+    assert shop.rows == [(1, "a3"), (3, "c"), (4, "d"), *((number, "e") for number in range(5, 10))]
+
+
+@pytest.mark.in_test_all
 def test_what_cannot_be_continued_is_refused(shop):
     shop.send(row(1, "a"))
     shop.apply()

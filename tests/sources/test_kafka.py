@@ -79,6 +79,8 @@ def a_topic(**more: object) -> Kafka:
         ({"watermark": "at"}, "no watermark"),
         ({"complete": "yes"}, "boolean"),
         ({"read_timeout": 0}, "greater than or equal to 1"),
+        ({"max_records": 0}, "greater than or equal to 1"),
+        ({"max_records": "7"}, "integer"),
         *(
             ({name: "x"}, "come from the connection")
             for name in ("kafka.bootstrap.servers", "bootstrap.servers", "sasl.password", "kafka.sasl.jaas.config")
@@ -98,7 +100,7 @@ def test_definition_that_cannot_be_is_refused(given, words):
 def test_definition_says_which_cluster_is_asked_and_not_which_rows():
     assert a_topic().connection_id == "kafka_shop"
     assert (a_topic().is_complete, a_topic(complete=True).is_complete) == (False, True)
-    assert {"conn_id", "complete", "read_timeout", "watermark"} == Kafka.not_content
+    assert {"conn_id", "complete", "max_records", "read_timeout", "watermark"} == Kafka.not_content
 
 
 def test_schema_files_are_paths_of_the_source():

@@ -5,9 +5,10 @@ Every question has a timeout. The end is the last stable offset, so no transacti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
     SourceUnavailableError,
 )
+from airflow_mv_provider.sources.kafka.bound import bounded_end
 from airflow_mv_provider.sources.kafka.cluster import Cluster
 from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier
 
@@ -45,9 +47,52 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     raises    : SourceUnavailableError, SourceDeniedError, SourceNotFoundError; ConnectionUnknownError, where the client
                 is not installed
     """
+    with _asking(cluster, topic, timeout_s) as admin:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        identity = _answer(admin.describe_cluster(request_timeout=timeout_s), timeout_s)
+        described = _answer(
+            admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic], timeout_s
+        )
+        num = len(described.partitions)
+        # The ends last: what is there at the end was there at the beginning, or is found to be gone before it is read.
+        first: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        last: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        low = _offsets(_listed(admin, topic, num, first, timeout_s, is_stable=False))
+        end = _offsets(_listed(admin, topic, num, last, timeout_s))
+    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end), low)
+
+
+def bounded(
+    cluster: Cluster, topic: str, since: Sequence[int], until: Sequence[int], max_records: int, timeout_s: float
+) -> tuple[int, ...]:
+    """Return the offsets up to which a refresh reads that may not take everything; see `bound.bounded_end`.
+
+    cost   : about 40 round trips, if there is more than may be taken
+    raises : as `look`
+    """
+    with _asking(cluster, topic, timeout_s) as admin:
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        def listed(spec: Any) -> list[Any]:
+            return _listed(admin, topic, len(until), spec, timeout_s)
+
+        def first_at(moment: int) -> tuple[int, ...]:
+            found = _offsets(listed(OffsetSpec.for_timestamp(moment)))
+            return tuple(end if at < 0 else at for at, end in zip(found, until, strict=True))  # -1: all are older
+
+        latest: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+        newest = max(int(each.timestamp) for each in listed(latest))
+        return bounded_end(since, until, max_records, first_at, newest)
+
+
+@contextmanager
+def _asking(cluster: Cluster, topic: str, timeout_s: float) -> Iterator[Any]:
+    """Yield a client that has reached the cluster, and translate what goes wrong in the block. See `look`."""
     try:
-        from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-        from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
     except ImportError as error:
         hint = "pip install 'airflow-mv-provider[kafka]'"
         raise ConnectionUnknownError("source", "Python has no client for Kafka.", hint=hint) from error
@@ -60,20 +105,8 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     }
     admin = AdminClient(settings)
     try:
-        connect_s = min(timeout_s, _CONNECT_S)
-        admin.list_topics(timeout=connect_s)
-        identity = _answer(admin.describe_cluster(request_timeout=timeout_s), timeout_s)
-        described = _answer(
-            admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic], timeout_s
-        )
-        parts = [TopicPartition(topic, each) for each in range(len(described.partitions))]
-        # The ends last: what is there at the end was there at the beginning, or is found to be gone before it is read.
-        first: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        last: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        stable, limit = IsolationLevel.READ_COMMITTED, {"request_timeout": timeout_s}
-        low = _by_partition(admin.list_offsets(dict.fromkeys(parts, first), **limit).items(), timeout_s)
-        ends = admin.list_offsets(dict.fromkeys(parts, last), isolation_level=stable, **limit)
-        end = _by_partition(ends.items(), timeout_s)
+        admin.list_topics(timeout=min(timeout_s, _CONNECT_S))
+        yield admin
     except NoAnswerError as error:
         raise SourceUnavailableError(
             "source", f"{topic}: the cluster does not answer within {timeout_s:g} s."
@@ -81,16 +114,28 @@ def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     except KafkaException as error:
         admin.poll(0)  # brings what the client has noticed meanwhile, such as a login that was refused
         raise _translated(error.args[0], reported, topic, cluster) from None  # its text may quote settings
-    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end), low)
+
+
+def _listed(admin: Any, topic: str, num: int, spec: Any, timeout_s: float, *, is_stable: bool = True) -> list[Any]:
+    """Return what is found at a place of each partition, in their order.
+
+    is_stable : up to the last stable offset
+    """
+    from confluent_kafka import IsolationLevel, TopicPartition
+
+    level = {"isolation_level": IsolationLevel.READ_COMMITTED} if is_stable else {}
+    asked = {TopicPartition(topic, each): spec for each in range(num)}
+    futures = admin.list_offsets(asked, request_timeout=timeout_s, **level)
+    found = {part.partition: _answer(each, timeout_s) for part, each in futures.items()}
+    return [found[partition] for partition in sorted(found)]
+
+
+def _offsets(listed: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(each.offset) for each in listed)
 
 
 def _answer(future: Future[_T], timeout_s: float) -> _T:
     return future.result(timeout_s + 1)  # the client's own timeout has the better message
-
-
-def _by_partition(futures: Iterable[tuple[Any, Future[Any]]], timeout_s: float) -> tuple[int, ...]:
-    found = {part.partition: int(_answer(each, timeout_s).offset) for part, each in futures}
-    return tuple(found[partition] for partition in sorted(found))
 
 
 def _translated(error: Any, reported: list[Any], topic: str, cluster: Cluster) -> MvError:

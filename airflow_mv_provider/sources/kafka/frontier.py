@@ -130,14 +130,18 @@ def spans(since: KafkaFrontier | None, until: KafkaFrontier) -> tuple[Span, ...]
 
     since : the last publish; None if `until` has where to begin
     """
-    known = until.begin if since is None else since.offsets
-    assert known is not None, "a frontier that continues needs the one that it continues from"
-    starts = _padded(known, len(until.offsets))
     return tuple(
         Span(partition, start, end)
-        for partition, (start, end) in enumerate(zip(starts, until.offsets, strict=True))
+        for partition, (start, end) in enumerate(zip(starts_of(since, until), until.offsets, strict=True))
         if start < end
     )
+
+
+def starts_of(since: KafkaFrontier | None, until: KafkaFrontier) -> tuple[int, ...]:
+    """Return where reading begins, by partition. See `spans`."""
+    known = until.begin if since is None else since.offsets
+    assert known is not None, "a frontier that continues needs the one that it continues from"
+    return _padded(known, len(until.offsets))
 
 
 def num_offsets(wanted: Sequence[Span]) -> int:

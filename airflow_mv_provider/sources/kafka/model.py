@@ -27,7 +27,7 @@ _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine"
 # What each format needs to be decoded.
 _NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file"}
 # Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
-_NEWER = ("schema_file", "options", "record_key", "registry")
+_NEWER = ("schema_file", "options", "record_key", "registry", "max_records")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -94,7 +94,7 @@ class Kafka(Source):
 
     first = "topic"
     # Another address of the same cluster is the same source; which cluster answers is part of the frontier.
-    not_content = Source.not_content | {"conn_id", "complete", "read_timeout"}
+    not_content = Source.not_content | {"conn_id", "complete", "max_records", "read_timeout"}
 
     type: Literal["kafka"] = "kafka"
     topic: str = Field(description="One topic, by its name.", json_schema_extra={"pattern": _TOPIC})
@@ -132,6 +132,12 @@ class Kafka(Source):
         strict=True,
         description="The author guarantees that the topic, read from its start, gives the whole table. `--reload`"
         " needs it.",
+    )
+    max_records: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="How many records a refresh takes at most; the next ones take the rest. A reload takes all.",
     )
     read_timeout: int = Field(
         default=120,

@@ -25,7 +25,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, schema_files
-from airflow_mv_provider.sources.kafka.client import Found, look
+from airflow_mv_provider.sources.kafka.client import Found, bounded, look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
@@ -37,6 +37,7 @@ from airflow_mv_provider.sources.kafka.frontier import (
     compared,
     num_offsets,
     spans,
+    starts_of,
 )
 from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
@@ -107,6 +108,25 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         assert isinstance(since, KafkaFrontier), "the definition has changed, which is checked before"
         check_continues(since, until)
         check_kept(self._source.topic, spans(since, until), self._known.lows)
+
+    def bounded(self, since: Frontier | None, until: KafkaFrontier) -> KafkaFrontier:
+        """Return the state up to which at most `max_records` are read; see `SourceReader`.
+
+        raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError
+        """
+        assert since is None or isinstance(since, KafkaFrontier)
+        most, num = self._source.max_records, num_offsets(spans(since, until))
+        if most is None or num <= most:
+            return until
+        starts = starts_of(since, until)
+        timeout_s = self._source.read_timeout
+        ends = bounded(self._cluster, self._source.topic, starts, until.offsets, most, timeout_s)
+        found = replace(until, offsets=ends)
+        taken = num_offsets(spans(since, found))
+        if taken < num:
+            self.probe_note = f"it takes {taken} of {num} new records, and the next refresh goes on from there"
+            log.info("%s: %s", until.topic, self.probe_note)
+        return found
 
     def events(self, since: Frontier | None, until: KafkaFrontier) -> DataFrame:
         """Return the last event of each key between two states; see `SourceReader`.
