@@ -219,6 +219,7 @@ def test_folder_that_a_glob_matches_is_read_whatever_its_name(good_csv):
     assert sorted(path.rpartition("raw/csv/")[2] for path in named.split(", ")) == ["_d.csv", "_old/_c.csv"]
 
 
+@pytest.mark.in_test_all
 def test_parquet_files_have_the_columns_of_all_of_them(lake):
     lake.spark.sql("SELECT 1L AS id, 'a' AS v").write.parquet(str(lake.root / "raw/parquet"))
     lake.spark.sql("SELECT 2L AS id, 'b' AS v, 7 AS later").write.mode("append").parquet(str(lake.root / "raw/parquet"))

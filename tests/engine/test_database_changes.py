@@ -141,6 +141,7 @@ def test_transaction_that_commits_after_later_ones_is_not_missed(items):
     assert items.is_equal(READ)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("statements", "expected"),
     [

@@ -245,6 +245,7 @@ def test_the_difference_shows_exactly_what_an_approval_publishes(table):
     assert (kept.rows, kept.columns) == (found.rows, found.columns), "what the page shows, without Spark"
 
 
+@pytest.mark.in_test_all
 def test_what_a_guard_refuses_and_what_is_only_compared_can_be_looked_at_later(table):
     table.apply(guards=GUARDED["guards"], sensitive=["v"])
     with pytest.raises(GuardRefusedError) as caught:

@@ -76,6 +76,7 @@ def test_delta_source_without_a_feed_is_not_compared(table):
     followed(table)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("b", "c", "counts"),
     [
@@ -118,6 +119,7 @@ def test_key_that_an_unchanged_file_has_too_is_found(folder, b):
     assert (folder.rows(), folder.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "rows",
     [
@@ -289,6 +291,7 @@ def test_copies_are_joined_when_most_of_their_rows_are_outdated(folder):
     holds(folder, {3: "alone"}, B | {101: "other"})
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "content", [pytest.param(None, marks=pytest.mark.in_test_all), "others"], ids=["gone", "other hashes"]
 )

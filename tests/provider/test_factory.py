@@ -123,6 +123,7 @@ def test_two_dags_of_one_id_are_an_import_error(airflow):
     assert "two DAGs have the id 'same'" in error
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_two_hundred_dags_are_parsed_without_pyspark(tmp_path):
     tables = [ORDERS | {"name": f"t{i}", "source": {"type": "delta", "path": f"raw/t{i}"}} for i in range(200)]

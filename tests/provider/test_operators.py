@@ -30,6 +30,7 @@ def test_phase_tasks_make_main_equal_to_the_source(home, airflow):
     assert run.xcoms == {"g.begin:return_value": report.refresh_id}  # and nothing else
 
 
+@pytest.mark.in_test_all
 def test_a_run_with_nothing_to_do_skips_the_phases_after_begin(home, airflow):
     home.apply()
     home.refresh()

@@ -154,6 +154,7 @@ def test_sweep_resets_a_crash_before_the_seal(table, crash_at, point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["register.before", "register.after", "create_main.before", "create_main.after"])
 def test_crash_before_main_is_there(lake, crash_at, point):
@@ -234,6 +235,7 @@ def test_source_that_changes_after_the_seal_is_not_read(table, crash_at):
     assert table.rows("orders") == sealed
 
 
+@pytest.mark.in_test_all
 def test_retry_before_the_seal_reads_the_recorded_pin(table, crash_at):
     change_source(table)
     pinned = table.rows("raw/orders")

@@ -256,6 +256,7 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_backup_of_a_refresh_whose_source_has_changed_since_is_put_back(lake):
     """Its own caller's retry cannot read what was pinned, and main has it already."""
     file, caller, backups = lake.root / "raw/in/a.csv", lake.caller("dag:run:0"), dict[str, Rows]()
