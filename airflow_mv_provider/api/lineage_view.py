@@ -21,7 +21,7 @@ from airflow_mv_provider.core.lineage.graph import (
     visible,
     with_edges,
 )
-from airflow_mv_provider.core.lineage.layering import places
+from airflow_mv_provider.core.lineage.layering import Place, drawing, places
 from airflow_mv_provider.metadata.lineage import RegisteredTables
 from airflow_mv_provider.metadata.overview import TableLine
 
@@ -150,12 +150,11 @@ def whole_lineage(graph: Graph, found: RegisteredTables, page: int) -> LineageVi
     number = min(max(page, 1), max(len(pages), 1))
     here = pages[number - 1] if pages else []
     drawn = sum(len(part.nodes) for part in here) <= MAX_DRAWN
-    ordered = [(part, places(part)) for part in here]
-    listed = [each for part, placed in ordered for each in _listed(part, placed, found)]
+    listed = [each for part in here for each in _listed(part, found)]
     return LineageView(
         now_ms=found.now_ms,
         center=None,
-        picture=_picture(ordered, found) if drawn and here else None,
+        picture=_picture(here, found) if drawn and here else None,
         listed=tuple(listed[:MAX_LISTED]),
         num_tables=len(graph.tables),
         num_left_out=max(0, len(listed) - MAX_LISTED),
@@ -167,12 +166,11 @@ def whole_lineage(graph: Graph, found: RegisteredTables, page: int) -> LineageVi
 def lineage_around(graph: Graph, found: RegisteredTables, table: str) -> LineageView:
     """Return what comes before a table and after it, the nearest first."""
     near, num_left_out = around(graph, table_id(table), MAX_DRAWN)
-    placed = places(near)
     return LineageView(
         now_ms=found.now_ms,
         center=table,
-        picture=_picture([(near, placed)], found),
-        listed=tuple(_listed(near, placed, found)),
+        picture=_picture([near], found),
+        listed=tuple(_listed(near, found)),
         num_tables=len(near.tables),
         num_left_out=num_left_out,
     )
@@ -192,8 +190,8 @@ def _pages(parts: Iterable[Graph]) -> list[list[Graph]]:
     return pages
 
 
-def _listed(graph: Graph, placed: dict[str, tuple[int, int]], found: RegisteredTables) -> list[ListedTable]:
-    lines = {line.table: line for line in found.lines}
+def _listed(graph: Graph, found: RegisteredTables) -> list[ListedTable]:
+    lines, placed = {line.table: line for line in found.lines}, places(graph)
     to, of = neighbours(graph.edges)
 
     def beside(ids: Iterable[str]) -> Beside:
@@ -211,20 +209,26 @@ def _listed(graph: Graph, placed: dict[str, tuple[int, int]], found: RegisteredT
     ]
 
 
-def _picture(parts: Sequence[tuple[Graph, dict[str, tuple[int, int]]]], found: RegisteredTables) -> Picture:
+def _picture(parts: Iterable[Graph], found: RegisteredTables) -> Picture:
     """Draw groups below each other."""
     lines = {line.table: line for line in found.lines}
     boxes, arrows, top, num_layers = list[Box](), list[Arrow](), 0, 0
-    for graph, placed in parts:
-        corner = {
-            id: (layer * (_WIDTH + _GAP_X), top + row * (_HEIGHT + _GAP_Y)) for id, (layer, row) in placed.items()
-        }
+    for graph in parts:
+        drawn = drawing(graph)
+        corner = {id: _corner(place, top) for id, place in drawn.nodes.items()}
         boxes += [_box(graph.nodes[id], lines, found.now_ms, *at) for id, at in corner.items()]
-        arrows += [Arrow(_path(corner[edge.start], corner[edge.end]), edge.is_trigger) for edge in graph.edges]
-        num_layers = max(num_layers, *(layer + 1 for layer, _ in placed.values()))
-        top += (1 + max(row for _, row in placed.values())) * (_HEIGHT + _GAP_Y)
+        for edge in graph.edges:
+            passed = (_corner(place, top) for place in drawn.passes[edge])
+            arrows.append(Arrow(_path((corner[edge.start], *passed, corner[edge.end])), edge.is_trigger))
+        num_layers = max(num_layers, *(layer + 1 for layer, _ in drawn.nodes.values()))
+        top += drawn.num_rows * (_HEIGHT + _GAP_Y)
     width = num_layers * (_WIDTH + _GAP_X) - _GAP_X
     return Picture(tuple(boxes), tuple(arrows), width, top - _GAP_Y)
+
+
+def _corner(place: Place, top: int) -> tuple[int, int]:
+    layer, row = place
+    return layer * (_WIDTH + _GAP_X), top + row * (_HEIGHT + _GAP_Y)
 
 
 def _box(node: Node, lines: dict[str, TableLine], now_ms: int, x: int, y: int) -> Box:
@@ -256,8 +260,17 @@ def state_of(line: TableLine) -> tuple[str, str]:
     return ("plain", "never refreshed") if last is None else ("good", "")
 
 
-def _path(start: tuple[int, int], end: tuple[int, int]) -> str:
-    """Return a curve from the right side of one box to the left side of another."""
-    (x, y), (to_x, to_y) = (start[0] + _WIDTH, start[1] + _HEIGHT // 2), (end[0] - 6, end[1] + _HEIGHT // 2)
-    bend = max(_GAP_X // 2, abs(to_x - x) // 2)
-    return f"M{x},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}"
+def _path(corners: Sequence[tuple[int, int]]) -> str:
+    """Return a line from the right side of one box to the left side of another, straight through what is between."""
+    middle = _HEIGHT // 2
+    x, y = corners[0][0] + _WIDTH, corners[0][1] + middle
+    path = f"M{x},{y}"
+    for number, (left, at) in enumerate(corners[1:], start=2):
+        is_end = number == len(corners)
+        to_x, to_y = left - (6 if is_end else 0), at + middle  # an arrow needs 6
+        bend = max(_GAP_X // 2, abs(to_x - x) // 2)
+        path += f" C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}"
+        if not is_end:
+            x, y = left + _WIDTH, to_y
+            path += f" H{x}"
+    return path

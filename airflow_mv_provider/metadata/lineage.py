@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,15 @@ def registered_tables(db: Connection, now: ColumnElement[int]) -> RegisteredTabl
 
     cost : that of `overview`, and the source of each definition
     """
-    source = Table.definition["source"].label("source")
-    rows = db.execute(overview_query(now).add_columns(Table.warehouse, Table.location, source)).all()
+    parts = (Table.definition[name].label(name) for name in ("source", "checks"))
+    rows = db.execute(overview_query(now).add_columns(Table.warehouse, Table.location, *parts)).all()
     return RegisteredTables(
         now_ms=rows[0].now_ms if rows else 0,
         lines=tuple(map(line_of, rows)),
-        inputs=tuple(TableInputs(row.name, row.location, origins_of(row.source, row.warehouse)) for row in rows),
+        inputs=tuple(
+            TableInputs(row.name, row.location, origins_of(row.source, row.warehouse), referenced_by(row.checks))
+            for row in rows
+        ),
     )
 
 
@@ -48,6 +51,12 @@ def origins_of(source: Mapping[str, Any], warehouse: str) -> tuple[Origin, ...]:
     if not found.paths:
         return (Origin(f"{kind.name} {found.reads}"),)
     return tuple(Origin(path, _location(path, warehouse)) for path in found.paths)
+
+
+def referenced_by(checks: Iterable[Mapping[str, Any]] | None) -> tuple[str, ...]:
+    """Return the names of the tables that the checks of a stored definition look at."""
+    found = (check.get("references") for check in checks or ())
+    return tuple(dict.fromkeys(each["table"] for each in found if each))
 
 
 def _location(path: str, warehouse: str) -> str | None:

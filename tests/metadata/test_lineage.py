@@ -14,7 +14,8 @@ from tests.metadata.rows import acquired, registered, walk
 def test_tables_are_told_with_their_state_and_what_they_read(store):
     walk(store, acquired(store, registered(store, "gold.orders")), Phase.NORMAL)
     query = Query("SELECT * FROM a JOIN b USING (id)", inputs={"a": "gold/orders", "b": "/wh/raw/b"})
-    registered(store, "totals", source=query)
+    checks = [{"references": {"column": "id", "table": "gold.orders", "key": "id"}}, {"not_null": ["id"]}]
+    registered(store, "totals", source=query, checks=checks)
     statements = []
     event.listen(store.engine, "before_cursor_execute", lambda *found: statements.append(found[2]))
 
@@ -28,6 +29,7 @@ def test_tables_are_told_with_their_state_and_what_they_read(store):
         (Origin("raw/orders", "/wh/raw/orders"),),
         (Origin("gold/orders", "/wh/gold/orders"), Origin("/wh/raw/b", "/wh/raw/b")),
     ]
+    assert [each.referenced for each in found.inputs] == [(), ("gold.orders",)]
     assert len([each for each in statements if "refreshable_table" in each]) == 1
     assert store.overview().lines == found.lines
 

@@ -68,11 +68,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class TableInputs:
-    """A registered table: its name, where its main lies, and what its definition reads."""
+    """A registered table: its name, where its main lies, and what its definition reads.
+
+    origins    : of its source
+    referenced : names of tables that its checks look at, registered or not
+    """
 
     name: str
     location: str
     origins: tuple[Origin, ...]
+    referenced: tuple[str, ...] = ()
 
 
 def table_id(name: str) -> str:
@@ -92,6 +97,9 @@ def graph_of(tables: Iterable[TableInputs]) -> Graph:
             start = table_id(table) if table is not None else f"source:{origin.location or origin.name}"
             nodes.setdefault(start, Node(start, NodeKind.SOURCE, origin.name))
             edges[Edge(start, table_id(each.name))] = None
+        for name in each.referenced:
+            if table_id(name) in nodes:
+                edges[Edge(table_id(name), table_id(each.name))] = None
     return Graph(nodes, tuple(edges))
 
 

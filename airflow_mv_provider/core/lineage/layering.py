@@ -8,25 +8,72 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from airflow_mv_provider.core.lineage.graph import Edge, Graph, neighbours
 
 _SWEEPS = 4
 
 
-def places(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Return the layer and the row of each node, by its id; both count from 0.
+Place = tuple[int, int]
+"""A layer and a row in it; both count from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Where nodes stand, by their ids, and which places an edge passes on its way through layers between its ends."""
+
+    nodes: Mapping[str, Place]
+    passes: Mapping[Edge, tuple[Place, ...]]
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the fullest layer."""
+        taken = (*self.nodes.values(), *(place for passed in self.passes.values() for place in passed))
+        return 1 + max(row for _, row in taken)
+
+
+def places(graph: Graph) -> dict[str, Place]:
+    """Return the place of each node, by its id.
 
     cost : a few steps for each node and edge, and sorting; cycles included
     """
-    layer = layers(graph)
+    names = {id: graph.nodes[id].name for id in graph.nodes}
+    return _arranged(layers(graph), names, [(edge.start, edge.end) for edge in graph.edges])
+
+
+def drawing(graph: Graph) -> Drawing:
+    """Return the places of a picture, in which no edge passes behind a node.
+
+    An edge that leads over several layers has a place of its own in each of them.
+
+    cost : as `places`, and a step for each layer that an edge leads over
+    """
+    layer = dict(layers(graph))
+    names = {id: graph.nodes[id].name for id in graph.nodes}
+    steps, between = list[tuple[str, str]](), dict[Edge, list[str]]()
+    for number, edge in enumerate(graph.edges):
+        passed = {f"{number}/{at}": at for at in range(layer[edge.start] + 1, layer[edge.end])}
+        layer |= passed
+        names |= dict.fromkeys(passed, names[edge.start])
+        between[edge] = list(passed)
+        steps += pairwise((edge.start, *passed, edge.end))
+    found = _arranged(layer, names, steps)
+    passes = {edge: tuple(found[id] for id in ids) for edge, ids in between.items()}
+    return Drawing({id: found[id] for id in graph.nodes}, passes)
+
+
+def _arranged(layer: Mapping[str, int], names: Mapping[str, str], steps: Sequence[tuple[str, str]]) -> dict[str, Place]:
+    """Return a place in its layer for each id, so that few steps cross; in the order of names where none lead."""
     rows = defaultdict[int, list[str]](list)
-    for id in sorted(graph.nodes, key=lambda id: (graph.nodes[id].name, id)):
+    for id in sorted(layer, key=lambda id: (names[id], id)):
         rows[layer[id]].append(id)
     columns = [rows[number] for number in sorted(rows)]
-    to, of = neighbours(graph.edges)
-    before = {id: [edge.start for edge in to.get(id, ())] for id in graph.nodes}
-    after = {id: [edge.end for edge in of.get(id, ())] for id in graph.nodes}
+    before, after = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for start, end in steps:
+        before[end].append(start)
+        after[start].append(end)
     place = {id: row for column in columns for row, id in enumerate(column)}
     for _ in range(_SWEEPS):
         for column in columns:
@@ -88,7 +135,7 @@ def _order(column: list[str], beside: Mapping[str, Sequence[str]], place: dict[s
     """Sort a layer by the mean places of its neighbours; a node without any stays about where it is."""
 
     def wanted(id: str) -> float:
-        return _mean(place[other] for other in beside[id]) if beside[id] else float(place[id])
+        return _mean(place[other] for other in beside[id]) if beside.get(id) else float(place[id])
 
     column.sort(key=lambda id: (wanted(id), place[id]))
     place.update((id, row) for row, id in enumerate(column))

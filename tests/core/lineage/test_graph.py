@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,16 @@ def edges(graph: Graph) -> set[tuple[str, str]]:
 GRAPHS = st.dictionaries(NAMES, st.lists(NAMES, max_size=4)).map(
     lambda found: graph_of([reading(name, *paths) for name, paths in found.items()])
 )
+
+
+def test_a_table_that_checks_look_at_is_read():
+    payments = replace(reading("payments", "raw/payments"), referenced=("customers", "gone"))
+
+    graph = graph_of([payments, reading("customers", "raw/customers")])
+
+    assert edges(graph) == {
+        *(("raw/payments", "payments"), ("raw/customers", "customers"), ("customers", "payments")),
+    }
 
 
 def test_a_source_that_is_another_tables_main_or_error_table_is_that_table():

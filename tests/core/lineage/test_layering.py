@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.lineage.graph import graph_of, table_id
-from airflow_mv_provider.core.lineage.layering import layers, places
+from airflow_mv_provider.core.lineage.layering import drawing, layers, places
 from tests.core.lineage.test_graph import GRAPHS, reading
 
 # Tables that read only those with a lower number, and a source.
@@ -35,6 +35,19 @@ def test_each_node_has_a_place_of_its_own_whatever_leads_where(graph):
     for layer in layers_used:
         rows = sorted(row for at, row in found.values() if at == layer)
         assert rows == list(range(len(rows)))
+
+
+@given(GRAPHS)
+def test_a_picture_has_one_place_for_each_node_and_for_each_layer_that_an_edge_leads_over(graph):
+    drawn, layer = drawing(graph), layers(graph)
+
+    taken = [*drawn.nodes.values(), *(place for passed in drawn.passes.values() for place in passed)]
+    assert len(set(taken)) == len(taken), "no edge passes behind a node or another edge"
+    assert {id: number for id, (number, _) in drawn.nodes.items()} == layer
+    for edge in graph.edges:
+        over = range(layer[edge.start] + 1, layer[edge.end])
+        assert [number for number, _ in drawn.passes[edge]] == list(over)
+    assert not taken or drawn.num_rows == 1 + max(row for _, row in taken)
 
 
 def test_of_a_cycle_one_edge_leads_back():
