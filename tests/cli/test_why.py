@@ -12,6 +12,7 @@ tables:
 """
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_row_s_history_is_told_with_text_of_data_escaped(amv, spark):
     rows = spark.sql("SELECT id AS order_id, 'a' AS status FROM range(3)")

@@ -47,6 +47,7 @@ def test_too_many_nulls_are_refused_and_overridden_once(table, strategy):
     assert table.rows() == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_rows_that_do_not_change_count_and_a_table_with_the_guard_is_compared(prepared):
     """One row changes, to no NULL, and the others have too many; its source lists its changes."""
     table = published_with_a_feed(prepared)

@@ -94,6 +94,7 @@ def test_a_row_is_followed_from_its_insert_to_now(told, is_by_feed):
     assert everything(told) == before
 
 
+@pytest.mark.in_test_all
 def test_bounds_and_one_column_leave_out_the_rest(told):
     told.sql(NO_FEED)
 
@@ -111,6 +112,7 @@ def test_bounds_and_one_column_leave_out_the_rest(told):
     assert [each.operation for each in other.events] == ["insert", "delete", "insert"]
 
 
+@pytest.mark.in_test_all
 def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
     conf = "spark.databricks.delta.retentionDurationCheck.enabled"
     told.spark.conf.set(conf, "false")
