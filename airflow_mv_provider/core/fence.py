@@ -17,6 +17,7 @@ from typing import Literal
 from airflow_mv_provider.core.guard import Counts
 
 _EPOCH_SHIFT = 20  # a million commits per epoch
+_MAX_OPERATION = 60
 
 # Operations that change no row. Every other operation counts as a change of data.
 KEEPS_DATA = frozenset(
@@ -121,6 +122,12 @@ class Commit:
     def mark(self) -> str | None:
         """An id of this commit that is unique even in a restored log; None if the commit is not this package's."""
         return f"{self.note.refresh_id}:{self.note.txn_version}" if self.note else None
+
+    @property
+    def shown_operation(self) -> str:
+        """The operation as any writer has named it, cut and made printable."""
+        name = self.operation[:_MAX_OPERATION]
+        return name if name.isprintable() else ascii(name)
 
     @property
     def keeps_data(self) -> bool:
@@ -324,12 +331,18 @@ class Span:
 
 
 def published_span(commits: Iterable[Commit], refresh_id: str) -> Span | None:
-    """Return the span of a refresh's publish commits; None if `commits` has none."""
+    """Return the span of a refresh's publish commits; None if `commits` does not show where it begins.
+
+    It does if an earlier commit is main's first, or another refresh's: a refresh begins only after the one before it.
+    """
     known = list(commits)
     ours = [c for c in known if _is_publish(c, refresh_id)]
     if not ours:
         return None
     first, last = min(c.version for c in ours), max(c.version for c in ours)
+    before = (c for c in known if c.version < first)
+    if not any(c.version == 0 or (c.note is not None and c.note.refresh_id != refresh_id) for c in before):
+        return None
     others = (c for c in known if first < c.version < last and not c.keeps_data and c not in ours)
     return Span(first - 1, last, any(others))
 

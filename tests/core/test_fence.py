@@ -417,19 +417,31 @@ def test_merge_that_changed_other_numbers_of_rows_than_recorded_is_noticed(recor
     assert not judged(fence(11, 3)).lacks(recorded)
 
 
+BEFORE = publish(2, 2, THEIRS)
+
+
 @pytest.mark.parametrize(
     ("commits", "span"),
     [
-        ((fence(3, 3), publish(4, 3), publish(5, 4, THEIRS)), Span(3, 4)),
-        ((publish(4, 3), fence(5, 4), publish(6, 4, nth=2)), Span(3, 6)),
-        ((publish(4, 3), other(5), publish(6, 3, nth=2)), Span(3, 6, is_mixed=True)),
-        ((publish(4, 3), other(5, "OPTIMIZE"), publish(6, 3, nth=2), other(7)), Span(3, 6)),
-        ((fence(3, 3), publish(4, 3, THEIRS)), None),
+        ((BEFORE, fence(3, 3), publish(4, 3), publish(5, 4, THEIRS)), Span(3, 4)),
+        ((other(0), fence(3, 3), publish(4, 3)), Span(3, 4)),
+        ((BEFORE, publish(4, 3), fence(5, 4), publish(6, 4, nth=2)), Span(3, 6)),
+        ((BEFORE, publish(4, 3), other(5), publish(6, 3, nth=2)), Span(3, 6, is_mixed=True)),
+        ((BEFORE, publish(4, 3), other(5, "OPTIMIZE"), publish(6, 3, nth=2), other(7)), Span(3, 6)),
+        ((BEFORE, fence(3, 3), publish(4, 3, THEIRS)), None),
         ((), None),
     ],
 )
 def test_a_refresh_has_published_between_two_versions(commits, span):
     assert published_span(reversed(commits), OURS) == span
+
+
+def test_a_log_that_begins_within_a_refresh_does_not_show_what_it_found():
+    parts = [publish(version, 3, nth=version) for version in range(4, 40)]
+
+    assert published_span([BEFORE, *parts], OURS) == Span(3, 39)
+    assert published_span(parts[20:], OURS) is None, "its first parts were cleaned up, or not asked for"
+    assert published_span([other(3), *parts], OURS) is None, "there may be more of it before that"
 
 
 def test_which_version_beside_main_belongs_to_which_of_main():

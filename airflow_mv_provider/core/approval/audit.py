@@ -28,7 +28,6 @@ from airflow_mv_provider.exceptions import DefinitionError
 KINDS = ("missing", "extra", "different")
 _KIND = {"insert": "missing", "delete": "extra", "update": "different"}  # by what a refresh would do
 _MAX_WRITES = 20
-_MAX_OPERATION = 60
 
 
 class Against(StrEnum):
@@ -219,8 +218,7 @@ def writes_since(state: RefreshState, commits: Sequence[Commit], version: int) -
 
 
 def _operation(commit: Commit) -> str:
-    name = commit.operation[:_MAX_OPERATION]
-    said = name if name.isprintable() else ascii(name)
+    said = commit.shown_operation
     return said if commit.note is None else f"{said} of refresh {commit.note.refresh_id[:32]}, which did not end well"
 
 

@@ -26,7 +26,6 @@ from airflow_mv_provider.exceptions import DefinitionError
 
 Row = dict[str, Any]
 _MAX_SHOWN = 80
-_MAX_OPERATION = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +232,7 @@ def event(commit: Commit, before: Row | None, after: Row | None, at: str | None,
     operation = "insert" if before is None else "delete" if after is None else "update"
     names = dict.fromkeys((*(before or {}), *(after or {}))) if operation == "update" else {}
     changed = tuple(name for name in names if (before or {}).get(name) != (after or {}).get(name))
-    return RowEvent(operation, commit.version, at, before, after, changed, _operation(commit), cause)
+    return RowEvent(operation, commit.version, at, before, after, changed, commit.shown_operation, cause)
 
 
 def cause_of(commit: Commit, reports: Collection[RefreshReport]) -> Cause | None:
@@ -253,11 +252,6 @@ def cause_of(commit: Commit, reports: Collection[RefreshReport]) -> Cause | None
         hold=found.hold,
         checks=found.checks,
     )
-
-
-def _operation(commit: Commit) -> str:
-    name = commit.operation[:_MAX_OPERATION]
-    return name if name.isprintable() else ascii(name)
 
 
 def hidden(found: RowHistory, sensitive: Collection[str], salt: str) -> RowHistory:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Objection
 from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback, with_sensitive
 from airflow_mv_provider.core.approval.sample import Sample
-from airflow_mv_provider.core.fence import Span, published_span
+from airflow_mv_provider.core.fence import Commit, Span, published_span
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport
 from airflow_mv_provider.core.progress.recorded import total
 from airflow_mv_provider.core.scope.request import Request
@@ -88,9 +89,13 @@ def past_difference(context: Context, table: TableRecord, refresh_id: str, calle
     if known.rows or known.outcome is not Outcome.PUBLISHED or not has_changed:
         return known
     main = Main(context.spark, table.main, table.uuid)
-    refresh, version = context.store.refresh(known.refresh_id), context.store.report(known.refresh_id).main_version
+    refresh = context.store.refresh(known.refresh_id)
+
+    def span_in(commits: Sequence[Commit]) -> Span | None:
+        return published_span(commits, known.refresh_id)
+
     with translated(table.name):
-        span = None if version is None else published_span(main.log(version - 1), known.refresh_id)
+        span = span_in(main.log_until(lambda commits: span_in(commits) is not None))
         if span is None or refresh is None:
             raise VersionGoneError(table.name, f"main's log no longer has the commits of refresh {known.refresh_id}.")
         found = _compared(context, table, refresh, span, caller)

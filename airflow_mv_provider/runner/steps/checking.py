@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.approval.check import ALL, CHANGED, PART
+from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress.seal import Seal
@@ -39,11 +40,13 @@ def referenced(store: Reader, spark: SparkSession, table: RefreshableTable) -> d
     raises : CheckInvalidError, if one is not registered, was never published or cannot be opened
     """
     found: dict[str, Referenced] = {}
+    looking: dict[str, Check] = {}
     for check in table.checks:
-        if check.references is None or check.references.table in found:
-            continue
-        name, of = check.references.table, f"check {check.title}: table {check.references.table!r}"
-        known = {each.name: each for each in store.tables()}
+        if check.references is not None:
+            looking.setdefault(check.references.table, check)
+    known = {each.name: each for each in store.tables()} if looking else {}
+    for name, check in looking.items():
+        of = f"check {check.title}: table {name!r}"
         if name not in known:
             raise CheckInvalidError(table.name, f"{of} is not registered{nearest(name, known)}.")
         version = store.state(known[name].id).published_version
