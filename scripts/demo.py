@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import queue
 import re
 import shutil
 import signal
-import subprocess  # nosec B404  # to run this package as people do, without a shell
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,9 +33,10 @@ from demo_flights import (
     shipped_flights,
     write_months,
 )
+from demo_processes import FILES, HOME, LEASE_S, LOG, ROOT, STATE, WAREHOUSE, Worker, run_amv
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import EXIT_RETRY, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.exceptions import TableNotFoundError
@@ -49,17 +46,8 @@ from airflow_mv_provider.report_text.figures import number, partition_text, size
 from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / ".demo"
-WAREHOUSE = HOME / "warehouse"
-FILES = WAREHOUSE / "raw" / "flights"
-STATE = HOME / "state.db"
-AIRFLOW_HOME = HOME / "airflow"
-LOG = HOME / "demo.log"
 NAME = "flights"
 KEY = ("flight_date", "carrier", "flight", "origin")
-HELD = 75  # the exit code of a refresh that waits for a decision
-LEASE_S = 10  # short, so that nobody waits long for a dead process; the default is a minute
 KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is not
 
 DOES = {
@@ -158,7 +146,7 @@ def decide_about_a_difference(store: Store, columns: tuple[str, ...]) -> None:
     before = rows_of_main(Path(store.table(NAME).location), columns)
     say(described(end_early(FILES, last_day=15)))
     with SparkServer():
-        amv("refresh", NAME, exit_code=HELD)
+        amv("refresh", NAME, exit_code=EXIT_RETRY)
         amv("diff", NAME, "--limit", "2")
         amv("approve", NAME, "--without-deletes", "--note", "the export ended early; its delays are right")
 
@@ -182,70 +170,6 @@ def look_further(seconds: float) -> None:
         ("dags/flights.py, dags/flights.yaml", "the DAG, and the table's definition"),
     ]
     print("\n" + "\n".join("  " + line for line in table(("where", "what"), rows, numbers_from=2)))
-
-
-# -- the worker ------------------------------------------------------------------------------------------------
-
-
-class Worker:
-    """A process that runs the DAG on request; its output goes to the log."""
-
-    def __enter__(self) -> Worker:
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
-        airflow = {
-            "AIRFLOW_HOME": str(AIRFLOW_HOME),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        }
-        provider = {
-            "AMV_DATABASE_URL": f"sqlite:///{STATE}",
-            "AMV_WAREHOUSE": str(WAREHOUSE),
-            "AMV_LEASE_S": str(LEASE_S),
-            "AMV_SPARK_LOG_LEVEL": "error",
-        }
-        with LOG.open("a") as log:
-            self._process = subprocess.Popen(  # nosec B603  # our own words alone
-                [sys.executable, str(ROOT / "scripts" / "demo_worker.py")],
-                env=mine | airflow | provider,
-                cwd=HOME,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()
-
-    def start(self, crash_at: str = "") -> None:
-        """Begin a DAG run, which kills its process at `crash_at`."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died; the next read of its output shows that
-            self._process.stdin.write(crash_at + "\n")
-            self._process.stdin.flush()
-
-    @property
-    def is_busy(self) -> bool:
-        return self._answers.empty()
-
-    def answer(self) -> str:
-        """Return the state of the run that was started last."""
-        return self._answers.get() or "dead"
-
-    def wait(self) -> int:
-        """Return the exit code of the process; negative for a signal."""
-        return self._process.wait()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line.strip())
-        self._answers.put("")  # it has ended
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
@@ -366,19 +290,6 @@ def amv(*arguments: str, exit_code: int = 0) -> None:
 
 def quoted(argument: str) -> str:
     return f'"{argument}"' if " " in argument else argument
-
-
-def run_amv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("amv")), *arguments]
-    place = {
-        "AIRFLOW_HOME": str(AIRFLOW_HOME),
-        "AMV_DATABASE_URL": f"sqlite:///{STATE}",
-        "AMV_WAREHOUSE": str(WAREHOUSE),
-    }
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
-    return subprocess.run(  # nosec B603  # our own words alone
-        command, env=mine | place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
 
 
 class SparkServer:
