@@ -163,3 +163,12 @@ def statements() -> Iterator[Statements]:
 def text_of(page: str) -> str:
     """Return what a reader sees, in one line."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def assert_harmless(page: str) -> None:
+    """Assert that no word of data has become markup."""
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "\x1b" not in page
+    for value in re.findall(r'="([^"]*)"', page):
+        assert "<" not in value

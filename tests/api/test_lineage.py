@@ -12,7 +12,7 @@ from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.models import RefreshableTableRow
-from tests.api.conftest import PAGE, text_of
+from tests.api.conftest import PAGE, assert_harmless, text_of
 from tests.metadata.rows import ERROR, acquired, registered, walk
 
 pytestmark = pytest.mark.slow
@@ -176,10 +176,7 @@ def test_hostile_names_stay_names(user, store):
 
         assert "&lt;img src=x" in page
         assert "{{7*7}}" in page
-        for harm in ("<script>alert", "<img", "\x1b"):
-            assert harm not in page
-        for value in re.findall(r'="([^"]*)"', page):
-            assert "<" not in value
+        assert_harmless(page)
 
 
 def test_a_thousand_tables_are_three_queries_and_pages_of_a_hundred(viewer, store, statements):

@@ -7,10 +7,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,61 +20,17 @@ from airflow_mv_provider.exceptions import (
     EventError,
     NullKeyError,
     SourceDeniedError,
-    SourceNotFoundError,
     SourceReplacedError,
     SourceUnavailableError,
     StreamGoneError,
     StreamReloadError,
-    UnsafeLocationError,
 )
-from tests.conftest import Crash, Lake
-from tests.engine.record_forms import AVRO_KEY, AVRO_ROW, avro
-from tests.kafka import LOGIN, PASSWORD, Broker, Record, broker
+from tests.conftest import Crash
+from tests.engine.streaming import counts, row, shop
+from tests.kafka import LOGIN, PASSWORD, broker
 
-__all__ = ["broker"]
+__all__ = ["broker", "shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
-ANY = {"max_deleted_fraction": 1.0, "allow_empty": True}
-
-
-@dataclass
-class Shop:
-    """A topic, and a table of a lake that follows it. `rows` is what the topic should have made of the table."""
-
-    lake: Lake
-    broker: Broker
-    topic: str
-
-    def apply(self, envelope: str = "upsert", **more: Any) -> None:
-        source = {"type": "kafka", "topic": self.topic, "conn_id": "shop", "envelope": envelope}
-        source |= {"schema": "id INT, v STRING"} | more.pop("source", {})
-        self.lake.apply(**({"source": source, "guards": ANY} | more))
-
-    def send(self, *records: Record, **more: Any) -> None:
-        self.broker.send(self.topic, *records, **more)
-
-    def refresh(self, **more: Any) -> Any:
-        return self.lake.refresh(**more)
-
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        return self.lake.rows()
-
-
-@pytest.fixture
-def shop(lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    extra = {"bootstrap.servers": broker.address}
-    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "kafka", "extra": extra}))
-    found = Shop(lake, broker, broker.topic(partitions=2))
-    yield found
-
-
-def row(number: int, value: str | None) -> Record:
-    """The record of a row, or of its deletion."""
-    return json.dumps({"id": number}), None if value is None else {"id": number, "v": value}
-
-
-def counts(report: Any) -> tuple[str, int, int, int]:
-    return report.strategy, report.rows_inserted, report.rows_updated, report.rows_deleted
 
 
 def test_topic_is_followed_from_its_start_without_a_gap(shop):
@@ -285,85 +238,6 @@ def test_each_record_is_a_row_of_its_own(shop):
 
     assert counts(second) == ("incremental", 1, 0, 0)
     assert shop.rows == [(0, 0, 1, True, "C"), (0, 1, 1, True, "A"), (1, 1, 1, True, "B")]
-
-
-AVRO_SOURCE = {
-    "format": "avro",
-    "schema": None,
-    "schema_file": "raw/order.avsc",
-    "record_key": {"format": "avro", "schema_file": "raw/key.avsc"},
-}
-
-
-def avro_row(number: int, value: str | None) -> Record:
-    row = {"id": number, "n": "1.50", "v": value, "tags": None}
-    return avro({"id": number}, AVRO_KEY), None if value is None else avro(row, AVRO_ROW)
-
-
-def write_schemas(shop: Shop, row: Any = AVRO_ROW) -> None:
-    (shop.lake.root / "raw").mkdir(exist_ok=True)
-    (shop.lake.root / "raw/order.avsc").write_text(json.dumps(row))
-    (shop.lake.root / "raw/key.avsc").write_text(json.dumps(AVRO_KEY))
-
-
-@pytest.mark.in_test_all
-def test_topic_in_avro_is_followed_with_the_schema_that_was_pinned(shop, crash_at):
-    """A retry decodes as the first attempt did; a schema that is another one later is a changed definition."""
-    write_schemas(shop)
-    shop.apply(source=AVRO_SOURCE | {"select": ["id", "v"]})
-    shop.send(avro_row(1, "a"), avro_row(2, "b"))
-    first = shop.refresh()
-    shop.send(avro_row(1, None), avro_row(2, "b2"), avro_row(3, "c"))
-    caller = shop.lake.caller("test:same")
-    crash_at("staging.after")
-    with pytest.raises(Crash):
-        shop.refresh(caller=caller)
-    other = AVRO_ROW | {"fields": list(reversed(AVRO_ROW["fields"]))}
-    write_schemas(shop, other)
-
-    retried = shop.refresh(caller=caller)
-    with pytest.raises(StreamReloadError, match="the schema that schema_file names has changed"):
-        shop.refresh()
-    write_schemas(shop)
-    key, value = avro_row(4, "d")
-    shop.send((key, value + b"\x00"))
-    with pytest.raises(EventError, match="it is no record of the Avro schema"):
-        shop.refresh()
-    shop.send((key, value))
-    shop.refresh()
-
-    assert counts(first)[1:] == (2, 0, 0)
-    assert counts(retried) == ("incremental", 1, 1, 1)
-    assert shop.rows == [(2, "b2"), (3, "c"), (4, "d")]
-
-
-@pytest.mark.in_test_all
-def test_topic_in_csv_is_followed(shop):
-    key = {"format": "csv", "schema": "id INT"}
-    shop.apply(source={"format": "csv", "options": {"sep": ";", "nullValue": "-"}, "record_key": key})
-    shop.send(("1", "1;a"), ("2", "2;-"), ("3", '3;"c;c"'))
-    shop.refresh()
-    shop.send(("1", None), ("2", "2;b"))
-    second = shop.refresh()
-    shop.send(("4", "4;d;e"))
-    with pytest.raises(EventError, match="does not fit the schema: 4;d;e"):
-        shop.refresh()
-
-    assert counts(second) == ("incremental", 0, 1, 1)
-    assert shop.rows == [(2, "b"), (3, "c;c")]
-
-
-@pytest.mark.in_test_all
-def test_schema_file_is_confined_and_has_to_be_there(shop):
-    with pytest.raises(UnsafeLocationError):
-        shop.apply(source=AVRO_SOURCE | {"schema_file": "/etc/hostname"})
-    with pytest.raises(UnsafeLocationError, match="share a directory"):
-        shop.apply(source=AVRO_SOURCE | {"schema_file": "orders/order.avsc"})
-    shop.apply(source=AVRO_SOURCE)
-    with pytest.raises(SourceNotFoundError, match=r"order\.avsc does not exist"):
-        shop.refresh()
-
-    assert shop.lake.workspaces() == []
 
 
 @pytest.mark.in_test_all
