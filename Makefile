@@ -16,7 +16,7 @@ in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo up shell down test test-all crash-matrix object-store soak check fast model bench clean
+.PHONY: help setup demo up shell down test test-cpu test-all crash-matrix object-store soak check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ down: ## end it; VOLUMES=1 removes tables and databases, too
 
 test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow included), of long matrices a fixed sample
 	@$(bin)/pytest $(in_two)
+
+test-cpu: $(all) ## run the same and measure it: CPU seconds of each test, by folder and file; FILE=cpu.csv
+	@$(bin)/pytest $(in_two) --cpu "$(or $(FILE),.cpu.csv)"
 
 test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours
 	@$(bin)/pytest $(in_two) --every-case
