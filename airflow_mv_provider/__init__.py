@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.core.definition.ingestion import Ingestion
     from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
     from airflow_mv_provider.sources.delta.model import DeltaSource
     from airflow_mv_provider.sources.files.model import Files
@@ -19,13 +20,25 @@ if TYPE_CHECKING:
     from airflow_mv_provider.sources.spark.model import SparkSource
 
 __version__ = "0.1.0"
-__all__ = ["DeltaSource", "Files", "Function", "Guards", "Jdbc", "Kafka", "Query", "RefreshableTable", "SparkSource"]
+__all__ = [
+    "DeltaSource",
+    "Files",
+    "Function",
+    "Guards",
+    "Ingestion",
+    "Jdbc",
+    "Kafka",
+    "Query",
+    "RefreshableTable",
+    "SparkSource",
+]
 
 _MODULES = {
     "DeltaSource": "airflow_mv_provider.sources.delta.model",
     "Files": "airflow_mv_provider.sources.files.model",
     "Function": "airflow_mv_provider.sources.function.model",
     "Guards": "airflow_mv_provider.core.definition.table",
+    "Ingestion": "airflow_mv_provider.core.definition.ingestion",
     "Jdbc": "airflow_mv_provider.sources.jdbc.model",
     "Kafka": "airflow_mv_provider.sources.kafka.model",
     "Query": "airflow_mv_provider.sources.query.model",

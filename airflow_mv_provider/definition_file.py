@@ -1,12 +1,14 @@
 """Read table definitions from YAML: `{"tables": [...]}`, several per file, and the options of their DAGs: `dags`.
 
+Sources that several tables share are in `ingestions`; a table's source of type `output` is replaced by what it stands for.
+
 Errors contain the line of each problem. YAML and cron need third-party libraries, so they are parsed here and not in
 `core`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +17,12 @@ from typing import Any
 import yaml
 
 from airflow_mv_provider.core.definition.dag_options import DagOptions, options_of
+from airflow_mv_provider.core.definition.ingestion import Ingestion, parse_ingestion, resolved
 from airflow_mv_provider.core.definition.problems import Problem, nearest, sentence
 from airflow_mv_provider.core.definition.table import RefreshableTable, parse_table
 from airflow_mv_provider.exceptions import DefinitionError
 
-_TOP = ("tables", "dags")
+_TOP = ("tables", "dags", "ingestions")
 _QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # only Airflow has this preset; croniter has all others
 _WITHOUT_TIMES = ("@once", "@continuous")
 _BY_TIME = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually")
@@ -34,10 +37,11 @@ Place = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """The content of a file: tables in its order, and the options of each table's DAG by the table's name."""
+    """The content of a file: tables and ingestions in its order, and the options of each table's DAG by its name."""
 
     tables: tuple[RefreshableTable, ...]
     dags: dict[str, DagOptions]
+    ingestions: tuple[Ingestion, ...] = ()
 
 
 def load(path: str | Path) -> tuple[RefreshableTable, ...]:
@@ -95,10 +99,9 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
         at = _at(root, (unknown[0],))
         problem = f"{at}unknown key {unknown[0][:_MAX_SHOWN]!r} beside `tables`{nearest(unknown[0], _TOP)}."
         raise DefinitionError(where, problem)
-    tables = tuple(_table(each, where, root, ("tables", n)) for n, each in enumerate(document["tables"]))
-    names = [table.name for table in tables]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DefinitionError(where, f"table {twice[0]!r} is defined twice.")
+    ingestions = _ingestions(document.get("ingestions"), where, root)
+    tables = tuple(_table(each, where, root, ("tables", n), ingestions) for n, each in enumerate(document["tables"]))
+    _check_once(where, "table", [table.name for table in tables])
     dags = document.get("dags")
     try:
         found = options_of(dags, tables)
@@ -106,7 +109,7 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
             check_schedule(name, options)
     except DefinitionError as error:
         raise _in(where, error, root, ("dags",)) from error
-    return DefinitionFile(tables, found)
+    return DefinitionFile(tables, found, ingestions)
 
 
 def check_schedule(table: str, options: DagOptions) -> None:
@@ -165,9 +168,31 @@ def _read(text: str, where: str) -> tuple[yaml.Node | None, object]:
         ) from error
 
 
-def _table(document: object, where: str, root: yaml.Node | None, place: Place) -> RefreshableTable:
+def _ingestions(document: object, where: str, root: yaml.Node | None) -> tuple[Ingestion, ...]:
+    if document is None:
+        return ()
+    if not isinstance(document, list):
+        raise DefinitionError(where, f"{_at(root, ('ingestions',))}`ingestions` is a list.")
+    found = []
+    for n, each in enumerate(document):
+        try:
+            found.append(parse_ingestion(each))
+        except DefinitionError as error:
+            raise _in(where, error, root, ("ingestions", n)) from error
+    _check_once(where, "ingestion", [each.name for each in found])
+    return tuple(found)
+
+
+def _check_once(where: str, what: str, names: Sequence[str]) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DefinitionError(where, f"{what} {twice[0]!r} is defined twice.")
+
+
+def _table(
+    document: object, where: str, root: yaml.Node | None, place: Place, ingestions: Sequence[Ingestion]
+) -> RefreshableTable:
     try:
-        return parse_table(document)
+        return parse_table(resolved(document, ingestions))
     except DefinitionError as error:
         raise _in(where, error, root, place) from error
 

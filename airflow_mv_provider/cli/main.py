@@ -5,8 +5,8 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `recover`,
-`relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `ingest`,
+`recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even import it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.audit_command import audit
 from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
 from airflow_mv_provider.cli.history_commands import history, ledger
+from airflow_mv_provider.cli.ingest_command import ingest
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import request_options, wait_option
@@ -323,7 +324,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (history, ledger, diff, approve, reject, rollback, audit, why, load, export):
+for each in (history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
     main.add_command(each)
 
 

@@ -272,3 +272,23 @@ class RefreshChunkRow(Base):
     digest: Mapped[int | None]
     num_bytes: Mapped[int | None]
     committed_version: Mapped[int | None]
+
+
+class IngestionRunRow(Base):
+    """One run of an ingestion: the state in which it read all its tables, and what became of each. Some are kept."""
+
+    __tablename__ = "ingestion_run"
+    __table_args__ = (Index("ingestion_run_by_name", "ingestion", "number"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    ingestion: Mapped[str] = mapped_column(String(100))
+    number: Mapped[int]  # order in which the ingestion's runs began
+    state: Mapped[str]  # in words
+    owner_key: Mapped[str]
+    trigger: Mapped[str] = mapped_column(String(32))
+    user_name: Mapped[str | None]
+    started_ms: Mapped[int]
+    finished_ms: Mapped[int | None]
+    tables: Mapped[list[Any]]
+    released: Mapped[dict[str, Any] | None]  # what was published upstream
+    error: Mapped[dict[str, Any] | None]  # why nothing was

@@ -15,6 +15,7 @@ from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
+from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
@@ -34,6 +35,7 @@ from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
 from airflow_mv_provider.metadata.history.slots import TimeRange
 from airflow_mv_provider.metadata.holds import is_held, last_hold
+from airflow_mv_provider.metadata.ingestions import run, runs
 from airflow_mv_provider.metadata.lineage import RegisteredTables, registered_tables
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
@@ -304,3 +306,13 @@ class Reader:
     def _reports(self, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:
         with transaction(self.engine) as db:
             return reports(db, condition, limit)
+
+    def ingestion_runs(self, ingestion: str, limit: int = 1) -> tuple[IngestionReport, ...]:
+        """Return the newest runs of an ingestion, the newest first."""
+        with transaction(self.engine) as db:
+            return runs(db, ingestion, limit)
+
+    def ingestion_run(self, run_id: str) -> IngestionReport | None:
+        """Return one run of an ingestion; None if it is not kept."""
+        with transaction(self.engine) as db:
+            return run(db, run_id)

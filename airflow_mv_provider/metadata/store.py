@@ -40,6 +40,7 @@ from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.retention import forget
 from airflow_mv_provider.metadata.holds import Holds
+from airflow_mv_provider.metadata.ingestions import Ingestions
 from airflow_mv_provider.metadata.merging import Merging
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
@@ -76,6 +77,7 @@ class Store(Control):
     holds    : refreshes that wait for a person's decision
     samples  : some of the rows that refreshes change
     audits   : whether main still has the rows that were published
+    ingestions : runs that read several tables in one state of their source
     now      : the clock that judges leases; the database's own unless a test passes another
     """
 
@@ -87,6 +89,7 @@ class Store(Control):
         self.holds = Holds(engine, self._now)
         self.samples = Samples(engine, self._now)
         self.audits = Audits(engine)
+        self.ingestions = Ingestions(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int

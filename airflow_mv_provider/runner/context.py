@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +23,8 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Watcher
-from airflow_mv_provider.sources.credentials import confined_to
+from airflow_mv_provider.sources.credentials import Lookup, confined_to
+from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 
@@ -51,6 +53,7 @@ class Context:
         remote = settings.spark_remote
         self._where = remote.partition(";")[0] if remote else "in this process"  # the rest may hold a token
         self._session: SparkSession | None = None
+        self._shared: dict[int, SharedState[Any]] = {}
         self._interrupted = threading.Event()
 
     @property
@@ -82,10 +85,26 @@ class Context:
         """Wait for `seconds` or until `interrupt` is called; return True if it was called."""
         return self._interrupted.wait(seconds)
 
+    @property
+    def connections(self) -> Lookup:
+        """Finds the connections that sources name, as far as the settings allow their hosts."""
+        return confined_to(self.settings.source_hosts, self.settings.connections)
+
+    @contextmanager
+    def sharing(self, table: TableRecord, state: SharedState[Any]) -> Iterator[None]:
+        """Read a table's source, during the `with` block, in a state that other tables' sources share."""
+        self._shared[table.id] = state
+        try:
+            yield
+        finally:
+            del self._shared[table.id]
+
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
-        connections = confined_to(self.settings.source_hosts, self.settings.connections)
-        source = open_source(self.spark, definition, table.warehouse, self.settings.source_roots, connections)
+        roots = self.settings.source_roots
+        source = open_source(self.spark, definition, table.warehouse, roots, self.connections)
+        if (shared := self._shared.get(table.id)) is not None:
+            source.share(shared)
         if not is_rollback(definition, table):
             for location in source.locations:
                 check_apart(table.location, location)
@@ -104,3 +123,7 @@ class Context:
             Lease(renew, own, self.settings.lease_ms, lambda: interrupt(self.spark, tag), self._interrupted) as lease,
         ):
             yield lease
+
+    def kept(self, own: Ownership) -> Lease:
+        """Return a lease that is renewed inside a `with` block while this process works on something else."""
+        return Lease(self.store.renew, own, self.settings.lease_ms, lambda: None, self._interrupted)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the protocol's order, then of a drop, a relocation and an export."""
+    """The durable writes of a refresh, in the protocol's order, then of a drop, a relocation, an export, an ingestion."""
 
     REGISTER = "register"
     ADOPT = "adopt"
@@ -45,6 +45,9 @@ class Write(StrEnum):
     RELOCATE = "relocate"
     EXPORT_FILES = "export_files"
     EXPORT_MANIFEST = "export_manifest"
+    BIND = "bind"  # the state in which all tables of an ingestion's run are read, before any is
+    RELEASE = "release"  # upstream: how far all tables of the ingestion are, after they were published
+    RELEASED = "released"  # the same in the database, where only people read it
 
 
 _armed: Callable[[str], None] | None = None

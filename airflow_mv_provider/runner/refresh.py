@@ -63,6 +63,7 @@ from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.approval.row_history import RowHistory
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.refresh_plan import RefreshPlan
@@ -78,6 +79,7 @@ from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
+from airflow_mv_provider.runner.ingestion.group_run import ingest
 from airflow_mv_provider.runner.pinning import check_can_start_over
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
@@ -246,6 +248,10 @@ class Refresher:
     ) -> RowHistory:
         """Return what has happened to one row of main, and who did it. See `row_history.row_history`."""
         return row_history(self._context, name, key, column, last=last, since=since)
+
+    def ingest(self, ingestion: str, caller: Caller) -> IngestionReport:
+        """Refresh all tables of an ingestion in one state of its source. See `ingestion.group_run.ingest`."""
+        return ingest(self._context, ingestion, caller)
 
     def load(self, name: str, source: object, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table once to the rows of another source. See `transfer.loading.load`."""

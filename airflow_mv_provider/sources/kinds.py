@@ -38,12 +38,15 @@ class SourceKind:
     lists_upserts     : the reader can return the rows that came or changed between two frontiers, and count all rows,
                         but not list the deleted ones
     is_log            : the reader returns the last events of keys between two frontiers; other rows are those of main
+    shared            : imports and returns the `SharedState` in which several sources of a connection are read; None if
+                        this kind cannot be an ingestion's
     needs_credentials : the reader takes, as one more argument, the credentials of `Source.connection_id`
     """
 
     model: type[Source]
     frontier: type[Frontier]
     reader: Callable[[], type[Any]]
+    shared: Callable[[], type[Any]] | None = None
     is_repeatable: bool = False
     keeps_versions: bool = False
     has_feed: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,6 +20,7 @@ from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.place import confined
+from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -42,6 +43,10 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         self._roots = (warehouse, roots)
         self.locations = tuple(confined(path, warehouse, roots) for path in source.paths)
         """The absolute locations that it reads; empty if the definition names none."""
+
+    def share(self, state: SharedState[Any]) -> None:
+        """Read in a state that other sources share, from the next `probe` on; called if the kind has `shared`."""
+        raise NotImplementedError(f"{type(self).__name__} shares no state")
 
     @abstractmethod
     def probe(self) -> FrontierT:

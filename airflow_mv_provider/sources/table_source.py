@@ -17,6 +17,7 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking, rejected
 from airflow_mv_provider.spark.quality import evaluation
 
@@ -44,6 +45,10 @@ class TableSource:
         if not (self.table.guards.allow_empty or "allow_empty" in overrides):
             self.reader.check_not_empty(frontier)
         return frontier
+
+    def share(self, state: SharedState[Any]) -> None:
+        """See `SourceReader`."""
+        self.reader.share(state)
 
     @property
     def probe_note(self) -> str:

@@ -20,6 +20,17 @@ def requires_type(schema: dict[str, Any]) -> None:
     schema["required"] = [*schema.get("required", ()), "type"]
 
 
+class Ingested(Part):
+    """The mark of a source that is an output of an ingestion; `core.definition.ingestion` sets it.
+
+    group : the consumer group to which is published how far all outputs of the ingestion are
+    """
+
+    name: str
+    output: str
+    group: str | None = None
+
+
 class Source(Part):
     """The base of every kind's model, which has a field `type` with one literal, the kind's name, as its default."""
 
@@ -54,6 +65,11 @@ class Source(Part):
     @property
     def connection_id(self) -> str | None:
         """The id of the connection that its reader needs; None for a kind that needs none."""
+        return None
+
+    @property
+    def ingested(self) -> Ingested | None:
+        """The ingestion whose output it is; None for a source of its own."""
         return None
 
     @property

@@ -10,6 +10,7 @@ from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.jdbc.reader import JdbcReader
+    from airflow_mv_provider.sources.jdbc.shared import SharedSnapshot
 
 
 def _reader() -> type[JdbcReader]:
@@ -18,4 +19,12 @@ def _reader() -> type[JdbcReader]:
     return JdbcReader
 
 
-KIND = SourceKind(model=Jdbc, frontier=JdbcFrontier, reader=_reader, needs_credentials=True, lists_upserts=True)
+def _shared() -> type[SharedSnapshot]:
+    from airflow_mv_provider.sources.jdbc.shared import SharedSnapshot
+
+    return SharedSnapshot
+
+
+KIND = SourceKind(
+    model=Jdbc, frontier=JdbcFrontier, reader=_reader, shared=_shared, needs_credentials=True, lists_upserts=True
+)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
 
-from airflow_mv_provider.core.definition.source import Part, Source, requires_type
+from airflow_mv_provider.core.definition.source import Ingested, Part, Source, requires_type
 
 _CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
 _BEGINS_QUERY = re.compile(r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+(?:\(|(?:select|with|values)\b)", re.IGNORECASE | re.DOTALL)
@@ -34,6 +42,7 @@ class Jdbc(Source):
 
     first = "conn_id"
     not_content = Source.not_content | {"split", "fetch_size", "read_timeout", "unchanged", "changes", "overlap"}
+    not_content |= {"ingestion"}
 
     type: Literal["jdbc"] = "jdbc"
     conn_id: str = Field(
@@ -80,6 +89,14 @@ class Jdbc(Source):
         " commits late: seconds for dates and timestamps, 3600 by default; required for numbers.",
     )
 
+    ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Stored definitions lack it, and keep their hash.
+        found: dict[str, Any] = serialized(self)
+        return {name: value for name, value in found.items() if value is not None or name != "ingestion"}
+
     @property
     def change_method(self) -> Literal["none", "xmin", "watermark"]:
         """How changed rows are found."""
@@ -94,6 +111,11 @@ class Jdbc(Source):
     def connection_id(self) -> str:
         """See `Source`."""
         return self.conn_id
+
+    @property
+    def ingested(self) -> Ingested | None:
+        """See `Source`."""
+        return self.ingestion
 
     @field_validator("conn_id")
     @classmethod

@@ -20,28 +20,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_mv_provider.core.secret import without
-from airflow_mv_provider.exceptions import (
-    DefinitionError,
-    MvError,
-    SnapshotLostError,
-    SourceDeniedError,
-    SourceNotFoundError,
-    SourceUnavailableError,
-)
+from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc import postgres_types
 from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, parts
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.jdbc.postgres_errors import translated
 from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, quoted
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
-from airflow_mv_provider.spark.causes.databases import locked, silent
 
 if TYPE_CHECKING:
+    from psycopg import Column as Described
     from psycopg import Connection
 
 _DRIVER = "org.postgresql.Driver"
@@ -82,7 +76,6 @@ FROM part JOIN pg_class AS c USING (oid)
 """
 _TYPES = "SELECT oid, typname, typtype, typnamespace = 'pg_catalog'::regnamespace FROM pg_type WHERE oid = ANY (%s)"
 
-_AUTHORS = ("0A", "22", "42")  # classes of SQLSTATE: not supported, a value that does not fit, wrong SQL
 _WHOLE = ("int2", "int4", "int8")
 _READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 _IMPORT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'"
@@ -90,12 +83,23 @@ _DAY_S, _MICROS = 24 * 3600, 1_000_000
 _OVERLAP_S = 3600
 
 
-class PostgreSql(Dialect):
-    """A table or a query of a PostgreSQL database."""
+class Exported(Protocol):
+    """A snapshot that another connection exports; its id is known once it does."""
 
-    def __init__(self, source: Jdbc, credentials: Credentials) -> None:
+    @property
+    def snapshot(self) -> str | None: ...
+
+
+class PostgreSql(Dialect):
+    """A table or a query of a PostgreSQL database.
+
+    shared : reads in this snapshot, instead of one of its own
+    """
+
+    def __init__(self, source: Jdbc, credentials: Credentials, shared: Exported | None = None) -> None:
         self._source = source
         self._credentials = credentials
+        self._shared = shared
         self._holder: Connection[Any] | None = None
         self._snapshot = ""  # its id, and its text
         self._text = ""
@@ -104,14 +108,14 @@ class PostgreSql(Dialect):
 
     def look(self) -> Found:
         """See `Dialect`."""
-        with self._errors(), self._connect() as connection:
+        with self.errors(), self.connect() as connection:
             return self._found(connection)[0]
 
     def hold(self) -> Reading:
         """See `Dialect`."""
         self.release()
-        with self._errors():
-            self._holder = connection = self._connect()
+        with self.errors():
+            self._holder = connection = self.connect()
             found, types = self._found(connection)
             snapshot, text = _row(connection, "SELECT pg_export_snapshot(), pg_current_snapshot()::text")
             self._snapshot, self._text, self._kinds = snapshot, text, types
@@ -156,7 +160,7 @@ class PostgreSql(Dialect):
 
     def count(self) -> int:
         """See `Dialect`."""
-        with self._errors(), self._connect(_IMPORT.format(self._snapshot)) as connection:
+        with self.errors(), self._connect(_IMPORT.format(self._snapshot)) as connection:
             (found,) = _row(connection, f"SELECT count(*) FROM {self._relation()} AS mv_source")  # nosec B608  # the author's
         return int(found)
 
@@ -164,13 +168,13 @@ class PostgreSql(Dialect):
         """See `Dialect`."""
         if self._source.table is None or self._holder is None:
             return False
-        with self._errors():
+        with self.errors():
             (found,) = _row(self._holder, UNIQUE, {"table": self._relation(), "columns": list(columns)})
         return bool(found)
 
     def check(self) -> None:
         """See `Dialect`."""
-        with self._errors():
+        with self.errors():
             if self._holder is not None:
                 _row(self._holder, "SELECT 1")
 
@@ -181,7 +185,16 @@ class PostgreSql(Dialect):
                 self._holder.close()
             self._holder = None
 
-    def _connect(self, begin: str = _READ_COMMITTED) -> Connection[Any]:
+    def lock(self, connection: Connection[Any]) -> None:
+        """Lock the tables behind the source against TRUNCATE and ALTER, until the transaction ends."""
+        self._described(connection)
+
+    def connect(self) -> Connection[Any]:
+        """Return a connection that sees what is committed, or the snapshot that this source shares with others."""
+        shared = None if self._shared is None else self._shared.snapshot
+        return self._connect(_READ_COMMITTED if shared is None else _IMPORT.format(shared))
+
+    def _connect(self, begin: str) -> Connection[Any]:
         """Return a connection in a transaction that `begin` begins; whoever closes it ends the transaction."""
         try:
             from airflow_mv_provider.postgres import connecting
@@ -218,11 +231,14 @@ class PostgreSql(Dialect):
             raise DefinitionError("source", f"table {table!r} has no schema.", hint=f"Write public.{table}.")
         return ".".join(quoted(part) for part in table.split("."))
 
-    def _found(self, connection: Connection[Any]) -> tuple[Found, Mapping[str, str]]:
-        """Return the source as the transaction sees it, and the name of each column's type."""
+    def _described(self, connection: Connection[Any]) -> Sequence[Described]:
         # Prepared, so that the server refuses a second statement in the author's text.
         answer = connection.execute(f"SELECT * FROM {self._relation()} AS mv_source LIMIT 0", prepare=True)  # nosec B608  # the author's
-        described = answer.description or []
+        return answer.description or ()
+
+    def _found(self, connection: Connection[Any]) -> tuple[Found, Mapping[str, str]]:
+        """Return the source as the transaction sees it, and the name of each column's type."""
+        described = self._described(connection)
         kinds = connection.execute(_TYPES, [[each.type_code for each in described]]).fetchall()
         known = {oid: (name, kind, is_builtin) for oid, name, kind, is_builtin in kinds}
         types = {each.name: known[each.type_code][0] for each in described}
@@ -331,7 +347,7 @@ class PostgreSql(Dialect):
         return it, parts(int(least), int(most), split.parts, bound)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Translate psycopg's errors; they are raised from None, because a connection's error may quote its address."""
         is_holding = self._holder is not None
         try:
@@ -341,7 +357,7 @@ class PostgreSql(Dialect):
             raise
         except Exception as error:
             self.release()
-            found = _translated(
+            found = translated(
                 error, without(self._credentials.secrets, str(error)), self._source.read_timeout, is_holding=is_holding
             )
             if found is None:
@@ -355,39 +371,3 @@ def _row(
     found = connection.execute(sql, values).fetchone()
     assert found is not None
     return tuple(found)
-
-
-def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: bool) -> MvError | None:
-    from psycopg import Error, OperationalError, errors
-
-    from airflow_mv_provider.postgres import NoAnswerError
-
-    if not isinstance(error, Error):
-        return None
-    message = text.strip().splitlines()[0].rstrip(".")[:300] if text.strip() else type(error).__name__
-    if "snapshot identifier" in text or "import the requested snapshot" in text:
-        return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
-    match error:
-        case NoAnswerError():
-            return silent("source", f"no answer within {read_timeout} s")
-        case errors.InsufficientPrivilege():
-            hint = "GRANT USAGE ON SCHEMA … and GRANT SELECT ON … TO the connection's login."
-            return SourceDeniedError("source", f"{message}.", hint=hint)
-        case errors.UndefinedTable() | errors.InvalidSchemaName():
-            return SourceNotFoundError(
-                "source", f"{message}.", hint="Check schema and table, spelt as in the database."
-            )
-        case errors.LockNotAvailable():
-            return locked("source")
-        case _ if (error.sqlstate or "")[:2] in _AUTHORS:
-            return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
-        case OperationalError() if is_holding:
-            return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
-        case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_passing(text):
-            message = text[text.index("FATAL") :].removeprefix("FATAL:").strip().splitlines()[0]
-            return SourceDeniedError("source", f"the server refuses the login: {message}.")
-    return SourceUnavailableError("source", f"{message}.")
-
-
-def _is_passing(text: str) -> bool:
-    return any(words in text for words in ("too many", "starting up", "shutting down", "recovery", "remaining"))

@@ -18,9 +18,11 @@ from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb import MariaDb
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgresql import PostgreSql
+from airflow_mv_provider.sources.jdbc.shared import SharedSnapshot
 from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import hide_passwords
 
@@ -51,9 +53,15 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
             problem = f"the connection is of type {credentials.kind!r}; a source's is {' or '.join(_DIALECTS)}."
             raise ConnectionUnknownError(credentials.conn_id, problem, hint="Choose another connection.")
         self._dialect: Dialect = dialect(source, credentials)
+        self._credentials = credentials
         self._found: Found | None = None
         self._reading: Reading | None = None
         self._num_rows: int | None = None
+
+    def share(self, state: SharedState[Jdbc]) -> None:
+        """See `SourceReader`."""
+        assert isinstance(state, SharedSnapshot)
+        self._dialect = PostgreSql(self._source, self._credentials, state)
 
     def probe(self) -> JdbcFrontier:
         """Return the database's identity and token, after checking the source's columns; see `SourceReader`.

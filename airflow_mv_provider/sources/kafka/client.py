@@ -1,11 +1,13 @@
 """Ask a cluster what a topic is now: its identity, and where its partitions begin and end. Reads no record.
 
+`commit` is the only write: how far an ingestion is, for people and for other programs.
+
 Every question has a timeout. The end is the last stable offset, so no transaction is cut that is still open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
 from contextlib import contextmanager
@@ -85,6 +87,29 @@ def bounded(
         latest: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
         newest = max(int(each.timestamp) for each in listed(latest))
         return bounded_end(since, until, max_records, first_at, newest)
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], timeout_s: float) -> None:
+    """Write offsets of topics into a consumer group; whatever it had for these partitions is replaced.
+
+    offsets : by topic, and there by partition
+    cost    : two round trips
+    raises  : as `look`; SourceDeniedError also if a consumer is a member of the group
+    """
+    with _asking(cluster, f"group {group}", timeout_s) as admin:
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        wanted = [TopicPartition(topic, p, at) for topic, ends in offsets.items() for p, at in enumerate(ends)]
+        asked = [ConsumerGroupTopicPartitions(group, wanted)]
+        answer = _answer(admin.alter_consumer_group_offsets(asked, request_timeout=timeout_s)[group], timeout_s)
+    # A group with a member is no exception: the client reports it for each partition.
+    refused = next((each for each in answer.topic_partitions if each.error is not None), None)
+    if refused is None:
+        return
+    if refused.error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC"):
+        hint = "Give the ingestion a group that no consumer uses."
+        raise SourceDeniedError("source", f"the group {group!r} has members, which commit for themselves.", hint=hint)
+    raise _translated(refused.error, [], f"group {group}", cluster)
 
 
 @contextmanager

@@ -144,6 +144,12 @@ def starts_of(since: KafkaFrontier | None, until: KafkaFrontier) -> tuple[int, .
     return _padded(known, len(until.offsets))
 
 
+def least(frontiers: Sequence[KafkaFrontier]) -> tuple[int, ...]:
+    """Return, by partition, how far all of these states of one topic are; at least one state."""
+    num = max(len(each.offsets) for each in frontiers)
+    return tuple(min(ends) for ends in zip(*(_padded(each.offsets, num) for each in frontiers), strict=True))
+
+
 def num_offsets(wanted: Sequence[Span]) -> int:
     """Return at most how many records lie there: transactions and compaction leave gaps."""
     return sum(span.end - span.start for span in wanted)

@@ -10,6 +10,7 @@ from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.kafka.reader import KafkaReader
+    from airflow_mv_provider.sources.kafka.shared import SharedTopics
 
 
 def _reader() -> type[KafkaReader]:
@@ -18,4 +19,12 @@ def _reader() -> type[KafkaReader]:
     return KafkaReader
 
 
-KIND = SourceKind(model=Kafka, frontier=KafkaFrontier, reader=_reader, is_log=True, needs_credentials=True)
+def _shared() -> type[SharedTopics]:
+    from airflow_mv_provider.sources.kafka.shared import SharedTopics
+
+    return SharedTopics
+
+
+KIND = SourceKind(
+    model=Kafka, frontier=KafkaFrontier, reader=_reader, shared=_shared, is_log=True, needs_credentials=True
+)

@@ -14,9 +14,10 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from airflow_mv_provider.core.definition.problems import nearest
-from airflow_mv_provider.core.definition.source import Part, Source, requires_type
+from airflow_mv_provider.core.definition.source import Ingested, Part, Source, requires_type
 from airflow_mv_provider.sources.files.model import OPTIONS, option_value
 
 Format = Literal["json", "csv", "avro"]
@@ -27,7 +28,7 @@ _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine"
 # What each format needs to be decoded.
 _NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file"}
 # Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
-_NEWER = ("schema_file", "options", "record_key", "registry", "max_records")
+_NEWER = ("schema_file", "options", "record_key", "registry", "max_records", "ingestion")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -94,7 +95,7 @@ class Kafka(Source):
 
     first = "topic"
     # Another address of the same cluster is the same source; which cluster answers is part of the frontier.
-    not_content = Source.not_content | {"conn_id", "complete", "max_records", "read_timeout"}
+    not_content = Source.not_content | {"conn_id", "complete", "ingestion", "max_records", "read_timeout"}
 
     type: Literal["kafka"] = "kafka"
     topic: str = Field(description="One topic, by its name.", json_schema_extra={"pattern": _TOPIC})
@@ -139,6 +140,7 @@ class Kafka(Source):
         strict=True,
         description="How many records a refresh takes at most; the next ones take the rest. A reload takes all.",
     )
+    ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")
     read_timeout: int = Field(
         default=120,
         ge=1,
@@ -181,6 +183,11 @@ class Kafka(Source):
         return self.conn_id
 
     @property
+    def ingested(self) -> Ingested | None:
+        """See `Source`."""
+        return self.ingestion
+
+    @property
     def is_complete(self) -> bool:
         """See `Source`."""
         return self.complete
@@ -210,6 +217,8 @@ class Kafka(Source):
         if self.select is not None and not self.select:
             raise ValueError("select names no column")
         _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        if self.ingestion is not None and self.max_records is not None:
+            raise ValueError("max_records would end each table of an ingestion at another state: leave it out")
         if self.registry and self.format != "avro":
             raise ValueError(f"records of a schema registry are read in avro, not in {self.format}")
         key = None if self.record_key is None else self.record_key.format

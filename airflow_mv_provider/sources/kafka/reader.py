@@ -41,8 +41,10 @@ from airflow_mv_provider.sources.kafka.frontier import (
 )
 from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
+from airflow_mv_provider.sources.kafka.shared import SharedTopics
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.causes.streams import UNFILLED_EVENT
 from airflow_mv_provider.spark.compare import replay
@@ -80,11 +82,17 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         self._cluster = cluster_of(credentials)
         self._registry = registry_of(credentials) if source.registry else None
         self._found: Found | None = None
+        self._shared: SharedTopics | None = None
         self._codecs: tuple[tuple[str | None, str | None], Codecs] | None = None  # with the schemas that it is of
         self._wanted: tuple[Span, ...] = ()  # what the last call of `events` reads
         self._writers: tuple[tuple[Span, ...], dict[int, str | None]] | None = (
             None  # with the spans whose ids they have
         )
+
+    def share(self, state: SharedState[Kafka]) -> None:
+        """See `SourceReader`."""
+        assert isinstance(state, SharedTopics)
+        self._shared = state
 
     def probe(self) -> KafkaFrontier:
         """Return where the topic's partitions end, with the schemas of its records; see `SourceReader`.
@@ -93,7 +101,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         """
         value_schema, key_schema = self._schemas()
         self._check_columns(self._codecs_of(value_schema, key_schema).columns)
-        self._found = self._look()
+        self._found = self._pinned()
         return replace(self._found.frontier, value_schema=value_schema, key_schema=key_schema)
 
     def from_start(self, frontier: KafkaFrontier) -> KafkaFrontier:
@@ -186,8 +194,13 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     @property
     def _known(self) -> Found:
         if self._found is None:
-            self._found = self._look()
+            self._found = self._pinned()
         return self._found
+
+    def _pinned(self) -> Found:
+        """Return the topic as it is now, or as it was in the state that this table shares with others."""
+        shared = None if self._shared is None else self._shared.found(self._source.topic)
+        return self._look() if shared is None else shared
 
     def _look(self) -> Found:
         return look(self._cluster, self._source.topic, self._source.read_timeout)

@@ -1,0 +1,1 @@
+"""Several tables from one source: what a run of an ingestion has come to."""

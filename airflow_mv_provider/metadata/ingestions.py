@@ -1,0 +1,91 @@
+"""Runs of ingestions: the state in which each has read all its tables, and what became of them.
+
+A run is bound before any table is read. Its row decides nothing: each table goes on from its own binding, and a row is
+only read by people.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
+
+from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import IngestionRunRow as Run
+from airflow_mv_provider.metadata.rows import iso, maybe_iso
+
+_NUM_KEPT = 100
+
+
+class Ingestions:
+    """Writes of runs.
+
+    now : the clock that times are taken from
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
+        self.engine = engine
+        self._now = now
+
+    def bind(self, ingestion: str, state: str, caller: Caller) -> str:
+        """Record a run and its state before any table is read; return its id. The oldest runs are forgotten."""
+        run_id = uuid.uuid4().hex
+        who = {"owner_key": caller.key, "trigger": caller.trigger, "user_name": caller.user}
+        newest = select(func.coalesce(func.max(Run.number), 0)).where(Run.ingestion == ingestion)
+        with transaction(self.engine) as db:
+            number = db.execute(newest).scalar_one() + 1  # of two at once both may have it: it only orders them
+            row = {"id": run_id, "ingestion": ingestion, "number": number, "state": state, "tables": []}
+            db.execute(insert(Run).values(**row, **who, started_ms=self._now()))
+            db.execute(delete(Run).where(Run.ingestion == ingestion, Run.number <= number - _NUM_KEPT))
+        return run_id
+
+    def record(self, run_id: str, tables: Sequence[IngestedTable]) -> None:
+        """Record what has become of the tables so far."""
+        self._set(run_id, tables=[asdict(each) for each in tables])
+
+    def end(self, run_id: str, released: dict[str, Any] | None, error: ErrorReport | None) -> None:
+        """Record that a run has ended, and what was published upstream."""
+        self._set(run_id, released=released, error=asdict(error) if error else None, finished_ms=self._now())
+
+    def _set(self, run_id: str, **values: Any) -> None:
+        with transaction(self.engine) as db:
+            db.execute(update(Run).where(Run.id == run_id).values(**values))
+
+
+def runs(db: Connection, ingestion: str, limit: int) -> tuple[IngestionReport, ...]:
+    """Return the newest runs of an ingestion, the newest first."""
+    query = select(Run.__table__).where(Run.ingestion == ingestion).order_by(Run.number.desc()).limit(limit)
+    return tuple(_report(row) for row in db.execute(query))
+
+
+def run(db: Connection, run_id: str) -> IngestionReport | None:
+    """Return one run; None if there is none of this id."""
+    found = db.execute(select(Run.__table__).where(Run.id == run_id)).one_or_none()
+    return None if found is None else _report(found)
+
+
+def _report(row: Row[Any]) -> IngestionReport:
+    return IngestionReport(
+        ingestion=row.ingestion,
+        run_id=row.id,
+        state=row.state,
+        tables=tuple(_table(each) for each in row.tables),
+        released=row.released,
+        error=None if row.error is None else ErrorReport(**row.error),
+        trigger=row.trigger,
+        user=row.user_name,
+        started_at=iso(row.started_ms),
+        finished_at=maybe_iso(row.finished_ms),
+    )
+
+
+def _table(stored: dict[str, Any]) -> IngestedTable:
+    error, outcome = stored["error"], stored["outcome"]
+    values = {"error": error and ErrorReport(**error), "outcome": outcome and Outcome(outcome)}
+    return IngestedTable(**(stored | values))

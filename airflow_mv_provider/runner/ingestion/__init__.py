@@ -1,0 +1,1 @@
+"""Refresh several tables in one state of the source that they share."""

@@ -1,0 +1,213 @@
+"""Refresh all tables of an ingestion in one state of its source.
+
+    hold ─ BIND ─▶ each table: acquire · fence · stage · seal ─▶ each table: compare · publish ─▶ RELEASE ─ RELEASED
+
+Each table goes on from its own binding and is refreshed by its own refresh, as by `amv refresh`; only what its source
+reports as its present state is the state that all share. So the protocol of a refresh is unchanged, and so is what
+happens to a refresh whose process dies.
+
+No table is published before all are sealed. One whose refresh fails, is held, or is another caller's is left behind
+and reported; the others go on. A sealed table waits for the others under a lease that is renewed, so that a run that
+is killed keeps it no longer than any other refresh.
+
+A retry of the same caller ends what its last try has left, in the state of that try, and begins again: all tables that
+it reports as in its state are in one that was fixed in this try.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+
+from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport, ingested
+from airflow_mv_provider.core.outcome import ErrorReport, RefreshReport, error_report
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.request import AS_USUAL
+from airflow_mv_provider.core.state import Admission, Caller, Ownership, TableRecord, admit
+from airflow_mv_provider.exceptions import (
+    InterruptedRefreshError,
+    LeaseLostError,
+    MetadataUnavailableError,
+    MvError,
+    RefreshInProgressError,
+)
+from airflow_mv_provider.runner.admission import begin
+from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.ingestion.members import mark_of, members_of, shared_state
+from airflow_mv_provider.runner.ingestion.release import release
+from airflow_mv_provider.runner.lease import Lease
+from airflow_mv_provider.runner.recovery import Recoverer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A table that waits to be published, and the lease that keeps it."""
+
+    table: TableRecord
+    own: Ownership
+    lease: Lease
+
+
+class GroupRun:
+    """One run; used in a `with` block, at whose end nothing of it is held any more."""
+
+    def __init__(self, context: Context, ingestion: str, caller: Caller) -> None:
+        self._context = context
+        self._ingestion = ingestion
+        # A refresh that fails is not kept for a retry, which would begin it again in another state.
+        self._caller = replace(caller, will_retry=False)
+        self._tables = members_of(context.store, ingestion)
+        self._shared = shared_state(context, self._tables)
+        self._sealed: dict[str, Sealed] = {}
+        self._found: dict[str, IngestedTable] = {}
+        self.run_id = ""
+
+    def __enter__(self) -> GroupRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each in self._sealed.values():
+            each.lease.stop()
+            with suppress(MvError):  # a lease that is not given up expires
+                self._context.store.park(each.own, until_ms=0)
+
+    def stage(self) -> None:
+        """Fix one state of the source, and stage all tables in it.
+
+        raises : SourceUnavailableError, SourceDeniedError: no table can be read; MetadataUnavailableError,
+                 InterruptedRefreshError
+        """
+        with closing(self._shared):
+            self._shared.hold()
+            with durable(Write.BIND):
+                self.run_id = self._context.store.ingestions.bind(
+                    self._ingestion, self._shared.describe(), self._caller
+                )
+            log.info("ingestion %s: %s", self._ingestion, self._shared.describe())
+            for table in self._tables:
+                self._each(table, self._stage)
+        self._record()
+
+    def publish(self) -> None:
+        """Publish all tables that are sealed; raises MetadataUnavailableError, InterruptedRefreshError."""
+        for each in tuple(self._sealed.values()):
+            self._each(each.table, self._publish)
+        self._record()
+
+    def park(self) -> dict[str, str]:
+        """Keep each sealed table for the caller's next process; return the ids of their refreshes, by table."""
+        parked = {}
+        for name in tuple(self._sealed):
+            each = self._sealed.pop(name)
+            each.lease.stop()
+            self._context.store.park(each.own, until_ms=self._context.settings.handover_ms)
+            parked[name] = each.own.refresh_id
+        return parked
+
+    @property
+    def tables(self) -> tuple[IngestedTable, ...]:
+        """What has become of each table so far; those that are sealed are left out."""
+        return tuple(self._found[table.name] for table in self._tables if table.name in self._found)
+
+    def _each(self, table: TableRecord, work: Callable[[TableRecord], None]) -> None:
+        """Do something with one table; if it fails, leave the table behind."""
+        try:
+            work(table)
+        except (MetadataUnavailableError, InterruptedRefreshError):
+            raise
+        except MvError as error:
+            if self._context.is_interrupted:
+                raise
+            log.warning("%s is left behind: %s", table.name, error)
+            before = self._found.get(table.name)
+            refresh_id = before.refresh_id if before else None
+            report = self._context.store.report(refresh_id) if refresh_id else None
+            self._found[table.name] = self._left_behind(table, report, error_report(error))
+
+    def _stage(self, table: TableRecord) -> None:
+        context, caller = self._context, self._caller
+        if (error := self._shared.errors.get(table.name)) is not None:
+            raise error
+        recoverer = Recoverer(context)
+        state = context.store.state(table.id)
+        if admit(state, caller.key) in (Admission.ADOPT, Admission.TAKE_OVER):
+            recoverer.take_over(table, state, caller)  # it is of another state
+        with context.sharing(table, self._shared):
+            try:
+                begun = begin(context, table.name, caller, AS_USUAL)
+            except RefreshInProgressError:
+                context.store.queue.leave(caller.key)  # it is left behind, and does not wait
+                raise
+            if isinstance(begun, RefreshReport):
+                is_of_state = begun.upper is None or self._is_of_state(table, begun.refresh_id)
+                self._found[table.name] = self._ended(table, begun, is_of_state=is_of_state)
+                return
+            self._found[table.name] = IngestedTable(table.name, mark_of(table).output, begun.own.refresh_id)
+            recoverer.work(begun.table, begun.own, caller, Phase.MERGING)
+        lease = context.kept(begun.own)
+        lease.__enter__()
+        self._sealed[table.name] = Sealed(begun.table, begun.own, lease)
+
+    def _publish(self, table: TableRecord) -> None:
+        context, sealed = self._context, self._sealed.pop(table.name)
+        sealed.lease.stop()
+        state, recoverer = context.store.state(table.id), Recoverer(context)
+        is_mine = (state.refresh_id, state.epoch) == (sealed.own.refresh_id, sealed.own.epoch)
+        own = recoverer.hand_over(table, state, self._caller) if is_mine else None
+        if own is None:
+            raise LeaseLostError(table.name, "another process took its refresh over.")
+        recoverer.work(table, own, self._caller)
+        report = context.store.report(own.refresh_id)
+        is_of_state = self._is_of_state(table, own.refresh_id)
+        self._found[table.name] = self._ended(table, report, is_of_state=is_of_state)
+
+    def _is_of_state(self, table: TableRecord, refresh_id: str | None) -> bool:
+        refresh = self._context.store.refresh(refresh_id) if refresh_id else None
+        return refresh is not None and self._shared.holds(table.name, refresh.frontier)
+
+    def _ended(self, table: TableRecord, report: RefreshReport, *, is_of_state: bool) -> IngestedTable:
+        return ingested(mark_of(table).output, report, is_of_state=is_of_state)
+
+    def _left_behind(self, table: TableRecord, report: RefreshReport | None, error: ErrorReport) -> IngestedTable:
+        output = mark_of(table).output
+        if report is None:
+            return IngestedTable(table.name, output, error=error)
+        return ingested(output, report, is_of_state=False, error=error)
+
+    def _record(self) -> None:
+        self._context.store.ingestions.record(self.run_id, self.tables)
+
+
+def ingest(context: Context, ingestion: str, caller: Caller) -> IngestionReport:
+    """Refresh all tables of an ingestion in one state of its source, all in this process.
+
+    returns : what became of each table; one that failed is an entry there, no error
+    raises  : TableNotFoundError, DefinitionError, ConnectionUnknownError; SourceUnavailableError, SourceDeniedError, if
+              no table can be read; MetadataUnavailableError, InterruptedRefreshError
+    """
+    with GroupRun(context, ingestion, caller) as run:
+        run.stage()
+        run.publish()
+    return finish(context, ingestion, run.run_id)
+
+
+def finish(context: Context, ingestion: str, run_id: str) -> IngestionReport:
+    """Publish upstream how far all tables are, and end a run; a failure is in its report."""
+    released, problem = None, None
+    try:
+        released = release(context, ingestion)
+    except (MetadataUnavailableError, InterruptedRefreshError):
+        raise
+    except MvError as error:
+        log.warning("ingestion %s: its tables are published, but not how far they are: %s", ingestion, error)
+        problem = error_report(error)
+    with durable(Write.RELEASED):
+        context.store.ingestions.end(run_id, released, problem)
+    report = context.store.ingestion_run(run_id)
+    assert report is not None
+    return report

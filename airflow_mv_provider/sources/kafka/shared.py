@@ -1,0 +1,69 @@
+"""The topics of one cluster up to where they ended at one time, and the group to which is published what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.exceptions import MvError, SourceUnavailableError
+from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.kafka.client import Found, commit, look
+from airflow_mv_provider.sources.kafka.cluster import cluster_of
+from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier, least
+from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.shared import SharedState
+
+
+class SharedTopics(SharedState[Kafka]):
+    """Each topic's ends, asked for once: anybody can read up to them later, so there is nothing to hold."""
+
+    def __init__(self, sources: Mapping[str, Kafka], credentials: Credentials) -> None:
+        super().__init__(sources, credentials)
+        self._cluster = cluster_of(credentials)
+        self._found: dict[str, Found] = {}
+
+    def hold(self) -> None:
+        """Ask where the topics end, one after the other; see `SharedState`. A cluster that is away is asked once."""
+        for topic in dict.fromkeys(source.topic for source in self.sources.values()):
+            try:
+                self._found[topic] = look(self._cluster, topic, self._timeout_s)
+            except SourceUnavailableError:
+                raise
+            except MvError as error:
+                self.errors |= {name: error for name, source in self.sources.items() if source.topic == topic}
+
+    def found(self, topic: str) -> Found | None:
+        """Return a topic as `hold` has found it."""
+        return self._found.get(topic)
+
+    def describe(self) -> str:
+        """See `SharedState`."""
+        return "; ".join(found.frontier.describe() for found in self._found.values())
+
+    def holds(self, table: str, frontier: Frontier) -> bool:
+        """See `SharedState`."""
+        found = self.found(self.sources[table].topic)
+        if found is None or not isinstance(frontier, KafkaFrontier):
+            return False
+        now = found.frontier
+        return (now.cluster, now.topic_id, now.offsets) == (frontier.cluster, frontier.topic_id, frontier.offsets)
+
+    def release(self, group: str, published: Mapping[str, Frontier | None]) -> dict[str, Any]:
+        """Commit to the group, for each topic, the least offsets up to which its tables are published.
+
+        A topic is left out while one of its tables was never published, or holds another topic of the name.
+        """
+        offsets = {}
+        for topic in dict.fromkeys(source.topic for source in self.sources.values()):
+            of_topic = [published.get(name) for name, source in self.sources.items() if source.topic == topic]
+            known = [each for each in of_topic if isinstance(each, KafkaFrontier)]
+            if len(known) == len(of_topic) and len({(each.cluster, each.topic_id) for each in known}) == 1:
+                offsets[topic] = least(known)
+        if offsets:
+            commit(self._cluster, group, offsets, self._timeout_s)
+        return {topic: list(each) for topic, each in offsets.items()}
+
+    @property
+    def _timeout_s(self) -> float:
+        return max(source.read_timeout for source in self.sources.values())
