@@ -1,6 +1,6 @@
 """Read table definitions from YAML: `{"tables": [...]}`, several per file, and the options of their DAGs: `dags`.
 
-Sources that several tables share are in `ingestions`; a table's source of type `output` is replaced by what it stands for.
+Sources that several tables share are in `ingestions`; a source of type `output` is replaced by what it stands for.
 
 Errors contain the line of each problem. YAML and cron need third-party libraries, so they are parsed here and not in
 `core`.

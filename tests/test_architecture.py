@@ -42,7 +42,7 @@ BOTTOM = {
     "runner": {"core", "definition_file", "exceptions", "metadata", "report_text", "sources", "spark"},
 }
 # A definition's source is of one of the kinds. Whoever has the definition asks it what its source can do.
-MORE = {"core/definition/table.py": {REGISTRY}}
+MORE = {"core/definition/table.py": {REGISTRY}, "core/definition/ingestion.py": {REGISTRY}}
 # Airflow's rooms: parsing a DAG must not need PySpark, so what does is imported inside functions.
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"}
 AIRFLOW_AT_IMPORT = {"asset", "core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
@@ -370,6 +370,7 @@ ONE_IDEA = {
     "mv": "Airflow's hook and plugin of this provider",
     "phase": "the phases of a refresh, and a sensor for one",
     "queue": "who waits for a table: decided, and stored",
+    "shared": "one state of a server for several sources: of any kind, and of one",
     "reader": "what reads: a kind of source, or the database",
     "refresh": "one refresh: the runner's facade, and its operators",
     "row_history": "what has happened to one row: decided, and followed through main's versions",

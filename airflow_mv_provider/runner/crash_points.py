@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Write(StrEnum):
-    """The durable writes of a refresh, in the protocol's order, then of a drop, a relocation, an export, an ingestion."""
+    """The durable writes of a refresh, in the protocol's order, then of a drop, a relocation, an export, a group."""
 
     REGISTER = "register"
     ADOPT = "adopt"

@@ -122,7 +122,7 @@ def test_a_new_kind_is_defined_like_the_others(amv, tmp_path):
     assert definitions["Numbers"]["properties"]["below"]["minimum"] == 0
     assert definitions["Numbers"]["required"] == ["below", "type"]
     mapping = definitions["RefreshableTable"]["properties"]["source"]["discriminator"]["mapping"]
-    assert list(mapping) == ["delta", "files", "function", "jdbc", "kafka", "numbers", "query", "spark"]
+    assert list(mapping) == ["delta", "files", "function", "jdbc", "kafka", "numbers", "query", "spark", "output"]
 
 
 @pytest.mark.in_test_all

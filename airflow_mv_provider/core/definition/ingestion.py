@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from airflow_mv_provider.core.definition.problems import Problem, nearest, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Ingested, Part
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.kinds import kinds
 
 OUTPUT = "output"
 _NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$"
@@ -49,9 +50,13 @@ class Ingestion(Part):
             raise ValueError(f"source: {lacking[0]} is missing")
         if self.source["type"] == OUTPUT or "ingestion" in self.source:
             raise ValueError("source: an ingestion is not an output of another one")
+        kind = next((each for each in kinds() if each.name == self.source["type"]), None)
+        if kind is None or kind.shared is None:
+            known = [each.name for each in kinds() if each.shared is not None]
+            raise ValueError(f"source: type is to be {' or '.join(known)}, of which several tables can share a state")
         group = self.source.get("group")
-        if group is not None and (self.source["type"] != "kafka" or not isinstance(group, str) or not group.strip()):
-            raise ValueError("source: group is the name of a consumer group, of kafka only")
+        if group is not None and (not kind.is_log or not isinstance(group, str) or not group.strip()):
+            raise ValueError("source: group is the name of a consumer group, which only a log has")
         for name, output in self.outputs.items():
             if twice := [each for each in output if each in self.source or each in _OWN]:
                 raise ValueError(f"outputs.{name}: {twice[0]} is the same for all outputs")
