@@ -17,7 +17,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_mv_provider.spark.warm_start import java
@@ -136,6 +136,11 @@ class Broker:
         _produce(producer, topic, records, partition)
         producer.flush(_PATIENCE_S)
         return producer
+
+    def commit(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
+        """Write an offset into a consumer group, as a consumer of it does."""
+        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])]
+        self._until_done(self.admin.alter_consumer_group_offsets(asked))
 
     def forget(self, topic: str, before: int, partition: int = 0) -> None:
         """Remove the records before an offset, as retention does."""

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport, ingested
 from airflow_mv_provider.core.outcome import ErrorReport, RefreshReport, error_report
@@ -70,11 +71,14 @@ class GroupRun:
     def __enter__(self) -> GroupRun:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for each in self._sealed.values():
             each.lease.stop()
-            with suppress(MvError):  # a lease that is not given up expires
-                self._context.store.park(each.own, until_ms=0)
+            if kind is None or issubclass(kind, Exception):
+                with suppress(MvError):  # a lease that is not given up expires
+                    self._context.store.park(each.own, until_ms=0)
 
     def stage(self) -> None:
         """Fix one state of the source, and stage all tables in it.
