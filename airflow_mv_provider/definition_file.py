@@ -9,7 +9,7 @@ Errors contain the line of each problem. YAML and cron need third-party librarie
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class DefinitionFile:
     tables: tuple[RefreshableTable, ...]
     dags: dict[str, DagOptions]
     ingestions: tuple[Ingestion, ...] = ()
+    ingestion_dags: dict[str, DagOptions] = field(default_factory=dict)
 
 
 def load(path: str | Path) -> tuple[RefreshableTable, ...]:
@@ -104,12 +105,12 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
     _check_once(where, "table", [table.name for table in tables])
     dags = document.get("dags")
     try:
-        found = options_of(dags, tables)
-        for name, options in found.items():
+        of_tables, of_ingestions = options_of(dags, tables, ingestions)
+        for name, options in (*of_tables.items(), *of_ingestions.items()):
             check_schedule(name, options)
     except DefinitionError as error:
         raise _in(where, error, root, ("dags",)) from error
-    return DefinitionFile(tables, found, ingestions)
+    return DefinitionFile(tables, of_tables, ingestions, of_ingestions)
 
 
 def check_schedule(table: str, options: DagOptions) -> None:
@@ -208,8 +209,9 @@ def _in(where: str, error: DefinitionError, root: yaml.Node | None, place: Place
 
 def _places(place: Place, error: DefinitionError, problem: Problem) -> Iterator[Place]:
     """Return the possible places of a problem: for a DAG's options, the table's own options and the defaults."""
-    if place == ("dags",) and problem.place[:1] != ("tables",):
-        yield (*place, "tables", error.facts.get("table", ""), *problem.place)
+    if place == ("dags",) and problem.place[:1] not in (("tables",), ("ingestions",)):
+        for section in ("tables", "ingestions"):
+            yield (*place, section, error.facts.get("table", ""), *problem.place)
         yield (*place, "defaults", *problem.place)
     else:
         yield (*place, *problem.place)

@@ -1,4 +1,4 @@
-"""Create a DAG for each table of a definition file.
+"""Create a DAG for each table of a definition file, and for each ingestion with its tables.
 
     from airflow_mv_provider.operators.factory import refresh_dags
 
@@ -12,6 +12,7 @@ all operators do. Parsing reads only the YAML file, and reads it at each parse.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.core.definition.dag_options import DagOptions
+from airflow_mv_provider.core.definition.ingestion import Ingestion
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.form import refresh_params
-from airflow_mv_provider.operators.groups import refresh_table_group
+from airflow_mv_provider.operators.groups import ingest_group, refresh_table_group
+from airflow_mv_provider.operators.ingest import IngestOperator
 from airflow_mv_provider.operators.refresh import RefreshTableOperator
 from airflow_mv_provider.operators.retry import retry_policy
 
@@ -38,7 +41,13 @@ def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG
     raises          : DefinitionError, which Airflow shows as an import error
     """
     found = definitions.load_file(Path(sys._getframe(1).f_code.co_filename).parent / definition_file)
-    dags = [refresh_dag(table, found.dags[table.name], **task_args) for table in found.tables]
+    with_own = [table for table in found.tables if table.name in found.dags]
+    dags = [refresh_dag(table, found.dags[table.name], **task_args) for table in with_own]
+    dags += [
+        ingest_dag(each, found.tables, found.ingestion_dags[each.name], **task_args)
+        for each in found.ingestions
+        if any(_is_of(table, each) for table in found.tables)
+    ]
     by_id = {dag.dag_id: dag for dag in dags}
     if len(by_id) < len(dags):
         ids = [dag.dag_id for dag in dags]
@@ -53,16 +62,54 @@ def refresh_dag(table: RefreshableTable, options: DagOptions | None = None, **ta
     task_args : arguments of its tasks
     """
     options = options or DagOptions()
-    more: dict[str, Any] = {} if options.max_active_runs is None else {"max_active_runs": options.max_active_runs}
     zone = _timezone(table.name, options.timezone)
-    with DAG(  # a task group finds its DAG by this context
-        dag_id=options.dag_id or f"refresh_{table.name}",
-        description=options.description or f"Refresh the table {table.name}",
-        schedule=_schedule(table, options, zone),
+    given: dict[str, Any] = {"interval": options.interval, "interval_format": options.interval_format}
+    schedule, what = _schedule(table, options, zone), f"Refresh the table {table.name}"
+    with _dag(options, f"refresh_{table.name}", what, schedule, zone, params=refresh_params()) as dag:
+        _tasks(table, options, given | _waiting(options) | task_args)
+    return dag
+
+
+def ingest_dag(
+    ingestion: Ingestion, tables: Sequence[RefreshableTable], options: DagOptions | None = None, **task_args: Any
+) -> DAG:
+    """Return the DAG of an ingestion.
+
+    tables    : its tables, perhaps with others
+    task_args : arguments of its tasks
+    """
+    options, name = options or DagOptions(), ingestion.name
+    mine = [table for table in tables if _is_of(table, ingestion)]
+    zone, given = _timezone(name, options.timezone), _waiting(options) | task_args
+    schedule = [Asset(asset_uri(each)) for each in options.after] if options.after else options.schedule
+    with _dag(options, f"ingest_{name}", f"Refresh the tables of {name} in one state", schedule, zone) as dag:
+        if options.tasks == "one":
+            IngestOperator(task_id="ingest", ingestion=name, tables=mine, **given)
+        else:
+            ingest_group(name, mine, group_id="ingest", **given)
+    return dag
+
+
+def _is_of(table: RefreshableTable, ingestion: Ingestion) -> bool:
+    mark = table.source.ingested
+    return mark is not None and mark.name == ingestion.name
+
+
+def _waiting(options: DagOptions) -> dict[str, Any]:
+    return {} if options.queue_timeout_s is None else {"queue_timeout": options.queue_timeout_s}
+
+
+def _dag(options: DagOptions, dag_id: str, what: str, schedule: Any, zone: Any, **more: Any) -> DAG:
+    """Return a DAG without tasks; a task group finds it by its context."""
+    if options.max_active_runs is not None:
+        more["max_active_runs"] = options.max_active_runs
+    return DAG(
+        dag_id=options.dag_id or dag_id,
+        description=options.description or what,
+        schedule=schedule,
         start_date=datetime(options.start_date.year, options.start_date.month, options.start_date.day, tzinfo=zone),
         catchup=options.catchup,
         tags=["mv", *options.tags],
-        params=refresh_params(),
         default_args={
             "retries": options.retries,
             "retry_delay": timedelta(seconds=options.retry_delay_s),
@@ -70,12 +117,7 @@ def refresh_dag(table: RefreshableTable, options: DagOptions | None = None, **ta
             **({} if options.pool is None else {"pool": options.pool}),
         },
         **more,
-    ) as dag:
-        given: dict[str, Any] = {"interval": options.interval, "interval_format": options.interval_format}
-        if options.queue_timeout_s is not None:
-            given["queue_timeout"] = options.queue_timeout_s
-        _tasks(table, options, given | task_args)
-    return dag
+    )
 
 
 def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A task group with the four phases of a table's refresh."""
+"""Task groups: the four phases of a table's refresh; the tables of an ingestion."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from airflow.sdk import TaskGroup
 
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.scope.interval import Grain
+from airflow_mv_provider.operators.ingest import (
+    FinishIngestionOperator,
+    PublishIngestedOperator,
+    StageIngestionOperator,
+)
 from airflow_mv_provider.operators.refresh import (
     BeginRefreshOperator,
     CleanupRefreshOperator,
@@ -78,4 +83,47 @@ def refresh_table_group(
         merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, table=name, **shared)
         cleanup = CleanupRefreshOperator(task_id="cleanup", refresh_id=begin.output, **shared)
         stage >> merge >> cleanup
+    return group
+
+
+def ingest_group(
+    ingestion: str,
+    tables: Sequence[str | RefreshableTable],
+    *,
+    group_id: str | None = None,
+    queue_timeout: timedelta | float | None = None,
+    mv_conn_id: str | None = None,
+    database_url: str | None = None,
+    warehouse: str | None = None,
+    **task_args: Any,
+) -> TaskGroup:
+    """Return the task group stage → publish, a task for each table → finish, in the current DAG context.
+
+    ingestion : its name
+    tables    : its tables; definitions are registered by `stage`, each time it runs
+    group_id  : defaults to `ingest_<ingestion>`
+    task_args : arguments of each of the tasks: retries, pool, queue, ...
+    the rest  : see `operators.task`
+
+    Each table's task has its asset among its outlets, and fails alone if its table is left behind. `finish` runs
+    whatever became of the tables, and fails if one was left behind.
+    """
+    shared = task_args | {
+        "mv_conn_id": mv_conn_id,
+        "database_url": database_url,
+        "warehouse": warehouse,
+        "queue_timeout": queue_timeout,
+    }
+    definitions = [each for each in tables if isinstance(each, RefreshableTable)]
+    with TaskGroup(group_id or f"ingest_{ingestion.replace('.', '_')}") as group:
+        stage = StageIngestionOperator(task_id="stage", ingestion=ingestion, tables=definitions, **shared)
+        publish = [
+            PublishIngestedOperator(
+                task_id=f"publish_{name.replace('.', '_')}", table=name, staged=stage.output, **shared
+            )
+            for name in (each.name if isinstance(each, RefreshableTable) else each for each in tables)
+        ]
+        last = {**shared, "trigger_rule": "all_done"}
+        finish = FinishIngestionOperator(task_id="finish", ingestion=ingestion, staged=stage.output, **last)
+        stage >> publish >> finish
     return group

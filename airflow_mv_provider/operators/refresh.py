@@ -195,7 +195,7 @@ class RefreshTableOperator(FirstTask):
         return self.caller_in(context, self.task_id)
 
 
-class _PhaseTask(MvOperator):
+class PhaseTask(MvOperator):
     """Base of the operators that continue a refresh that another task of the same run has begun.
 
     refresh_id : `BeginRefreshOperator(...).output`
@@ -228,7 +228,7 @@ class _PhaseTask(MvOperator):
         self.announce(report, context)
 
 
-class StageRefreshOperator(_PhaseTask):
+class StageRefreshOperator(PhaseTask):
     """Stage a refresh: read the source once into staging, beside main, and seal the staged rows.
 
     refresh_id : `BeginRefreshOperator(...).output`
@@ -237,7 +237,7 @@ class StageRefreshOperator(_PhaseTask):
     until = Phase.MERGING
 
 
-class MergeRefreshOperator(_PhaseTask):
+class MergeRefreshOperator(PhaseTask):
     """Merge a refresh: compute the differences, check the guards, and publish the differences.
 
     The publish is one commit, or several with `publish: progressive`.
@@ -249,7 +249,7 @@ class MergeRefreshOperator(_PhaseTask):
     until = Phase.CLEANUP
 
 
-class CleanupRefreshOperator(_PhaseTask):
+class CleanupRefreshOperator(PhaseTask):
     """Clean up after a refresh: remove its staging, corrections and progress, and release the table.
 
     refresh_id : `BeginRefreshOperator(...).output`

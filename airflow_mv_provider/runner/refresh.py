@@ -53,7 +53,7 @@ or an owner dies; `crash_points` lists the durable writes in order, with the poi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
-from airflow_mv_provider.runner.ingestion.group_run import ingest
+from airflow_mv_provider.runner.ingestion.group_run import StagedRun, finish, ingest, stage
 from airflow_mv_provider.runner.pinning import check_can_start_over
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
@@ -252,6 +252,14 @@ class Refresher:
     def ingest(self, ingestion: str, caller: Caller) -> IngestionReport:
         """Refresh all tables of an ingestion in one state of its source. See `ingestion.group_run.ingest`."""
         return ingest(self._context, ingestion, caller)
+
+    def stage_ingestion(self, ingestion: str, caller: Caller) -> StagedRun:
+        """Stage all tables of an ingestion; `resume` publishes each. See `ingestion.group_run.stage`."""
+        return stage(self._context, ingestion, caller)
+
+    def finish_ingestion(self, ingestion: str, run_id: str, refreshes: Mapping[str, str]) -> IngestionReport:
+        """End a run whose tables were published. See `ingestion.group_run.finish`."""
+        return finish(self._context, ingestion, run_id, refreshes)
 
     def load(self, name: str, source: object, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table once to the rows of another source. See `transfer.loading.load`."""

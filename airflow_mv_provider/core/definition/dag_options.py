@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -16,6 +16,7 @@ from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.exceptions import DefinitionError
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.core.definition.ingestion import Ingestion
     from airflow_mv_provider.core.definition.table import RefreshableTable
 
 
@@ -24,7 +25,7 @@ _DAG_ID = r"^[A-Za-z0-9_.~-]+$"
 
 
 class DagOptions(Part):
-    """The DAG of one table."""
+    """The DAG of one table, or of an ingestion."""
 
     dag_id: str | None = Field(
         default=None,
@@ -100,34 +101,65 @@ class DagOptions(Part):
         return self
 
 
-def options_of(document: object, tables: tuple[RefreshableTable, ...]) -> dict[str, DagOptions]:
-    """Return the options of each table's DAG from the value of `dags`: `{"defaults": {...}, "tables": {...}}`.
+def options_of(
+    document: object, tables: Sequence[RefreshableTable], ingestions: Sequence[Ingestion] = ()
+) -> tuple[dict[str, DagOptions], dict[str, DagOptions]]:
+    """Return the options of the DAGs of tables and of ingestions, by name.
 
-    raises : DefinitionError, also for a table that the file does not define and for options that do not fit their table
+    A table of an ingestion is refreshed by the ingestion's DAG, and has its own only if `tables` names it.
+
+    document : the value of `dags`: `{"defaults": {...}, "tables": {...}, "ingestions": {...}}`
+    raises   : DefinitionError, also for a name that the file does not define, and for options that do not fit it
     """
     if document is None:
         document = {}
-    if not isinstance(document, Mapping) or not set(document) <= {"defaults", "tables"}:
-        raise DefinitionError("dags", "expected `defaults` and `tables`.")
-    defaults, own = document.get("defaults") or {}, document.get("tables") or {}
-    if not isinstance(defaults, Mapping) or not isinstance(own, Mapping):
-        raise DefinitionError("dags", "`defaults` and `tables` are mappings.")
-    if unknown := sorted(set(map(str, own)) - {table.name for table in tables}):
-        known = nearest(unknown[0], (table.name for table in tables))
-        problem = Problem(("tables", unknown[0]), f"{unknown[0][:60]!r} is not a table of this file{known}")
+    if not isinstance(document, Mapping) or not set(document) <= {"defaults", "tables", "ingestions"}:
+        raise DefinitionError("dags", "expected `defaults`, `tables` and `ingestions`.")
+    defaults, own, groups = (document.get(name) or {} for name in ("defaults", "tables", "ingestions"))
+    if not all(isinstance(each, Mapping) for each in (defaults, own, groups)):
+        raise DefinitionError("dags", "`defaults`, `tables` and `ingestions` are mappings.")
+    _check_known("tables", "a table", own, [table.name for table in tables])
+    _check_known("ingestions", "an ingestion", groups, [each.name for each in ingestions])
+    of_tables = {
+        table.name: _options(table, defaults, own.get(table.name) or {})
+        for table in tables
+        if table.source.ingested is None or table.name in own
+    }
+    return of_tables, {each.name: _of_group(each, defaults, groups.get(each.name) or {}) for each in ingestions}
+
+
+def _check_known(section: str, what: str, named: Mapping[str, Any], known: Sequence[str]) -> None:
+    if unknown := sorted(set(map(str, named)) - set(known)):
+        text = f"{unknown[0][:60]!r} is not {what} of this file{nearest(unknown[0], known)}"
+        problem = Problem((section, unknown[0]), text)
         raise DefinitionError("dags", f"{problem.text}.", problems=(problem,))
-    return {table.name: _options(table, defaults, own.get(table.name) or {}) for table in tables}
 
 
-def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) -> DagOptions:
-    where = f"dags of {table.name!r}"
+def _of_group(ingestion: Ingestion, defaults: Mapping[str, Any], own: object) -> DagOptions:
+    found = _parsed(ingestion.name, defaults, own)
+    where = f"dags of {ingestion.name!r}"
+    if found.interval is not None:
+        raise DefinitionError(where, "an ingestion has no intervals: leave interval out.")
+    if found.schedule == "source":
+        raise DefinitionError(where, "schedule: source needs a Delta source.")
+    if found.tasks == "submit":
+        raise DefinitionError(where, "an ingestion is not submitted: give tasks: phases, or one.")
+    return found
+
+
+def _parsed(name: str, defaults: Mapping[str, Any], own: object) -> DagOptions:
+    where = f"dags of {name!r}"
     if not isinstance(own, Mapping):
         raise DefinitionError(where, f"expected a mapping, found {kind_of(own)}.")
     try:
-        found = DagOptions.model_validate({**defaults, **own})
+        return DagOptions.model_validate({**defaults, **own})
     except ValidationError as error:
         problems = problems_of(error, DagOptions)
-        raise DefinitionError(where, sentence(problems), table=table.name, problems=problems) from error
+        raise DefinitionError(where, sentence(problems), table=name, problems=problems) from error
+
+
+def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) -> DagOptions:
+    where, found = f"dags of {table.name!r}", _parsed(table.name, defaults, own)
     if found.interval is not None and not table.partition_by:
         raise DefinitionError(where, "interval needs a table with partition_by.")
     if found.schedule == "source" and not table.source_kind.has_triggers:
@@ -143,10 +175,11 @@ def dags_schema() -> dict[str, Any]:
     options = DagOptions.model_json_schema(by_alias=True)
     return {
         "type": "object",
-        "description": "A DAG for each table, made by `operators.factory.refresh_dags`.",
+        "description": "A DAG for each table and each ingestion, made by `operators.factory.refresh_dags`.",
         "additionalProperties": False,
         "properties": {
             "defaults": options,
             "tables": {"type": "object", "additionalProperties": options},
+            "ingestions": {"type": "object", "additionalProperties": options},
         },
     }

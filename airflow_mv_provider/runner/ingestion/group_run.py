@@ -17,7 +17,7 @@ it reports as in its state are in one that was fixed in this try.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -187,6 +187,30 @@ class GroupRun:
         self._context.store.ingestions.record(self.run_id, self.tables)
 
 
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """A run whose tables are sealed and kept for the caller's next processes.
+
+    refreshes : of the sealed tables, by name
+    tables    : what became of the others
+    """
+
+    run_id: str
+    refreshes: dict[str, str]
+    tables: tuple[IngestedTable, ...]
+
+
+def stage(context: Context, ingestion: str, caller: Caller) -> StagedRun:
+    """Stage all tables of an ingestion in one state of its source, for other processes of the caller to publish.
+
+    raises : as `ingest`
+    """
+    with GroupRun(context, ingestion, caller) as run:
+        run.stage()
+        refreshes = run.park()
+        return StagedRun(run.run_id, refreshes, tuple(each for each in run.tables if each.table not in refreshes))
+
+
 def ingest(context: Context, ingestion: str, caller: Caller) -> IngestionReport:
     """Refresh all tables of an ingestion in one state of its source, all in this process.
 
@@ -200,8 +224,23 @@ def ingest(context: Context, ingestion: str, caller: Caller) -> IngestionReport:
     return finish(context, ingestion, run.run_id)
 
 
-def finish(context: Context, ingestion: str, run_id: str) -> IngestionReport:
-    """Publish upstream how far all tables are, and end a run; a failure is in its report."""
+def finish(
+    context: Context, ingestion: str, run_id: str, refreshes: Mapping[str, str] | None = None
+) -> IngestionReport:
+    """Publish upstream how far all tables are, and end a run; a failure is in its report.
+
+    refreshes : those of a staged run, by table, whose outcomes are to be recorded
+    """
+    store = context.store
+    if refreshes:
+        run = store.ingestion_run(run_id)
+        others = tuple(each for each in run.tables if each.table not in refreshes) if run else ()
+        outputs = {table.name: mark_of(table).output for table in members_of(store, ingestion)}
+        staged = (
+            ingested(outputs.get(name, ""), store.report(refresh_id), is_of_state=True)
+            for name, refresh_id in refreshes.items()
+        )
+        store.ingestions.record(run_id, (*others, *staged))
     released, problem = None, None
     try:
         released = release(context, ingestion)
@@ -211,7 +250,7 @@ def finish(context: Context, ingestion: str, run_id: str) -> IngestionReport:
         log.warning("ingestion %s: its tables are published, but not how far they are: %s", ingestion, error)
         problem = error_report(error)
     with durable(Write.RELEASED):
-        context.store.ingestions.end(run_id, released, problem)
-    report = context.store.ingestion_run(run_id)
+        store.ingestions.end(run_id, released, problem)
+    report = store.ingestion_run(run_id)
     assert report is not None
     return report
