@@ -84,8 +84,8 @@ def test_a_dag_of_a_cluster_submits_a_driver(airflow):
 @pytest.mark.parametrize(
     ("dags", "problem"),
     [
-        ([], "expected `defaults` and `tables`"),
-        ({"orders": {}}, "expected `defaults` and `tables`"),
+        ([], "expected `defaults`, `tables` and `ingestions`"),
+        ({"orders": {}}, "expected `defaults`, `tables` and `ingestions`"),
         ({"tables": {"nope": {}}}, "'nope' is not a table of this file"),
         ({"tables": {"orders": 1}}, "expected a mapping"),
         ({"defaults": {"shedule": "@daily"}}, "shedule: unknown name (did you mean schedule?)"),

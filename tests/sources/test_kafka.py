@@ -100,7 +100,7 @@ def test_definition_that_cannot_be_is_refused(given, words):
 def test_definition_says_which_cluster_is_asked_and_not_which_rows():
     assert a_topic().connection_id == "kafka_shop"
     assert (a_topic().is_complete, a_topic(complete=True).is_complete) == (False, True)
-    assert {"conn_id", "complete", "max_records", "read_timeout", "watermark"} == Kafka.not_content
+    assert {"conn_id", "complete", "ingestion", "max_records", "read_timeout", "watermark"} == Kafka.not_content
 
 
 def test_schema_files_are_paths_of_the_source():
