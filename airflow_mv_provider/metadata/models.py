@@ -292,3 +292,17 @@ class IngestionRunRow(Base):
     tables: Mapped[list[Any]]
     released: Mapped[dict[str, Any] | None]  # what was published upstream
     error: Mapped[dict[str, Any] | None]  # why nothing was
+
+
+class TableObstacleRow(Base):
+    """What has kept refreshes of a table from beginning: one error, met at one or several tries. Some are kept."""
+
+    __tablename__ = "table_obstacle"
+
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    since_ms: Mapped[int]
+    last_ms: Mapped[int]
+    ended_ms: Mapped[int | None]  # when a refresh began again
+    num_tries: Mapped[int]
+    error: Mapped[dict[str, Any]]

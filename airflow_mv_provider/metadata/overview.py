@@ -27,7 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.health.health import Facts, Health, Obstacle, health_of
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.metadata.holds import is_held
@@ -35,6 +36,7 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
+from airflow_mv_provider.metadata.models import TableObstacleRow as Met
 from airflow_mv_provider.metadata.rows import is_owner_live
 
 
@@ -63,6 +65,7 @@ class LastRefresh:
     rows_updated: int
     rows_deleted: int
     error_code: str | None
+    error: ErrorReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class TableLine:
                None before the first one, and after a rollback or a load
     compared : progress of the running refresh, once it is sealed
     is_late  : that is longer ago than the table's freshness target, if it has one
+    obstacle : what keeps refreshes from beginning; None if the newest one began
     num_rows : of main, as the last published refresh of everything left it; None before the first one
     """
 
@@ -90,6 +94,8 @@ class TableLine:
     compared: Compared | None
     num_rows: int | None = None
     is_late: bool = False
+    obstacle: Obstacle | None = None
+    is_published: bool = False
 
     @property
     def is_under_way(self) -> bool:
@@ -100,6 +106,24 @@ class TableLine:
     def is_left(self) -> bool:
         """True if a refresh has not ended and its owner's lease has expired: another process has to take it over."""
         return self.is_under_way and not self.is_lease_live and not self.is_held
+
+    @property
+    def health(self) -> Health:
+        """Whether the table follows its source."""
+        last = self.last
+        facts = Facts(
+            is_paused=self.is_paused,
+            is_dropping=self.is_dropping,
+            is_under_way=self.is_under_way,
+            is_left=self.is_left,
+            is_held=self.is_held,
+            is_published=self.is_published,
+            outcome=last.outcome if last else None,
+            ended_ms=last.finished_ms if last else None,
+            error=last.error if last else None,
+            obstacle=self.obstacle,
+        )
+        return health_of(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +174,15 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             _num_rows().label("num_rows"),
             Table.definition[("freshness", "target")].as_integer().label("target_s"),
             now.label("now_ms"),
+            State.published_version,
+            Met.error.label("met"),
+            Met.since_ms.label("met_since_ms"),
+            Met.last_ms.label("met_last_ms"),
+            Met.num_tries,
         )
         .join(State, State.table_id == Table.id)
         .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == newest))
+        .outerjoin(Met, and_(Met.table_id == Table.id, Met.ended_ms.is_(None)))
         .outerjoin(progress, progress.c.refresh_id == State.refresh_id)
         .order_by(Table.name)
         .where(true() if name is None else Table.name == name)
@@ -182,10 +212,15 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
             row.rows_updated,
             row.rows_deleted,
             row.error["code"] if row.error else None,
+            ErrorReport(**row.error) if row.error else None,
         ),
         compared=None if row.total is None else Compared(int(row.completed), row.total),
         num_rows=row.num_rows,
         is_late=is_late(row.fresh_ms, row.now_ms, row.target_s),
+        obstacle=None
+        if row.met is None
+        else Obstacle(ErrorReport(**row.met), row.met_since_ms, row.met_last_ms, row.num_tries),
+        is_published=row.published_version is not None,
     )
 
 

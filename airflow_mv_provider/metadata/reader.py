@@ -15,6 +15,7 @@ from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
+from airflow_mv_provider.core.health.health import Obstacle
 from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -31,6 +32,7 @@ from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
+from airflow_mv_provider.metadata.history.obstacles import obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
 from airflow_mv_provider.metadata.history.slots import TimeRange
@@ -316,3 +318,8 @@ class Reader:
         """Return one run of an ingestion; None if it is not kept."""
         with transaction(self.engine) as db:
             return run(db, run_id)
+
+    def obstacles(self, table_id: int, limit: int = 1) -> tuple[Obstacle, ...]:
+        """Return what has kept refreshes of a table from beginning, the newest first."""
+        with transaction(self.engine) as db:
+            return obstacles(db, table_id, limit)

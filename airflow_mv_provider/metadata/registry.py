@@ -29,6 +29,7 @@ from airflow_mv_provider.metadata.models import (
     SourceBindingRow,
     SourceFrontierRow,
     TableAuditRow,
+    TableObstacleRow,
 )
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around, is_owner_live
@@ -147,7 +148,7 @@ class Registry:
                     return False
                 for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshSampleRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
-                owned = (RefreshTicketRow, TableAuditRow, SourceBindingRow, SourceFrontierRow)
+                owned = (RefreshTicketRow, TableAuditRow, TableObstacleRow, SourceBindingRow, SourceFrontierRow)
                 for own in (*owned, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(Table).where(Table.id == table_id))

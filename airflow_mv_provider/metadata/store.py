@@ -38,6 +38,7 @@ from airflow_mv_provider.metadata.audits import Audits
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
+from airflow_mv_provider.metadata.history.obstacles import Obstacles, passed
 from airflow_mv_provider.metadata.history.retention import forget
 from airflow_mv_provider.metadata.holds import Holds
 from airflow_mv_provider.metadata.ingestions import Ingestions
@@ -77,6 +78,7 @@ class Store(Control):
     holds    : refreshes that wait for a person's decision
     samples  : some of the rows that refreshes change
     audits   : whether main still has the rows that were published
+    obstacles : what keeps refreshes from beginning
     ingestions : runs that read several tables in one state of their source
     now      : the clock that judges leases; the database's own unless a test passes another
     """
@@ -90,6 +92,7 @@ class Store(Control):
         self.samples = Samples(engine, self._now)
         self.audits = Audits(engine)
         self.ingestions = Ingestions(engine, self._now)
+        self.obstacles = Obstacles(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int
@@ -111,6 +114,7 @@ class Store(Control):
             if taken.rowcount != 1:
                 return None
             db.execute(delete(Ticket).where(Ticket.table_id == seen.table_id, Ticket.caller_key == caller.key))
+            passed(db, seen.table_id, self._now())
             bind(db, seen.table_id, refresh.batch.upper, refresh.frontier, self._now())
             define(db, seen.table_id, refresh.definition)
             row = new_refresh(refresh, caller, Outcome.RUNNING, self._now())
@@ -222,6 +226,8 @@ class Store(Control):
         with transaction(self.engine) as db:
             lock_state(db, refresh.table_id)
             define(db, refresh.table_id, refresh.definition)
+            if outcome is Outcome.NOTHING_TO_DO:
+                passed(db, refresh.table_id, self._now())
             db.execute(insert(Refresh).values(**row, phase=Phase.NORMAL, epoch=0, finished_ms=finished))
 
     def end_preview(

@@ -16,7 +16,7 @@ from airflow_mv_provider.core.approval.hold import Decision, Hold, is_outdated
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
@@ -30,7 +30,15 @@ from airflow_mv_provider.core.state import (
     next_epoch,
 )
 from airflow_mv_provider.core.turned_away import in_progress, paused, turned_away
-from airflow_mv_provider.exceptions import DefinitionError, MvError, RefreshInProgressError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    InterruptedRefreshError,
+    LeaseLostError,
+    MetadataUnavailableError,
+    MvError,
+    RefreshInProgressError,
+    RefreshPausedError,
+)
 from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -79,13 +87,22 @@ def begin(
             found = _begin(context, table, caller, request, substitute)
     except RefreshInProgressError:
         raise  # the caller keeps its ticket, if it has one, for its next call
-    except MvError:
+    except MvError as error:
         with suppress(MvError):
             context.store.queue.leave(caller.key)
+            if _keeps_from_beginning(error, request):
+                context.store.obstacles.met(table.id, error_report(error))
         raise
     if isinstance(found, RefreshReport):
         context.store.queue.leave(caller.key)  # the caller has its report; `Store.acquire` removes a ticket itself
     return found
+
+
+def _keeps_from_beginning(error: MvError, request: Request) -> bool:
+    """True if an error keeps every refresh of the table from beginning, not only one that is asked for in this way."""
+    is_usual = request.scope.is_everything and not request.reload and request.strategy is None
+    of_others = (RefreshPausedError, InterruptedRefreshError, MetadataUnavailableError, LeaseLostError)
+    return is_usual and not isinstance(error, of_others)
 
 
 def _begin(

@@ -83,7 +83,7 @@ def test_table_that_fails_is_left_behind_and_goes_on_later_from_its_own_place(sh
 
     failed = shop.ingest()
 
-    assert shop.results(failed) == {"ones": (PUBLISHED, None), "twos": (None, "MV-EVENT")}
+    assert shop.results(failed) == {"ones": (PUBLISHED, None), "twos": (None, "MV-EVENT-MALFORMED")}
     assert [len(shop.rows(name)) for name in shop.names] == [2, 1]
     assert shop.committed() == {"ones": 2, "twos": 1}
     assert shop.phases() == {"NORMAL"}

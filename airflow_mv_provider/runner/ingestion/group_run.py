@@ -87,7 +87,12 @@ class GroupRun:
                  InterruptedRefreshError
         """
         with closing(self._shared):
-            self._shared.hold()
+            try:
+                self._shared.hold()
+            except MvError as error:
+                for table in self._tables:
+                    self._context.store.obstacles.met(table.id, error_report(error))
+                raise
             with durable(Write.BIND):
                 self.run_id = self._context.store.ingestions.bind(
                     self._ingestion, self._shared.describe(), self._caller
@@ -136,6 +141,7 @@ class GroupRun:
     def _stage(self, table: TableRecord) -> None:
         context, caller = self._context, self._caller
         if (error := self._shared.errors.get(table.name)) is not None:
+            context.store.obstacles.met(table.id, error_report(error))
             raise error
         recoverer = Recoverer(context)
         state = context.store.state(table.id)

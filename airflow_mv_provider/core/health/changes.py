@@ -1,0 +1,45 @@
+"""How a table's health changed: derived from the refreshes that have ended, and from what kept others from beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_mv_provider.core.health.health import Health, HealthStatus, Obstacle
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+
+_GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+_BAD = (Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A refresh that has ended."""
+
+    ended_ms: int
+    outcome: Outcome
+    error: ErrorReport | None = None
+
+
+def changes(ended: Iterable[Ended], obstacles: Iterable[Obstacle]) -> tuple[Health, ...]:
+    """Return each health that differs from the one before it, the newest first; `since_ms` is when it began.
+
+    Two problems of one code count as one. Pauses are not kept, so they are not among them.
+    """
+    events = [
+        Health(HealthStatus.RUNNING, each.ended_ms)
+        if each.outcome in _GOOD
+        else Health(HealthStatus.STALLED, each.ended_ms, each.error)
+        for each in ended
+        if each.outcome in (*_GOOD, *_BAD)
+    ]
+    events += [Health(HealthStatus.STALLED, each.since_ms, each.error) for each in obstacles]
+    found: list[Health] = []
+    for event in sorted(events, key=lambda each: each.since_ms or 0):
+        if not found or _kind(found[-1]) != _kind(event):
+            found.append(event)
+    return tuple(reversed(found))
+
+
+def _kind(health: Health) -> tuple[HealthStatus, str | None]:
+    return health.status, health.problem.code if health.problem else None
