@@ -23,6 +23,7 @@ from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.audit_command import audit
 from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
+from airflow_mv_provider.cli.health_command import health
 from airflow_mv_provider.cli.history_commands import history, ledger
 from airflow_mv_provider.cli.ingest_command import ingest
 from airflow_mv_provider.cli.interruptible import interruptibly
@@ -324,7 +325,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
+for each in (health, history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
     main.add_command(each)
 
 

@@ -15,7 +15,8 @@ from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
-from airflow_mv_provider.core.health.health import Obstacle
+from airflow_mv_provider.core.health.changes import changes
+from airflow_mv_provider.core.health.health import Health, Obstacle
 from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -32,7 +33,7 @@ from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
-from airflow_mv_provider.metadata.history.obstacles import obstacles
+from airflow_mv_provider.metadata.history.obstacles import ended, obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
 from airflow_mv_provider.metadata.history.slots import TimeRange
@@ -319,7 +320,16 @@ class Reader:
         with transaction(self.engine) as db:
             return run(db, run_id)
 
-    def obstacles(self, table_id: int, limit: int = 1) -> tuple[Obstacle, ...]:
-        """Return what has kept refreshes of a table from beginning, the newest first."""
+    def obstacle(self, table_id: int) -> Obstacle | None:
+        """Return what keeps refreshes of a table from beginning; None if the newest one began."""
         with transaction(self.engine) as db:
-            return obstacles(db, table_id, limit)
+            newest = obstacles(db, table_id, 1)
+        return newest[0] if newest and newest[0].ended_ms is None else None
+
+    def health_changes(self, table_id: int, limit: int = 100) -> tuple[Health, ...]:
+        """Return how a table's health changed, the newest first.
+
+        limit : that many refreshes, and that many obstacles, are looked at
+        """
+        with transaction(self.engine) as db:
+            return changes(ended(db, table_id, limit), obstacles(db, table_id, limit))

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
+from airflow_mv_provider.core.health.health import Obstacle
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.metadata.history.coverage import last_look_ms
+from airflow_mv_provider.metadata.history.obstacles import obstacles
 from airflow_mv_provider.metadata.history.reports import reports
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
 from airflow_mv_provider.metadata.queue import WaiterStatus, statuses
@@ -46,6 +48,7 @@ class TableStatus:
     kept_bytes         : size of the copies of the source's rows that are kept between refreshes, by file
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
+    obstacle           : what keeps refreshes from beginning; None if the newest one began
     pending_definition : the fields in which the registered definition differs from the running refresh's
     """
 
@@ -76,6 +79,7 @@ class TableStatus:
     fresh_as_of: str | None = None
     freshness_target: int | None = None
     is_late: bool = False
+    obstacle: Obstacle | None = None
 
     @property
     def kept_for(self) -> str | None:
@@ -90,6 +94,7 @@ def status(
     parts = _progress(db, state.refresh_id) if state.refresh_id else ()
     running = _began_with(db, state.refresh_id) if state.refresh_id else None
     running_report = reports(db, RefreshRow.id == state.refresh_id, 1) if state.refresh_id else ()
+    met = obstacles(db, table.id, 1)
     fresh_ms, now_ms = last_look_ms(db, table.id), db.scalars(select(now)).one()
     target = table.definition.freshness.target if table.definition.freshness else None
     ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
@@ -120,6 +125,7 @@ def status(
         fresh_as_of=maybe_iso(fresh_ms),
         freshness_target=target,
         is_late=is_late(fresh_ms, now_ms, target),
+        obstacle=met[0] if met and met[0].ended_ms is None else None,
         queue=statuses(waiting, state.holder if state.refresh_id else None),
     )
 

@@ -77,6 +77,11 @@ def total_seconds(report: RefreshReport) -> float | None:
     return (datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)).total_seconds()
 
 
+def moment_text(ms: int | None) -> str:
+    """Return a time in milliseconds since 1970 as `time_text` does."""
+    return time_text(None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat())
+
+
 def time_text(iso: str | None) -> str:
     """Return a time to the second, UTC; a dash if there is none."""
     return "-" if iso is None else datetime.fromisoformat(iso).strftime("%Y-%m-%d %H:%M:%S")

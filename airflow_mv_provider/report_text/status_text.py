@@ -10,6 +10,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
+    moment_text,
     number,
     outcome_words,
     partition_text,
@@ -21,6 +22,7 @@ from airflow_mv_provider.report_text.figures import (
 from airflow_mv_provider.report_text.refresh_text import hold_lines, kept_text, outcome_text
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.core.health.health import Obstacle
     from airflow_mv_provider.metadata.queue import WaiterStatus
     from airflow_mv_provider.metadata.status import TableStatus
 
@@ -32,7 +34,9 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
     rows = [
         (
             s.table,
-            ", ".join(filter(None, (s.phase, _barred(s), "late" if s.is_late else ""))),
+            ", ".join(
+                filter(None, (s.phase, _barred(s), "late" if s.is_late else "", "stalled" if s.obstacle else ""))
+            ),
             "-" if s.main_version is None else str(s.main_version),
             _progress(s),
             "never" if s.last is None else f"{outcome_words(s.last.outcome)} {time_text(s.last.finished_at)}",
@@ -67,6 +71,8 @@ def status_text(status: TableStatus) -> str:
     if status.pending_definition:
         fields = ", ".join(status.pending_definition)
         lines.append(f"  pending    a changed definition ({fields}), used from the next refresh on")
+    if status.obstacle is not None:
+        lines += [f"  stalled    {shown(each)}" for each in _obstacle(status.obstacle)]
     if status.paused_since:
         who = f" by {shown(status.paused_by)}" if status.paused_by else ""
         lines.append(
@@ -82,6 +88,13 @@ def status_text(status: TableStatus) -> str:
     if status.partitions and status.partitions[0].partition != "[]":
         lines += ["", *("  " + line for line in _progress_table(status))]
     return "\n".join(lines)
+
+
+def _obstacle(found: Obstacle) -> tuple[str, str]:
+    """Return since when no refresh could begin, and why."""
+    since, last = (moment_text(ms) for ms in (found.since_ms, found.last_ms))
+    tries = f"{found.num_tries} tries since {since}, the last at {last}" if found.num_tries > 1 else f"since {since}"
+    return f"no refresh could begin, {tries}", f"[{found.error.code}] {found.error.message} {found.error.hint}"
 
 
 def _freshness(status: TableStatus) -> str:

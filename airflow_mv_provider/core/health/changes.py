@@ -1,4 +1,4 @@
-"""How a table's health changed: derived from the refreshes that have ended, and from what kept others from beginning."""
+"""How a table's health changed: derived from the refreshes that ended, and from what kept others from beginning."""
 
 from __future__ import annotations
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, insert, select, update
 
+from airflow_mv_provider.core.health.changes import Ended
 from airflow_mv_provider.core.health.health import Obstacle
-from airflow_mv_provider.core.outcome import ErrorReport
+from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import TableObstacleRow as Met
 from airflow_mv_provider.metadata.stored_once import lock_state
 
@@ -59,6 +61,17 @@ def obstacles(db: Connection, table_id: int, limit: int) -> tuple[Obstacle, ...]
     """Return what has kept refreshes of a table from beginning, the newest first."""
     query = select(Met.__table__).where(Met.table_id == table_id).order_by(Met.number.desc()).limit(limit)
     return tuple(_obstacle(row) for row in db.execute(query))
+
+
+def ended(db: Connection, table_id: int, limit: int) -> tuple[Ended, ...]:
+    """Return a table's newest refreshes that have ended, without those that only compared, the newest first."""
+    is_look = Refresh.outcome.in_((Outcome.RUNNING, Outcome.DIFFERENCES))
+    query = select(Refresh.finished_ms, Refresh.outcome, Refresh.error).where(Refresh.table_id == table_id, ~is_look)
+    rows = db.execute(query.order_by(Refresh.number.desc()).limit(limit))
+    return tuple(
+        Ended(row.finished_ms or 0, Outcome(row.outcome), ErrorReport(**row.error) if row.error else None)
+        for row in rows
+    )
 
 
 def _obstacle(row: Row[Any]) -> Obstacle:
