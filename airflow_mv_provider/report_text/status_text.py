@@ -71,8 +71,7 @@ def status_text(status: TableStatus) -> str:
     if status.pending_definition:
         fields = ", ".join(status.pending_definition)
         lines.append(f"  pending    a changed definition ({fields}), used from the next refresh on")
-    if status.obstacle is not None:
-        lines += [f"  stalled    {shown(each)}" for each in _obstacle(status.obstacle)]
+    lines += [f"  stalled    {shown(each)}" for each in _obstacle(status.obstacle)]
     if status.paused_since:
         who = f" by {shown(status.paused_by)}" if status.paused_by else ""
         lines.append(
@@ -90,8 +89,14 @@ def status_text(status: TableStatus) -> str:
     return "\n".join(lines)
 
 
-def _obstacle(found: Obstacle) -> tuple[str, str]:
-    """Return since when no refresh could begin, and why."""
+def _stalled(status: TableStatus) -> str:
+    return "stalled" if status.obstacle else ""
+
+
+def _obstacle(found: Obstacle | None) -> tuple[str, ...]:
+    """Return since when no refresh could begin, and why; nothing if the newest one began."""
+    if found is None:
+        return ()
     since, last = (moment_text(ms) for ms in (found.since_ms, found.last_ms))
     tries = f"{found.num_tries} tries since {since}, the last at {last}" if found.num_tries > 1 else f"since {since}"
     return f"no refresh could begin, {tries}", f"[{found.error.code}] {found.error.message} {found.error.hint}"

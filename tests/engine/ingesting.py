@@ -60,7 +60,7 @@ class Topics(Group):
         extra = {"bootstrap.servers": broker.address}
         monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "kafka", "extra": extra}))
         topics = {name: broker.topic() for name in ("ones", "twos")}
-        found = cls(lake, broker=broker, topics=topics, group=f"mv-{topics['left']}")
+        found = cls(lake, broker=broker, topics=topics, group=f"mv-{topics['ones']}")
         found.register()
         return found
 
