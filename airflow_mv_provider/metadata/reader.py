@@ -15,8 +15,8 @@ from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
-from airflow_mv_provider.core.health.changes import changes
 from airflow_mv_provider.core.health.health import Health, Obstacle
+from airflow_mv_provider.core.health.health_changes import changes
 from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase

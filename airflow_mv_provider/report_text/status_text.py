@@ -34,9 +34,7 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
     rows = [
         (
             s.table,
-            ", ".join(
-                filter(None, (s.phase, _barred(s), "late" if s.is_late else "", "stalled" if s.obstacle else ""))
-            ),
+            ", ".join(filter(None, (s.phase, _barred(s), "late" if s.is_late else "", _stalled(s)))),
             "-" if s.main_version is None else str(s.main_version),
             _progress(s),
             "never" if s.last is None else f"{outcome_words(s.last.outcome)} {time_text(s.last.finished_at)}",

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, insert, select, update
 
-from airflow_mv_provider.core.health.changes import Ended
 from airflow_mv_provider.core.health.health import Obstacle
+from airflow_mv_provider.core.health.health_changes import Ended
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
