@@ -30,6 +30,10 @@ class Frontier(ABC):
     def describe(self) -> str:
         """Return the frontier in words."""
 
+    def since(self, earlier: Frontier) -> str:
+        """Return in words what it is, and as far as it knows what has changed since an earlier one."""
+        return self.describe()
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return its stored form, with its `type`; `from_json` reverses it."""

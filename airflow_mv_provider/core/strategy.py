@@ -29,6 +29,14 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 MIN_ROWS_FOR_NEW_FILES = 200_000  # with fewer, comparing everything takes no longer than looking in new files
 
 
+_DOING: dict[ChosenStrategy, str] = {
+    "skip": "nothing to do",
+    "incremental": "reading only what changed",
+    "corrections": "comparing all rows",
+    "replace": "writing all rows anew",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A strategy with its reason, a sentence for people; and all estimates, the chosen strategy's first.
@@ -40,6 +48,15 @@ class Choice:
     reason: str
     estimates: tuple[Estimate, ...] = ()
     wanted: RequestedStrategy = "auto"
+
+    @property
+    def sentence(self) -> str:
+        """Why a refresh is needed, what it will do, and why it does not read only what changed, if it does not."""
+        obstacle = next((each.why for each in self.estimates if each.strategy == "incremental"), None)
+        aside = (
+            f" (not only what changed: {obstacle})" if obstacle and self.strategy in ("corrections", "replace") else ""
+        )
+        return f"{self.reason}: {_DOING[self.strategy]}{aside}"
 
     @property
     def is_by_files(self) -> bool:

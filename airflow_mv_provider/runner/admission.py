@@ -214,7 +214,7 @@ def _start_new(
         log.info("%s: nothing to do: %s.", table.name, seen.choice.reason)
         context.store.record(refresh, caller, Outcome.NOTHING_TO_DO, main_version=state.published_version)
         return context.store.report(refresh.id)
-    log.info("%s refresh %s: %s, because %s.", table.name, refresh.id, seen.choice.strategy, seen.choice.reason)
+    log.info("%s refresh %s: %s.", table.name, refresh.id, seen.choice.sentence)
     epoch = next_epoch(state.epoch, last_epoch(seen.commits))
     with durable(Write.ACQUIRE):
         own = context.store.acquire(state, refresh, caller, epoch=epoch, lease_ms=context.settings.lease_ms)

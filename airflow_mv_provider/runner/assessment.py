@@ -130,7 +130,8 @@ def _assess(
     wanted = request.strategy or definition.strategy
     if request.force and request.strategy is None and wanted == "incremental":
         wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
-    choice = choose(definition, wanted, situation, reason or f"the source changed: {frontier.describe()}")
+    what = frontier.describe() if published is None else frontier.since(published.frontier)
+    choice = choose(definition, wanted, situation, reason or f"the source changed: {what}")
     return Assessment(frontier, commits, scope, batch, choice)
 
 

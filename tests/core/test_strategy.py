@@ -215,3 +215,14 @@ NO_REASON = {
 )
 def test_main_is_compared_for_a_reason(change, expected):
     assert compare_reason(**(NO_REASON | change)) == expected
+
+
+def test_a_choice_is_told_in_one_sentence_with_why_not_only_what_changed_is_read():
+    assert chosen().sentence == "the source changed: reading only what changed"
+    unlisted = replace(USUAL, changes=SourceChanges(None, "the source does not list its changes"))
+    assert chosen(unlisted).sentence == (
+        "the source changed: comparing all rows (not only what changed: the source does not list its changes)"
+    )
+    assert choose(a_table(), "auto", replace(USUAL, num_rows=None), "first refresh").sentence == (
+        "first refresh: writing all rows anew"
+    )

@@ -71,3 +71,24 @@ def test_added_files_are_told_only_where_all_others_are_as_they_were():
     assert added_files(FilesFrontier((a, b)), FilesFrontier((a, b))) == ()
     assert added_files(FilesFrontier((a, b)), FilesFrontier((a, c))) is None
     assert added_files(FilesFrontier((a,)), FilesFrontier((SourceFile("/a", 1, 2), b))) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("a1 b1", "a1 b2", "1 changed of 2 files, 3 bytes"),
+        ("a1 b1 c1", "a2 d1 e1", "1 changed, 2 new, 2 gone of 3 files, 4 bytes"),
+        ("a1", "a1 b1", "1 new of 2 files, 2 bytes"),
+        ("a1 b1", "a1", "1 gone of 1 file, 1 bytes"),
+        ("a1", "a2", "1 file, 2 bytes"),
+        ("", "a1 b1", "2 files, 2 bytes"),
+        ("a1 b1", "a1 b1", "none of 2 files, 2 bytes"),
+    ],
+)
+def test_a_folder_says_how_many_of_its_files_have_changed(before, after, said):
+    one, other = (
+        FilesFrontier(tuple(SourceFile(f[0], int(f[1]), 0) for f in each.split())) for each in (before, after)
+    )
+
+    assert other.since(one) == said
+    assert other.since(NoFrontier()) == other.describe()

@@ -45,6 +45,19 @@ class FilesFrontier(Frontier):
         files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         return f"{files}, {sum(f.num_bytes for f in self.files):,} bytes"
 
+    def since(self, earlier: Frontier) -> str:
+        """See `Frontier`; a folder of one file is described by that alone."""
+        before = {f.path: f for f in earlier.files} if isinstance(earlier, FilesFrontier) else {}
+        now = {f.path: f for f in self.files}
+        if not before or (before.keys() | now.keys() == now.keys() and len(now) == 1):
+            return self.describe()
+        counts = (
+            (sum(path in before and before[path] != file for path, file in now.items()), "changed"),
+            (len(now.keys() - before.keys()), "new"),
+            (len(before.keys() - now.keys()), "gone"),
+        )
+        return f"{', '.join(f'{count:,} {word}' for count, word in counts if count) or 'none'} of {self.describe()}"
+
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""
         return {"type": self.type, "files": [_stored(file) for file in self.files]}
