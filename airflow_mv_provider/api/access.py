@@ -2,6 +2,7 @@
 
     every route       requires access to Airflow's pages (401 without a session, 403 otherwise)
     a table           is visible to users who may read a DAG that declares it; without a DAG, to every signed-in user
+    going on          after a failed task is a request to Airflow's API, shown to users who may clear tasks of the DAG
     an action         requires the right to start runs of every DAG that declares it; without one, of DAGs in general
     a write by cookie is accepted only from Airflow's own origin
 
@@ -60,6 +61,13 @@ def may_act(user: BaseUser, dags: Iterable[DeclaringDag]) -> bool:
     ]
     anything: IsAuthorizedDagRequest = {"method": "POST", "access_entity": DagAccessEntity.RUN, "details": None}
     return get_auth_manager().batch_is_authorized_dag(asked or [anything], user=user)
+
+
+def may_clear(user: BaseUser, dag: DeclaringDag) -> bool:
+    """True if a user may let Airflow repeat tasks of a DAG's runs; Airflow's API asks again."""
+    details = DagDetails(id=dag.dag_id, team_name=dag.team)
+    entity = DagAccessEntity.TASK_INSTANCE
+    return get_auth_manager().is_authorized_dag(method="PUT", access_entity=entity, details=details, user=user)
 
 
 def from_our_own_page(request: Request) -> None:

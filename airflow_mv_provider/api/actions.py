@@ -1,11 +1,14 @@
 """What users do on the page: cancel, pause, resume and decide. Each action checks the user's right and is audited.
 
+`check` writes nothing, and answers with JSON: the dialog asks it before the browser starts a run.
+
 The right to act on a table is the right to start runs of every DAG that declares it (`access.may_act`). Whatever is
 refused changes nothing. Every action answers by redirecting to the page that it came from, with its result as `done`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
@@ -13,16 +16,20 @@ from urllib.parse import parse_qsl, urlencode
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException, Request, Response, status
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 
 from airflow_mv_provider.api import access
 from airflow_mv_provider.api.airflow_database import declared, note_action, run_state, task_tries
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.pages import quoted
+from airflow_mv_provider.api.pages import HEADERS, quoted
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
+from airflow_mv_provider.core.scope.request import parse_request
+from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Cancelled, TableRecord
+from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
 from airflow_mv_provider.metadata.control import Control
+from airflow_mv_provider.report_text.figures import shown
 
 _MAX_FORM_BYTES = 50_000  # a hundred names of tables
 _MAX_NOTE = 1000
@@ -90,6 +97,34 @@ def decide(
     found = connection.decide(table, decision, user.get_name(), note, hold_id)
     result = found.name if isinstance(found, Objection) else decision.value
     return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")
+
+
+def check(
+    name: str,
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    sent: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
+) -> Response:
+    """Return what is wrong with a run's params, as its task would say it minutes later; writes nothing.
+
+    sent    : conf, a JSON object
+    returns : {"problem": text or null}
+    """
+    _refuse_unless(access.may_act(user, declared(session).get(name, ())))
+    reader = connection.reader()
+    table = reader.table(name)
+    try:
+        params = json.loads(dict(sent).get("conf", ""))
+        if not isinstance(params, dict):
+            raise ValueError("no object")
+        asked = parse_request(params)
+        check_scope(asked.scope, table.definition, reader.state(table.id).partition_type)
+    except ValueError:
+        return JSONResponse({"problem": "This is not understood: a JSON object is expected."}, headers=HEADERS)
+    except (DefinitionError, FrozenPartitionError) as error:
+        return JSONResponse({"problem": shown(f"{error.message} {error.advice}".strip())}, headers=HEADERS)
+    return JSONResponse({"problem": None}, headers=HEADERS)
 
 
 def pause_or_resume(

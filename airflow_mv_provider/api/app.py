@@ -11,6 +11,7 @@
     GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
+    POST /tables/{name}/check     the same, and changes nothing: whether a run could be started with some params
     POST /picked                  pause or resume tables that are picked in the list: the same for each of them
     GET  /static/{file}           style sheet and script
 
@@ -25,7 +26,7 @@ application, hence `access.readable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,24 +39,17 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access, actions
-from airflow_mv_provider.api.airflow_database import (
-    Declared,
-    DeclaringDag,
-    TaskTry,
-    declared,
-    declared_and_started,
-    run_state,
-    task_tries,
-)
+from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, declared_and_started
+from airflow_mv_provider.api.airflow_run import may_clear, owners_run, tries_of_runs
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import OwnersRun, TriesOf, detail_of, now_of, one_refresh
+from airflow_mv_provider.api.detail import detail_of, now_of, one_refresh
 from airflow_mv_provider.api.lineage_view import LineageView, lineage_around, lineage_graph, whole_lineage
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
-from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.api.words import run_of
 from airflow_mv_provider.core.lineage.graph import Graph, table_id
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError
@@ -86,7 +80,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/tables/{name}/lineage", show_lineage, methods=["GET"])
     app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
-    for action in (actions.cancel, actions.pause, actions.resume, actions.decide):
+    for action in (actions.cancel, actions.pause, actions.resume, actions.decide, actions.check):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
     app.add_api_route("/picked", actions.pause_or_resume, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
@@ -148,7 +142,7 @@ def show_table(
     everything, seen, table = _visible_table(name, user, session, reader)
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
     may_act = access.may_act(user, all_dags)
-    tries_of = _tries_of(session, dags)
+    tries_of = tries_of_runs(session, dags)
     detail = detail_of(reader, table, dags, tries_of, may_act=may_act)
     runnable = tuple(dag for dag in dags if dag.can_run)
     return render(
@@ -158,7 +152,7 @@ def show_table(
         now=detail.now,
         may_act=may_act,
         dags=dags,
-        run=_owners_run(session, detail.now.status.owner_key, dags, tries_of),
+        run=owners_run(session, user, detail.now.status.owner_key, dags, tries_of),
         next_run_ms=detail.next_run_ms,
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
@@ -173,10 +167,10 @@ def show_table_now(
     reader = connection.reader()
     everything, seen, table = _visible_table(name, user, session, reader)
     dags = seen.get(name, ())
-    tries_of = _tries_of(session, dags)
+    tries_of = tries_of_runs(session, dags)
     now = now_of(reader, table, dags, tries_of)
     may_act = access.may_act(user, everything.get(name, ()))
-    run = _owners_run(session, now.status.owner_key, dags, tries_of)
+    run = owners_run(session, user, now.status.owner_key, dags, tries_of)
     planned = next_run_ms(dags)
     facts = None if now.facts is None else (now.facts, dags)
     shown: dict[str, Any] = {"now": now, "dags": dags, "next_run_ms": planned, "run": run, "may_act": may_act}
@@ -192,12 +186,20 @@ def show_refresh(
     """
     reader = connection.reader()
     everything, seen, table = _visible_table(name, user, session, reader)
-    found = one_refresh(reader, table, refresh_id, _tries_of(session, seen.get(name, ())))
+    dags = seen.get(name, ())
+    found = one_refresh(reader, table, refresh_id, tries_of_runs(session, dags))
     if found is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "The table's history has no such refresh.")
+    if found.go_on is not None and not may_clear(user, found.go_on, dags):
+        found = replace(found, go_on=None)
     may_act = access.may_act(user, everything.get(name, ()))
     facts = None if found.report.finished_at is None else (replace(found, now_ms=0), may_act)
-    return render("refresh.html", request, facts=facts, found=found, report=found.report, may_act=may_act)
+    run = run_of(found.report.attempts[-1].owner_key) if found.report.attempts else None
+    shown: dict[str, Any] = {
+        "run": run if run is not None and run[0] in {dag.dag_id for dag in dags} else None,
+        "may_act": may_act,
+    }
+    return render("refresh.html", request, facts=facts, found=found, report=found.report, **shown)
 
 
 def show_partitions(
@@ -306,27 +308,6 @@ def _visible(name: str, user: Any, session: Any) -> tuple[Declared, Declared]:
     if not access.may_see(name, everything, seen):
         raise TableNotFoundError(name[:60], "no refreshable table has this name.")
     return everything, seen
-
-
-def _tries_of(session: Any, dags: Iterable[DeclaringDag]) -> TriesOf:
-    seen = {dag.dag_id for dag in dags}
-
-    def tries(owner_keys: Iterable[str | None]) -> tuple[TaskTry, ...]:
-        runs = {found for key in owner_keys if (found := run_of(key)) is not None and found[0] in seen}
-        return task_tries(session, runs)
-
-    return tries
-
-
-def _owners_run(
-    session: Any, owner_key: str | None, dags: Iterable[DeclaringDag], tries_of: TriesOf
-) -> OwnersRun | None:
-    """Return the run to which the running refresh belongs; None for another caller, or for an unseen DAG."""
-    found = run_of(owner_key)
-    if found is None or found[0] not in {dag.dag_id for dag in dags}:
-        return None
-    going_on = (t for t in tries_of([owner_key]) if t.is_going_on and is_of(owner_key, t.task_id, t.map_index))
-    return OwnersRun(*found, run_state(session, *found), next(going_on, None))
 
 
 def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import yaml
 
-from airflow_mv_provider.api import plots, words
-from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
+from airflow_mv_provider.api import plots
+from airflow_mv_provider.api.airflow_database import DeclaringDag
+from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
+from airflow_mv_provider.api.attempts import work_of
+from airflow_mv_provider.api.story import Told, story
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
@@ -22,29 +24,6 @@ from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
 
 HISTORY = 40
 MAX_PARTITIONS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class OwnersRun:
-    """The Airflow run whose tasks work on a refresh.
-
-    state : as Airflow has it; None if the run was deleted
-    next  : the task that works, or that Airflow will start by itself; None if there is none
-    """
-
-    dag_id: str
-    run_id: str
-    state: str | None
-    next: TaskTry | None = None
-
-    @property
-    def is_going_on(self) -> bool:
-        """True if Airflow will start another task or try of it by itself."""
-        return self.state in ("queued", "running")
-
-
-TriesOf = Callable[[Iterable[str | None]], tuple[TaskTry, ...]]
-"""Returns the tries of the tasks of the runs in owners' keys, as far as the user may see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,25 +137,29 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
 
 def _drawn(report: RefreshReport, now_ms: int, tries_of: TriesOf, *, is_waiting: bool = False) -> plots.Timeline | None:
     tries = tries_of(attempt.owner_key for attempt in report.attempts)
-    return plots.timeline(report, now_ms, is_waiting=is_waiting, tries=tries)
+    return plots.timeline(report, work_of(report, now_ms, is_waiting=is_waiting, tries=tries), now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class OneRefresh:
     """The data of a refresh's page.
 
+    told       : what happened, in the order of time
     sample     : some of the rows that it changes, or would change; None if none are kept
     partitions : those that it changes
     unchanged  : the number of the others
+    go_on      : what to clear in Airflow after its task has failed; None if nothing has to be
     """
 
     table: str
     now_ms: int
     report: RefreshReport
     timeline: plots.Timeline | None
+    told: tuple[Told, ...]
     sample: Sample | None
     partitions: tuple[PartitionReport, ...]
     unchanged: int
+    go_on: GoOn | None = None
 
 
 def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: TriesOf) -> OneRefresh | None:
@@ -184,16 +167,26 @@ def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: T
     found = reader.refresh(refresh_id)
     if found is None or found.table_id != table.id:
         return None
-    report, now_ms = reader.report(refresh_id), reader.now_ms()
+    report, now_ms, state = reader.report(refresh_id), reader.now_ms(), reader.state(table.id)
+    tries = tries_of(attempt.owner_key for attempt in report.attempts)
+    is_waiting = state.refresh_id == refresh_id and (state.owner_process is None or state.is_owner_dead)
+    work = work_of(report, now_ms, is_waiting=is_waiting, tries=tries)
+    has_ended = report.finished_at is not None
+    is_stuck = not (state.is_held or has_ended) or (
+        report.outcome is Outcome.FAILED and reader.history(table.id, 1)[0].refresh_id == refresh_id
+    )
+    owner = report.attempts[-1].owner_key if report.attempts else None
     changed = tuple(p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted)
     return OneRefresh(
         table=table.name,
         now_ms=now_ms,
         report=report,
-        timeline=_drawn(report, now_ms, tries_of, is_waiting=report.hold is not None and report.finished_at is None),
+        timeline=plots.timeline(report, work, now_ms),
+        told=story(report, work),
         sample=reader.sample(refresh_id),
         partitions=changed[:MAX_PARTITIONS],
         unchanged=len(report.partitions) - len(changed),
+        go_on=go_on_of(owner, tries, has_ended=has_ended) if is_stuck else None,
     )
 
 
@@ -224,9 +217,3 @@ def detail_of(
         audit=audit,
         in_history=frozenset(each for each in named if each and reader.refresh_ids(table.id, each)),
     )
-
-
-def took_ms(report: RefreshReport) -> int | None:
-    """Return how long a refresh took, in milliseconds; None if it has not ended."""
-    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
-    return None if began is None or ended is None else ended - began

@@ -6,9 +6,10 @@ from __future__ import annotations
 MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
     "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
-    "cancel-idle": "Cancel requested. Nobody works on the refresh, and it was staged: whether the table has it already"
-    " is in the table's log, which takes Spark to read. The next refresh reads it and ends this one, or `amv recover`.",
-    "cancel-left": "Cancel requested. Its owner is dead: the next refresh ends it, or `amv recover`.",
+    "cancel-idle": "Cancel requested. Nobody works on the refresh, and all of its source was read: whether the table"
+    " has it already is in the table's log, which takes Spark to read. The next refresh reads it and ends this"
+    " one, or `amv recover`.",
+    "cancel-left": "Cancel requested. Nobody works on it any more: the next refresh ends it, or `amv recover`.",
     "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
     "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
     "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",

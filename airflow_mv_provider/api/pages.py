@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_mv_provider.api import words
-from airflow_mv_provider.api.detail import took_ms
-from airflow_mv_provider.api.plots import waited_s
+from airflow_mv_provider.api.attempts import took_ms, waited_s
+from airflow_mv_provider.api.table_list import COLUMNS
 from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
 
@@ -75,9 +75,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"tones": words.TONES, "meanings": words.STRATEGIES, "scopes": words.SCOPES}
+    found.globals |= {"columns": COLUMNS, "tones": words.TONES, "meanings": words.STRATEGIES, "scopes": words.SCOPES}
     found.filters |= {
         "ago": words.ago,
+        "clock": words.clock,
         "finding": finding_text,
         "given": _given,
         "iso": words.iso,
@@ -94,6 +95,7 @@ def _environment() -> Environment:
         "run_of": words.run_of,
         "size": size,
         "value_text": value_text,
+        "way": words.way,
         "waited_s": waited_s,
         "took_ms": took_ms,
     }

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import TaskTry
-from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.api.attempts import LOST, WORKING, Work, waited_s
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.report_text.figures import number, size, total_seconds
+from airflow_mv_provider.report_text.figures import number, size
 
 WIDTH = 320
 _HEIGHT, _TOP, _MARKS = 96, 14, 8  # heights: bars; the label above them; the outcomes' marks below
 _LANE = 22
 _MIN_SLOT, _MAX_SLOT = 3.0, 16.0
-_WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
-_MIN_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,9 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
         _plot(
             "Duration",
             ended,
-            (*((phase.lower(), words.phase_word(phase)) for phase in _WORKING), ("waiting", "waiting")),
+            (*((phase.lower(), words.phase_word(phase)) for phase in WORKING), ("waiting", "waiting")),
             lambda r: (
-                *((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in _WORKING),
+                *((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in WORKING),
                 ("waiting", waited_s(r)),
             ),
             lambda r: (),
@@ -139,107 +138,31 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
     )
 
 
-def waited_s(report: RefreshReport) -> float:
-    """Return for how many seconds of a refresh that has ended no phase was worked on."""
-    return max((total_seconds(report) or 0.0) - sum(report.phase_seconds.values()), 0.0)
-
-
-def timeline(
-    report: RefreshReport, now_ms: int, *, is_waiting: bool = False, tries: Sequence[TaskTry] = ()
-) -> Timeline | None:
-    """Return the phases of each attempt of a refresh over time; None for a refresh without attempts.
-
-    Between its phases and the next attempt's begin nobody worked, because a task and its Spark had to start; or a
-    process worked that was killed, until Airflow noticed its end. Spark starts before an attempt begins, so an attempt
-    begins with its work.
-
-    is_waiting : no process works on the refresh now
-    tries      : of the tasks of the runs that worked on it, as far as the user may see them
-    """
+def timeline(report: RefreshReport, work: Sequence[Work], now_ms: int) -> Timeline | None:
+    """Return a lane for each attempt of a refresh, along the time; None for a refresh without attempts."""
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
-    if began is None or not report.attempts:
+    if began is None or not work:
         return None
     until = ended or max(now_ms, began)
-    starts = [(words.ms_of(a.started_at) or began) - began for a in report.attempts]
-    ends = [*starts[1:], until - began]
-    lengths = [end - start for start, end in zip(starts, ends, strict=True)]
-    tasks = [task_of(attempt, tries) for attempt in report.attempts]
-    spent = [
-        _spent(attempt, ms, report, _killed_ms(task, began + start), is_waiting=is_waiting)
-        for attempt, ms, task, start in zip(report.attempts, lengths, tasks, starts, strict=True)
-    ]
-    whole = max(
-        1, until - began, *(start + sum(ms for _, ms in parts) for start, parts in zip(starts, spent, strict=True))
-    )
+    whole = max(1, until - began, *(each.start_ms + sum(ms for _, ms in each.parts) for each in work))
     scale = WIDTH * 2 / whole
     lanes = []
-    for row, (attempt, start, parts, task) in enumerate(zip(report.attempts, starts, spent, tasks, strict=True)):
-        bars, at = [], start * scale
-        for phase, ms in parts:
+    for row, each in enumerate(work):
+        bars, at = [], each.start_ms * scale
+        for phase, ms in each.parts:
             width = max(ms * scale, 1.5)
             bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, _kind(phase), _took(phase, ms)))
             at += width
-        label = task.text if task else f"Attempt {row + 1}: {attempt.phase.lower()}"
-        title = f"epoch {attempt.epoch}, {words.process_text(attempt.process)}"
-        lanes.append(Lane(label, title, task, row * _LANE + _LANE / 2, tuple(bars)))
+        label = each.task.text if each.task else f"Attempt {row + 1}: {each.attempt.phase.lower()}"
+        title = f"epoch {each.attempt.epoch}, {words.process_text(each.attempt.process)}"
+        lanes.append(Lane(label, title, each.task, row * _LANE + _LANE / 2, tuple(bars)))
+    spent = [part for each in work for part in each.parts]
     legend = tuple(
-        (_kind(phase), _took(phase, sum(ms for parts in spent for p, ms in parts if p is phase)))
-        for phase in (*_WORKING, _LOST, None)
-        if any(p is phase for parts in spent for p, _ in parts)
+        (_kind(phase), _took(phase, sum(ms for p, ms in spent if p is phase)))
+        for phase in (*WORKING, LOST, None)
+        if any(p is phase for p, _ in spent)
     )
     return Timeline(tuple(lanes), words.short(whole / 1000), legend, len(lanes) * _LANE)
-
-
-def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
-    """Return the task and try whose process made an attempt; None for another caller, or a process of its own.
-
-    tries : in the order in which they started
-    """
-    run, began = words.run_of(attempt.owner_key), words.ms_of(attempt.started_at)
-    pid = attempt.process.rpartition(":")[2]
-    found = [
-        each
-        for each in tries
-        if (each.dag_id, each.run_id) == run
-        and words.is_of(attempt.owner_key, each.task_id, each.map_index)
-        and str(each.pid) == pid
-        and each.started_ms is not None
-        and began is not None
-        and each.started_ms <= began + _CLOCKS_MS
-    ]
-    return found[-1] if found else None
-
-
-def _killed_ms(task: TaskTry | None, start_ms: int) -> float | None:
-    """Return for how long a process worked that did not come to its own end; None if it did, or nobody knows."""
-    if task is None or task.ended_ms is None or task.state not in ("failed", "up_for_retry"):
-        return None
-    return task.ended_ms - start_ms
-
-
-_LOST = "lost"  # the work of a killed process
-_CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
-_Spent = Sequence[tuple[Phase | str | None, float]]  # milliseconds; None is waiting
-
-
-def _spent(
-    attempt: AttemptReport, length: float, report: RefreshReport, killed: float | None, *, is_waiting: bool
-) -> _Spent:
-    """Return one epoch's phases, what was lost and its wait, in the order of time.
-
-    length : milliseconds until the next attempt began, or the refresh ended, or until now
-    killed : milliseconds after which its process was killed
-    """
-    known = [(phase, attempt.phase_seconds[phase] * 1000) for phase in _WORKING if phase in attempt.phase_seconds]
-    rest = length - sum(ms for _, ms in known)
-    if rest < _MIN_WAIT_MS:
-        return known
-    if attempt is not report.attempts[-1] or is_waiting:
-        lost = min(max((killed or 0) - (length - rest), 0), rest)
-        return [*known, *(((_LOST, lost),) if lost else ()), *(((None, rest - lost),) if lost < rest else ())]
-    if report.outcome is Outcome.RUNNING:
-        return [*known, (report.phase, rest)]
-    return [(None, rest), *known]  # its last phase's end was the refresh's: it prepared before
 
 
 def _kind(phase: Phase | str | None) -> str:
@@ -247,7 +170,7 @@ def _kind(phase: Phase | str | None) -> str:
 
 
 def _took(phase: Phase | str | None, ms: float) -> str:
-    name = "Waiting" if phase is None else "Killed, work lost" if phase == _LOST else phase.capitalize()
+    name = "Waiting" if phase is None else "Killed, work lost" if phase == LOST else phase.capitalize()
     return f"{name} {words.short(ms / 1000)}"
 
 

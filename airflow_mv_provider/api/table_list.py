@@ -28,8 +28,18 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
 }
 
 
-COLUMNS = ("table", "phase", "fresh", "last", "took", "rows", "next")
-"""The list's columns, by each of which it can be sorted."""
+COLUMNS: Mapping[str, str] = {
+    "table": "Table",
+    "phase": "Phase",
+    "fresh": "Fresh as of",
+    "last": "Last refresh",
+    "took": "Took",
+    "rows": "Rows",
+    "next": "Next run",
+    "owner": "Owner",
+    "tag": "Tag",
+}
+"""What the list can be sorted by, in words: its columns, and what stands under a table's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +176,8 @@ _VALUES: Mapping[str, Callable[[Row], Any]] = {
     "took": lambda row: row.took_ms,
     "rows": lambda row: row.line.num_rows,
     "next": lambda row: row.next_run_ms,
+    "owner": lambda row: tuple(map(str.lower, row.owners)) or None,
+    "tag": lambda row: tuple(map(str.lower, row.tags)) or None,
 }
 
 

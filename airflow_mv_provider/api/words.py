@@ -31,6 +31,14 @@ STRATEGIES = {
 }
 """What each strategy does, in words for people who have not read about strategies."""
 
+WAYS = {
+    "skip": "Nothing to do",
+    "incremental": "Only what changed",
+    "corrections": "All rows compared",
+    "replace": "All rows written anew",
+}
+"""The same as a heading. A definition, a form and `amv` have the strategy's own name, which stands beside it."""
+
 
 SCOPES = (
     ("as usual", "as usual"),
@@ -45,6 +53,16 @@ SCOPES = (
 def outcome_word(outcome: Outcome) -> str:
     """Return an outcome as one or two words."""
     return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")
+
+
+def way(strategy: str | None) -> str:
+    """Return a strategy as a heading; an empty text for none."""
+    return WAYS.get(strategy or "", strategy or "")
+
+
+def clock(ms: int) -> str:
+    """Return the time of day, to the second, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S")
 
 
 def phase_word(phase: Phase) -> str:

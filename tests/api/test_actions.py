@@ -77,7 +77,7 @@ def test_cancel_says_who_ends_a_sealed_refresh_that_nobody_works_on(user, store,
     store.park(own, until_ms=LEASE_MS)
     assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now: its next task ends it")
     store.park(own, until_ms=0)
-    assert act(user, "cancel").startswith("Cancel requested. Its owner is dead")
+    assert act(user, "cancel").startswith("Cancel requested. Nobody works on it any more")
     assert store.state(table.id).phase is Phase.MERGING
 
 
@@ -114,7 +114,7 @@ def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store,
     )
     assert "tasks/publish_orders?try_number=2" in page
     assert page.count("publish_orders, try 2") == 2, "there, and beside its lane"
-    assert "Its owner is dead" not in text_of(page)
+    assert "Nobody works on it any more" not in text_of(page)
 
 
 def test_what_was_said_is_one_of_a_few_sentences(user, table):

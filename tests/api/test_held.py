@@ -40,7 +40,7 @@ def test_it_needs_attention_and_is_neither_publishing_nor_left(user, store, tabl
     listed = user.get(f"{PAGE}/?show=needs+attention").text
     assert "held for a decision" in listed
     assert "publishing" not in listed
-    assert "lease expired" not in listed
+    assert "nobody works on it" not in listed
 
 
 def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
@@ -51,7 +51,7 @@ def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
     assert "Held for a decision" in page
     assert "5 of the table&#39;s 33 rows would be deleted &lt;b&gt;." in page
     assert "amv diff orders" in page
-    assert "owner is dead" not in page
+    assert "works on it any more" not in page
     assert "waiting for the next task" not in page
 
 
@@ -139,7 +139,7 @@ def test_a_decision_is_recorded_with_who_and_why(user, store, table, decision, s
     decided = store.last_hold(hold.refresh_id)
     assert (decided.decision, decided.decided_by, decided.note) == (decision, "user", "looked <i>")
     assert then in user.get(URL).text
-    assert "owner is dead" not in user.get(URL).text
+    assert "works on it any more" not in user.get(URL).text
 
 
 def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user, store, table):

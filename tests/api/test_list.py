@@ -135,6 +135,8 @@ def test_filters_and_search(viewer, several, query, shown):
         ({"sort": "rows"}, ["lonely", "broken", "busy", "fine", "halted"]),
         ({"sort": "rows", "order": "desc"}, ["lonely", "broken", "busy", "fine", "halted"]),
         ({"sort": "no such column"}, ["broken", "busy", "fine", "halted", "lonely"]),
+        ({"sort": "owner"}, ["lonely", "broken", "busy", "fine", "halted"]),
+        ({"sort": "tag", "order": "desc"}, ["lonely", "broken", "busy", "fine", "halted"]),
         ({"tag": "gold"}, ["lonely"]),
         ({"owner": "ann & co"}, ["lonely"]),
         ({"owner": "ann"}, []),
@@ -158,6 +160,16 @@ def test_every_column_sorts_and_the_other_way_round_at_the_second_click(viewer, 
     assert ("order=desc" in link) == (not order)
     assert "show=paused" in link
     assert "search=a" in link
+
+
+@pytest.mark.parametrize("sort", ["owner", "tag", "rows"])
+def test_what_has_no_column_is_chosen_in_a_form_that_keeps_the_filters(viewer, several, sort):
+    page = viewer.get(f"{PAGE}/", params={"sort": sort, "order": "desc", "show": "paused", "owner": "ann"}).text
+
+    [form] = re.findall(r'<form class="sort".*?</form>', page, re.S)
+    assert re.findall(r'value="(\w+)" selected', form) == [sort]
+    assert 'value="desc" checked' in form
+    assert re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form) == [("show", "paused"), ("owner", "ann")]
 
 
 def pick(browser, verb: str, *tables: str):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import TaskTry
-from airflow_mv_provider.api.plots import WIDTH, Stack, history_plots, stacked, timeline
+from airflow_mv_provider.api.attempts import work_of
+from airflow_mv_provider.api.plots import WIDTH, Stack, Timeline, history_plots, stacked, timeline
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 
@@ -42,12 +44,17 @@ DONE = RefreshReport(
 )
 
 
+def along(report: RefreshReport, now_ms: int, **more: Any) -> Timeline | None:
+    """Return the picture of a refresh along its time; more: see `work_of`."""
+    return timeline(report, work_of(report, now_ms, **more), now_ms)
+
+
 def bars(drawn) -> list[list[tuple[str, float, float]]]:
     return [[(bar.kind, round(bar.x), round(bar.width)) for bar in lane.bars] for lane in drawn.lanes]
 
 
 def test_a_refresh_is_as_long_as_its_phases():
-    drawn = timeline(DONE, now(900))
+    drawn = along(DONE, now(900))
 
     assert bars(drawn) == [[("refreshing", 0, WIDTH), ("merging", WIDTH, 256), ("cleanup", 576, 64)]]
     assert (drawn.length, [word for _, word in drawn.legend]) == (
@@ -68,7 +75,7 @@ def test_the_wait_for_the_next_task_is_no_phases_work():
     worked = {"REFRESHING": 5.0, "MERGING": 8.0, "CLEANUP": 2.0}
     report = replace(DONE, finished_at=after(40), attempts=BY_TASKS, phase_seconds=worked)
 
-    drawn = timeline(report, now(900))
+    drawn = along(report, now(900))
 
     assert bars(drawn) == [
         [("waiting", 0, 160)],
@@ -104,7 +111,7 @@ def test_lanes_are_named_by_task_and_try_and_killed_work_is_no_waiting():
         ),
     ]
 
-    drawn = timeline(report, now(900), tries=tries)
+    drawn = along(report, now(900), tries=tries)
 
     assert [lane.label for lane in drawn.lanes] == ["stage, try 1", "merge, try 1", "merge, try 2"]
     assert bars(drawn) == [
@@ -118,7 +125,7 @@ def test_lanes_are_named_by_task_and_try_and_killed_work_is_no_waiting():
 def test_an_attempt_of_nobody_in_airflow_has_no_task():
     report = replace(DONE, attempts=(replace(KILLED[0], owner_key="command:7"), replace(KILLED[0], process="w:9")))
 
-    drawn = timeline(report, now(900), tries=[a_try("stage", 1, "success", 0, 10, pid=1)])
+    drawn = along(report, now(900), tries=[a_try("stage", 1, "success", 0, 10, pid=1)])
 
     assert [lane.task for lane in drawn.lanes] == [None, None]
 
@@ -135,13 +142,13 @@ def test_a_refresh_has_one_duration_and_its_parts_add_up():
 def test_a_refresh_on_which_nobody_works_now_waits(is_waiting, last):
     running = replace(DONE, outcome=Outcome.RUNNING, phase=Phase.REFRESHING, finished_at=None, attempts=BY_TASKS[:1])
 
-    drawn = timeline(running, now(40), is_waiting=is_waiting)
+    drawn = along(running, now(40), is_waiting=is_waiting)
 
     assert bars(drawn) == [[(last, 0, 640)]]
 
 
 def test_what_came_before_the_first_phase_is_drawn_before_it():
-    drawn = timeline(replace(DONE, finished_at=after(25)), now(900))
+    drawn = along(replace(DONE, finished_at=after(25)), now(900))
 
     assert [bar[0] for bar in bars(drawn)[0]] == ["waiting", "refreshing", "merging", "cleanup"]
 
@@ -150,20 +157,20 @@ def test_a_refresh_under_way_lasts_until_now():
     attempt = AttemptReport(1, Phase.REFRESHING, "w:1", after(0), 0, {"REFRESHING": 10.0})
     running = replace(DONE, outcome=Outcome.RUNNING, phase=Phase.MERGING, finished_at=None, attempts=(attempt,))
 
-    drawn = timeline(running, now(40))
+    drawn = along(running, now(40))
 
     assert bars(drawn) == [[("refreshing", 0, 160), ("merging", 160, 480)]]
     assert drawn.length == "40 s"
 
 
 @pytest.mark.parametrize("report", [replace(DONE, attempts=()), replace(DONE, started_at=None)])
-def test_a_refresh_that_nobody_worked_on_has_no_timeline(report):
-    assert timeline(report, now(0)) is None
+def test_a_refresh_that_nobody_worked_on_has_no_along(report):
+    assert along(report, now(0)) is None
 
 
 def test_clocks_that_disagree_draw_nothing_outside():
     """Phases are measured by workers, times by the database: the sum of the former may be the longer one."""
-    drawn = timeline(replace(DONE, finished_at=after(5)), now(900))
+    drawn = along(replace(DONE, finished_at=after(5)), now(900))
 
     for lane in drawn.lanes:
         for bar in lane.bars:

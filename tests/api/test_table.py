@@ -60,7 +60,7 @@ def test_a_refresh_under_way_shows_who_and_how_far(user, store, table):
     shown = text_of(user.get(f"{URL}/now").text)
 
     assert "2 of 3" in shown
-    assert "Corrections : the definition changed" in shown
+    assert "All rows compared corrections : the definition changed" in shown
     assert "host:one" in shown
     assert "1 ✓ compared 10 2 1 1" in shown, "a partition with its state, rows staged, inserted, updated and deleted"
     assert "3 waiting 30" in shown
@@ -140,9 +140,9 @@ def test_the_last_strategy_and_why_each_other_way_lost(user, store, table):
 
     shown = text_of(user.get(URL).text)
 
-    assert "Corrections : source changed" in shown
-    assert "corrections 3.2 s 3.8 s chosen" in shown, "expected, and what it took in all phases"
-    assert "incremental – the source lists no changes" in shown
+    assert "All rows compared corrections : source changed" in shown
+    assert "All rows compared 3.2 s 3.8 s 9 38 chosen" in shown, "seconds and rows: expected, and as they were"
+    assert "Only what changed – – the source lists no changes" in shown
     assert "published +32 ~1 −5" in shown
 
 
@@ -191,7 +191,7 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
 
     page = user.get(URL).text
 
-    assert "Its owner is dead." in text_of(page)
+    assert "Nobody works on it any more." in text_of(page)
     assert ">Recover</button>" in page
 
 
@@ -204,7 +204,7 @@ def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
 
     shown = text_of(page)
     assert link in user.get(f"{URL}/now").text, "the script puts this into the page"
-    assert "Owner no process now, run manual__2026-11-24T01:00:00+00:00" in shown
+    assert "Works on it no process now, run manual__2026-11-24T01:00:00+00:00" in shown
     assert link == "../../dags/hourly/runs/manual__2026-11-24T01%3A00%3A00%2B00%3A00"
     assert "waiting for the next task" in shown
     assert "reading the source" not in shown
@@ -213,11 +213,11 @@ def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("reject", "is rejected until it has ended, and tries again without a slot"),
-        ("queue", "The run waits for its turn without a slot, at place 2 of the queue."),
+        ("reject", "is rejected until it has ended, and tries again later"),
+        ("queue", "The run waits for its turn, at place 2 of the queue"),
         (
             "join",
-            "The run gets its result, if both would read and do the same; else it waits without a slot, at place 2",
+            "The run gets its result, if both would read and do the same; else it waits at place 2",
         ),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_refresh_without_a_process_is_what_airflow_says_of_its_run(user, store
     store.park(own, until_ms=LEASE_MS)
 
     assert "Its run is queued in Airflow, so its next task or try takes over." in expired
-    assert "Its owner is dead." in dead
+    assert "Nobody works on it any more." in dead
     assert "No process works on it, and its run is failed in Airflow. Clear" in text_of(user.get(URL).text)
 
 

@@ -286,8 +286,31 @@
     tellPicked();
   });
 
+  // The run's own checks, before it is started: its task would say the same minutes later.
+  const problemOf = async (form) => {
+    const body = new URLSearchParams({ conf: JSON.stringify(asked(form)) });
+    try {
+      const answer = await fetch(form.dataset.checks, { method: "POST", credentials: "same-origin", headers: { Accept: "application/json" }, body });
+      const facts = await answer.json().catch(() => ({}));
+      return answer.ok ? facts.problem : facts.detail ?? `Airflow answers with HTTP ${answer.status}.`;
+    } catch {
+      return "Airflow does not respond.";
+    }
+  };
+  const checkAndClose = async (form) => {
+    const [place, dialog] = [form.querySelector("#run-problem"), form.closest("dialog")];
+    const problem = await problemOf(form);
+    place.textContent = problem ?? "";
+    place.hidden = !problem;
+    if (!problem && dialog.open) dialog.close("start");
+  };
   document.addEventListener("submit", async (event) => {
     const form = event.target;
+    if (form.dataset.checks && event.submitter?.value === "start") {
+      event.preventDefault();
+      checkAndClose(form);
+      return;
+    }
     if (form.dataset.answers) {
       event.preventDefault();
       answer(form, event.submitter.value);
@@ -301,6 +324,7 @@
 
   const open = (dialog) => {
     dialog.returnValue = "";
+    dialog.querySelector("#run-problem").hidden = true;
     dialog.showModal();
   };
   // A run for the interval of a button, or for the partitions that are picked.
@@ -335,7 +359,27 @@
       // another origin's frame: the link is followed in here
     }
   };
+  // Airflow's own API clears the failed task: it checks the right to do so, and starts the task again.
+  const goOn = async (button) => {
+    const { goesOn, body, asks } = button.dataset;
+    if (!(await ask(asks))) return refresh();
+    note("Asking Airflow …", "plain");
+    try {
+      const headers = { "Content-Type": "application/json", Accept: "application/json" };
+      const answer = await fetch(goesOn, { method: "POST", credentials: "same-origin", headers, body });
+      const facts = await answer.json().catch(() => ({}));
+      if (answer.ok) {
+        note("Airflow starts it again. It shows here as soon as a worker has begun.", "good");
+        watchUntil = Date.now() + WATCH_MS;
+      } else note(`Airflow did not clear it: ${typeof facts.detail === "string" ? facts.detail : `HTTP ${answer.status}`}`, "bad");
+    } catch {
+      note("Airflow does not respond: look at the run before you try again.", "bad");
+    }
+    refresh();
+  };
   document.addEventListener("click", (event) => {
+    const goes = event.target.closest("[data-goes-on]");
+    if (goes) goOn(goes);
     if (event.target.closest("[data-runs]")) runPicked();
     const opens = event.target.closest("[data-opens]");
     if (opens) open(document.getElementById(opens.dataset.opens));

@@ -1,0 +1,119 @@
+"""Who worked on a refresh and when, and when nobody did: one answer for its picture, its story and its duration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_mv_provider.api import words
+from airflow_mv_provider.api.airflow_database import TaskTry
+from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.report_text.figures import total_seconds
+
+WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
+LOST = "lost"  # the work of a killed process
+_MIN_WAIT_MS = 100
+_CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
+
+Part = tuple[Phase | str | None, float]
+"""A phase, LOST, or None for waiting; and its milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One attempt of a refresh.
+
+    task     : Airflow's task and try that worked, if it was one and the user may see it
+    start_ms : since the refresh began
+    parts    : what it did and when it waited, in the order of time
+    """
+
+    attempt: AttemptReport
+    task: TaskTry | None
+    start_ms: int
+    parts: Sequence[Part]
+
+
+def work_of(
+    report: RefreshReport, now_ms: int, *, is_waiting: bool = False, tries: Sequence[TaskTry] = ()
+) -> tuple[Work, ...]:
+    """Return the attempts of a refresh, each with its phases; nothing for a refresh without attempts.
+
+    Between its phases and the next attempt's begin nobody worked, because a task and its Spark had to start; or a
+    process worked that was killed, until Airflow noticed its end. Spark starts before an attempt begins, so an attempt
+    begins with its work.
+
+    is_waiting : no process works on the refresh now
+    tries      : of the tasks of the runs that worked on it, as far as the user may see them
+    """
+    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
+    if began is None or not report.attempts:
+        return ()
+    until = ended or max(now_ms, began)
+    starts = [(words.ms_of(a.started_at) or began) - began for a in report.attempts]
+    ends = [*starts[1:], until - began]
+    found = []
+    for attempt, start, end in zip(report.attempts, starts, ends, strict=True):
+        task = task_of(attempt, tries)
+        parts = _parts(attempt, end - start, report, _killed_ms(task, began + start), is_waiting=is_waiting)
+        found.append(Work(attempt, task, start, parts))
+    return tuple(found)
+
+
+def waited_s(report: RefreshReport) -> float:
+    """Return for how many seconds of a refresh that has ended no phase was worked on."""
+    return max((total_seconds(report) or 0.0) - sum(report.phase_seconds.values()), 0.0)
+
+
+def took_ms(report: RefreshReport) -> int | None:
+    """Return how long a refresh took, in milliseconds; None if it has not ended."""
+    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
+    return None if began is None or ended is None else ended - began
+
+
+def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
+    """Return the task and try whose process made an attempt; None for another caller, or a process of its own.
+
+    tries : in the order in which they started
+    """
+    run, began = words.run_of(attempt.owner_key), words.ms_of(attempt.started_at)
+    pid = attempt.process.rpartition(":")[2]
+    found = [
+        each
+        for each in tries
+        if (each.dag_id, each.run_id) == run
+        and words.is_of(attempt.owner_key, each.task_id, each.map_index)
+        and str(each.pid) == pid
+        and each.started_ms is not None
+        and began is not None
+        and each.started_ms <= began + _CLOCKS_MS
+    ]
+    return found[-1] if found else None
+
+
+def _killed_ms(task: TaskTry | None, start_ms: int) -> float | None:
+    """Return for how long a process worked that did not come to its own end; None if it did, or nobody knows."""
+    if task is None or task.ended_ms is None or task.state not in ("failed", "up_for_retry"):
+        return None
+    return task.ended_ms - start_ms
+
+
+def _parts(
+    attempt: AttemptReport, length: float, report: RefreshReport, killed: float | None, *, is_waiting: bool
+) -> Sequence[Part]:
+    """Return one epoch's phases, what was lost and its wait, in the order of time.
+
+    length : milliseconds until the next attempt began, or the refresh ended, or until now
+    killed : milliseconds after which its process was killed
+    """
+    known = [(phase, attempt.phase_seconds[phase] * 1000) for phase in WORKING if phase in attempt.phase_seconds]
+    rest = length - sum(ms for _, ms in known)
+    if rest < _MIN_WAIT_MS:
+        return known
+    if attempt is not report.attempts[-1] or is_waiting:
+        lost = min(max((killed or 0) - (length - rest), 0), rest)
+        return [*known, *(((LOST, lost),) if lost else ()), *(((None, rest - lost),) if lost < rest else ())]
+    if report.outcome is Outcome.RUNNING:
+        return [*known, (report.phase, rest)]
+    return [(None, rest), *known]  # its last phase's end was the refresh's: it prepared before

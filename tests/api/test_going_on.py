@@ -1,0 +1,197 @@
+"""A refresh's own page, how it goes on after a task has failed, and what the dialog is told before a run is started."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.metadata.models import RefreshStateRow
+from tests.api.conftest import PAGE, text_of
+from tests.metadata.rows import ERROR, LEASE_MS, a_refresh, acquired, registered, walk
+
+pytestmark = pytest.mark.slow
+
+URL = f"{PAGE}/tables/orders"
+
+
+@pytest.fixture
+def table(store):
+    return registered(store, "orders")
+
+
+def failed_run(user: Any, *, state: str = "failed") -> str:
+    """Return the id of a run of DAG hourly whose task for `orders` has failed, and no other."""
+    from airflow.models.dagrun import DagRun  # noqa: TID251
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+
+    run_id = user.post("/api/v2/dags/hourly/dagRuns", json={"logical_date": None}).json()["dag_run_id"]
+    with create_session() as session:
+        of_run = update(TaskInstance).where(TaskInstance.run_id == run_id)
+        session.execute(of_run.values(state="success", try_number=1, pid=1, start_date=datetime.now(UTC)))
+        ours = of_run.where(TaskInstance.task_id == "publish_orders")
+        session.execute(ours.values(state=state, try_number=2, pid=4711))
+        session.execute(update(DagRun).where(DagRun.run_id == run_id).values(state="failed"))
+    return str(run_id)
+
+
+def begun_in(store, table, run_id: str):
+    """Begin a refresh as the task for `orders` of a run does."""
+    state = store.state(table.id)
+    caller = Caller(f"airflow:hourly:publish_orders:-1:{run_id}", "host:4711")
+    lower = state.published_upper
+    refresh = a_refresh(table, lower=lower, upper=lower + 1)
+    return store.acquire(state, refresh, caller, epoch=state.epoch + 1, lease_ms=LEASE_MS)
+
+
+def button(page: str) -> tuple[str, str, dict[str, Any]]:
+    """Return label, address and body of the one button by which a refresh goes on."""
+    [(address, body, label)] = re.findall(r'data-goes-on="([^"]*)" data-body="([^"]*)"[^>]*>([^<]*)</button>', page)
+    return label, address, json.loads(html.unescape(body))
+
+
+def test_a_published_refresh_tells_what_happened(viewer, store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.NORMAL)
+
+    shown = text_of(viewer.get(f"{URL}/refreshes/{own.refresh_id}").text)
+
+    assert re.search(r"What happened \d{4}-\d\d-\d\d, times in UTC \d\d:\d\d:\d\d It was started", shown)
+    assert "It was decided to compare the source with the table, and merge the rows that differ, because first" in shown
+    assert re.search(r"It read the source\. 1\.5 s, (process|host)", shown)
+    assert "Published as Delta version 6: rows 32 inserted, 1 updated, 5 deleted, 27 unchanged." in shown
+
+
+def test_a_refresh_under_way_is_looked_at_until_it_has_ended(viewer, store, table, clock):
+    clock.ahead_ms -= 10_000
+    own = acquired(store, table)
+    under_way = viewer.get(f"{URL}/refreshes/{own.refresh_id}")
+    walk(store, own, Phase.NORMAL)
+    ended = viewer.get(f"{URL}/refreshes/{own.refresh_id}")
+
+    assert "It reads the source." in text_of(under_way.text)
+    assert "data-live" in under_way.text
+    assert "data-live" not in ended.text
+    assert ("etag" in under_way.headers, "etag" in ended.headers) == (False, True)
+
+
+def test_a_refresh_between_two_tasks_waits_on_its_own_page_too(viewer, store, table, clock):
+    clock.ahead_ms -= 10_000
+    own = acquired(store, table, key="airflow:hourly:x:-1:run")
+    store.park(own, until_ms=LEASE_MS)
+
+    page = viewer.get(f"{URL}/refreshes/{own.refresh_id}").text
+
+    assert 'class="waiting"' in page
+    assert "It reads the source" not in page
+
+
+def test_a_kept_refresh_goes_on_from_its_failed_task_by_airflows_api(user, viewer, store, table):
+    run_id = failed_run(user)
+    own = begun_in(store, table, run_id)
+    store.park(own, until_ms=LEASE_MS)
+
+    pages = [f"{URL}", f"{URL}/now", f"{URL}/refreshes/{own.refresh_id}"]
+    found = [button(user.get(path).text) for path in pages]
+
+    assert [label for label, _, _ in found] == ["Go on from publish_orders, try 2"] * 3
+    assert [address for _, address, _ in found] == [
+        "../../api/v2/dags/hourly/clearTaskInstances",
+        "../../api/v2/dags/hourly/clearTaskInstances",
+        "../../../../api/v2/dags/hourly/clearTaskInstances",
+    ]
+    for path in pages:
+        assert "data-goes-on" not in viewer.get(path).text
+    body = found[0][2]
+    assert viewer.post("/api/v2/dags/hourly/clearTaskInstances", json=body).status_code == 403
+    answer = user.post("/api/v2/dags/hourly/clearTaskInstances", json=body)
+    assert [(each["task_id"], each["state"]) for each in answer.json()["task_instances"]] == [("publish_orders", None)]
+    assert user.get(f"/api/v2/dags/hourly/dagRuns/{run_id}").json()["state"] == "queued"
+    assert "data-goes-on" not in user.get(URL).text, "it does go on"
+
+
+def test_a_refresh_that_failed_begins_again_with_its_tasks(user, store, table):
+    run_id = failed_run(user)
+    own = begun_in(store, table, run_id)
+    store.abandon(own, Outcome.FAILED, ERROR, {})
+
+    label, _, body = button(user.get(f"{URL}/refreshes/{own.refresh_id}").text)
+
+    assert (label, body["task_ids"], body["only_failed"]) == ("Begin again", ["publish_orders"], False)
+    answer = user.post("/api/v2/dags/hourly/clearTaskInstances", json=body)
+    assert [each["task_id"] for each in answer.json()["task_instances"]] == ["publish_orders"]
+    walk(store, acquired(store, table), Phase.NORMAL)
+    page = user.get(f"{URL}/refreshes/{own.refresh_id}").text
+    assert "data-goes-on" not in page, "a newer one has come"
+
+
+@pytest.mark.parametrize("state", ["running", "up_for_retry", "success"])
+def test_what_goes_on_by_itself_has_no_button(user, store, table, state):
+    own = begun_in(store, table, failed_run(user, state=state))
+    store.park(own, until_ms=LEASE_MS)
+
+    assert "data-goes-on" not in user.get(URL).text
+    assert "data-goes-on" not in user.get(f"{URL}/refreshes/{own.refresh_id}").text
+
+
+def test_a_dag_that_a_user_may_not_read_has_no_button_and_no_name(user, store, table, rights):
+    own = begun_in(store, table, failed_run(user))
+    store.park(own, until_ms=LEASE_MS)
+    rights["GET"] = {"hourly"}
+
+    page = user.get(f"{URL}/refreshes/{own.refresh_id}").text
+
+    assert "data-goes-on" not in page
+    assert "publish_orders" not in page
+
+
+# -- the dialog ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_day(store):
+    found = registered(store, "orders", partition_by=["day"])
+    with store.engine.begin() as db:
+        db.execute(update(RefreshStateRow).values(partition_type="date"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("conf", "problem"),
+    [
+        ({}, None),
+        ({"scope": "range", "from": "2026-01-01"}, None),
+        ({"scope": "partitions", "partitions": ["2026-01-01"], "strategy": "corrections", "note": "x"}, None),
+        ({"scope": "range"}, "It needs from or until"),
+        ({"scope": "range", "from": "2026-02-01", "until": "2026-01-01"}, "is empty"),
+        ({"hold": True, "read_only": True}, "`hold` takes no `read_only`"),
+        ({"scope": "stale", "force": True}, "`stale` takes no partitions"),
+        ({"strategy": "quickly"}, "Strategies: "),
+        ({"note": "x" * 1001}, "at most 1000 characters"),
+        ({"scope": "partitions", "partitions": [["2026-01-01", "b"]]}, "one value for each"),
+        ({"spark_conf": "<script>"}, "unknown"),
+    ],
+    ids=str,
+)
+def test_the_dialog_is_told_what_the_task_would_refuse(user, store, by_day, conf, problem):
+    before = store.state(by_day.id)
+
+    found = user.post(f"{URL}/check", data={"conf": json.dumps(conf)}).json()["problem"]
+
+    assert (found is None) == (problem is None), found
+    assert (problem or "") in (found or "")
+    assert store.state(by_day.id) == before
+
+
+@pytest.mark.parametrize("conf", ["", "[]", "{", '"x"'])
+def test_what_is_no_object_is_not_understood(user, store, table, conf):
+    assert "not understood" in user.post(f"{URL}/check", data={"conf": conf}).json()["problem"]
