@@ -7,18 +7,13 @@ and on a request to another server.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from tests.api.filled import Keeper, fail_interval, hold, under_way
+from tests.browser.looks import flaws
 
 pytestmark = pytest.mark.slow
-
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 800}
-NARROWEST = 320  # no scrolling to the side, as WCAG's criterion "Reflow" asks
-LOOKS = (("light", WIDE), ("dark", WIDE), ("dark", NARROW), ("light", NARROW))
 
 
 def refresh_of(keepers: Mapping[str, Keeper], name: str) -> str:
@@ -72,18 +67,3 @@ def test_axe_finds_nothing_in_a_dialog(open_page, states, button):
     page.locator(f"#{DIALOGS[button]}[open]").wait_for()
 
     assert flaws(page) == []
-
-
-def flaws(page: Any) -> list[str]:
-    """Return what axe finds in all themes and widths, and where the page has to be scrolled to the side."""
-    found = []
-    for theme, size in LOOKS:
-        page.emulate_media(color_scheme=theme)
-        page.set_viewport_size(size)
-        results = Axe().run(page)
-        if results.violations_count:
-            found.append(f"{theme}, {size['width']} px: {results.generate_report()}")
-    page.set_viewport_size(NARROW | {"width": NARROWEST})
-    if page.evaluate("document.documentElement.scrollWidth") > NARROWEST:
-        found.append(f"wider than {NARROWEST} px")
-    return found

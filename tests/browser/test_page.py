@@ -12,6 +12,7 @@ import pytest
 from airflow_mv_provider.api import words
 from tests.api.filled import CORRECTIONS
 from tests.browser.conftest import PARTITIONS, frame_of
+from tests.browser.looks import unreached_by_tab
 
 pytestmark = pytest.mark.slow
 
@@ -205,27 +206,8 @@ def test_relative_times_go_on_in_the_servers_words(open_page):
 @pytest.mark.parametrize("path", [LIST, ORDERS])
 def test_everything_is_reached_by_tab_and_shows_it(open_page, path):
     page = open_page(path)
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-    wanted = page.evaluate(
-        """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
-          .filter(each => each.checkVisibility() && each.type !== "hidden").length"""
-    )
 
-    reached = set()
-    for _ in range(wanted + 3):
-        page.keyboard.press("Tab")
-        found = page.evaluate(
-            """() => {
-              const each = document.activeElement, style = getComputedStyle(each);
-              const place = [...document.querySelectorAll("*")].indexOf(each);
-              return [place, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, each.outerHTML];
-            }"""
-        )
-        if found[2].startswith("<body"):
-            break
-        assert found[1], f"nobody sees that the focus is on {found[2][:100]}"
-        reached.add(found[0])
-    assert len(reached) == wanted
+    assert unreached_by_tab(page) == []
 
 
 def background(page: Any) -> float:
