@@ -24,7 +24,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": [_modules("airflow_mv_provider.hooks.mv")],
         "operators": [_modules(*(f"airflow_mv_provider.operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules("airflow_mv_provider.sensors.phase", "airflow_mv_provider.sensors.freshness")],
+        "sensors": [_modules(*(f"airflow_mv_provider.sensors.{name}" for name in ("phase", "freshness", "health")))],
         "triggers": [_modules("airflow_mv_provider.triggers.commits")],
         "extra-links": ["airflow_mv_provider.links.TableLink", "airflow_mv_provider.links.HistoryLink"],
         "notifications": ["airflow_mv_provider.notifications.RefreshNotifier"],
@@ -54,7 +54,7 @@ def _option(description: str, *, type: str = "string", example: str, **more: Any
     }
 
 
-_OPERATORS = ("refresh", "groups", "submit", "maintenance", "transfer", "audit", "factory")
+_OPERATORS = ("refresh", "groups", "ingest", "submit", "maintenance", "transfer", "audit", "factory")
 
 _CONNECTION: dict[str, Any] = {
     "connection-type": "mv",

@@ -12,7 +12,7 @@ import json
 import urllib.request
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, BaseNotifier, Context, conf
 
@@ -21,6 +21,10 @@ from airflow_mv_provider.core.submission import is_explained_by
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.operators.task import MvOperator
+from airflow_mv_provider.report_text.health_text import problem_text
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.overview import TableLine
 
 _TIMEOUT_S = 10
 _MAX_DIFFERENCE = 3000  # characters: Slack cuts a message off at 4,000
@@ -57,20 +61,39 @@ def message(report: RefreshReport | None, context: Context) -> str:
     run = context["dag_run"]
     where = f"DAG {run.dag_id}, run {run.run_id}"
     if report is None:
-        return f"{where}: {_first_line(context.get('exception')) or 'the task ended before its refresh began.'}"
+        reason = _first_line(context.get("exception")) or "the task ended before its refresh began."
+        if (stalled := _stalled(context)) is None:
+            return f"{where}: {reason}"
+        return f"{stalled.table}: stalled. {problem_text(stalled.health)} {where}. {_host()}{page_url(stalled.table)}"
     rows = f"{report.rows_inserted:,} rows inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted;"
     facts = f"[{report.error.code}] {report.error.message} {report.error.hint}" if report.error else rows
     hold = report.hold if report.outcome is Outcome.RUNNING else None
     is_held = hold is not None and hold.decision is None
     if hold is not None and is_held:
         facts = f"{hold.reason} Answer it in Airflow, or with `amv approve` or `amv reject`."
-    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     place = page_url(report.table, report.refresh_id)
-    host = base[: len(base) - len(_path(base))] if base else ""
     outcome = "held for a decision" if is_held else report.outcome.replace("_", " ")
-    text = f"{report.table}: {outcome}. {facts} {where}. {host}{place}"
+    text = f"{report.table}: {outcome}. {facts} {where}. {_host()}{place}"
     difference = "\n".join(getattr(context.get("task"), "held_difference", ())) if is_held else ""
     return f"{text}\n{difference[:_MAX_DIFFERENCE]}" if difference else text
+
+
+def _host() -> str:
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return base[: len(base) - len(_path(base))] if base else ""
+
+
+def _stalled(context: Context) -> TableLine | None:
+    """Return the table whose refresh the task could not begin; None if another reason made it fail."""
+    task = context.get("task")
+    table = task.linked_table if isinstance(task, MvOperator) else None
+    if table is None or not isinstance(task, MvOperator):
+        return None
+    with suppress(MvError), task.hook().reading() as reader:
+        found = next((line for line in reader.overview(table).lines if line.obstacle is not None), None)
+        said = _failure(context) or ""
+        return found if found is not None and found.obstacle is not None and found.obstacle.error.code in said else None
+    return None
 
 
 def _report(context: Context) -> RefreshReport | None:

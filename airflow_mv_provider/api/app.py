@@ -143,7 +143,9 @@ def show_table(
     all_dags, dags = everything.get(name, ()), seen.get(name, ())
     may_act = access.may_act(user, all_dags)
     tries_of = tries_of_runs(session, dags)
-    detail = detail_of(reader, table, dags, tries_of, may_act=may_act)
+    detail = detail_of(
+        reader, table, dags, tries_of, lambda other: access.may_see(other, everything, seen), may_act=may_act
+    )
     runnable = tuple(dag for dag in dags if dag.can_run)
     return render(
         "table.html",

@@ -14,6 +14,7 @@ from airflow_mv_provider.api.story import Told, story
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
+from airflow_mv_provider.core.health.health import Health
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
@@ -23,6 +24,7 @@ from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
 
 HISTORY = 40
+_MAX_CHANGES = 10
 MAX_PARTITIONS = 500
 
 
@@ -78,6 +80,8 @@ class Detail:
     may_act : the user may start runs of all DAGs that declare the table
     partition_by : the first partition column, by which a run can be confined; None without natural partitions
     audit   : the table's newest one; None if there was none
+    ingestion : whose output its source is, with the names of the other tables of it that the user may see
+    health  : how the table's health changed, the newest first
     in_history : the refreshes of that audit whose pages are still there
     """
 
@@ -94,6 +98,8 @@ class Detail:
     partition_by: str | None
     audit: Audit | None = None
     in_history: frozenset[str] = frozenset()
+    ingestion: tuple[str, tuple[str, ...]] | None = None
+    health: tuple[Health, ...] = ()
 
 
 def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf) -> Now:
@@ -115,6 +121,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
     waiting_first = sorted(status.partitions, key=lambda p: p.is_completed)
     audit = reader.last_audit(table.id)
     revision = (
+        *(line.obstacle.since_ms if line.obstacle else None, line.obstacle.num_tries if line.obstacle else None),
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),
         *(() if audit is None else (audit.id, audit.repaired_by)),
         *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
@@ -191,10 +198,17 @@ def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: T
 
 
 def detail_of(
-    reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], tries_of: TriesOf, *, may_act: bool
+    reader: Reader,
+    table: TableRecord,
+    dags: tuple[DeclaringDag, ...],
+    tries_of: TriesOf,
+    visible: Callable[[str], bool],
+    *,
+    may_act: bool,
 ) -> Detail:
     """Return the data of a table's page.
 
+    visible : whether the user may see a table
     raises : TableNotFoundError, when the table was dropped meanwhile
     """
     now = now_of(reader, table, dags, tries_of)
@@ -216,4 +230,17 @@ def detail_of(
         partition_by=table.definition.partition_by[0] if table.definition.partition_by else None,
         audit=audit,
         in_history=frozenset(each for each in named if each and reader.refresh_ids(table.id, each)),
+        ingestion=_ingestion(reader, table, visible),
+        health=reader.health_changes(table.id, HISTORY)[:_MAX_CHANGES],
     )
+
+
+def _ingestion(
+    reader: Reader, table: TableRecord, visible: Callable[[str], bool]
+) -> tuple[str, tuple[str, ...]] | None:
+    mark = table.definition.source.ingested
+    if mark is None:
+        return None
+    marks = {each.name: each.definition.source.ingested for each in reader.tables() if each.name != table.name}
+    others = (name for name, each in marks.items() if each is not None and each.name == mark.name and visible(name))
+    return mark.name, tuple(others)

@@ -249,6 +249,8 @@ def state_of(line: TableLine) -> tuple[str, str]:
         return "warn", "held"
     if line.is_left:
         return "warn", "lease expired"
+    if line.obstacle is not None:
+        return "bad", "stalled"
     if line.is_under_way:
         return "busy", words.phase_word(line.phase).lower()
     if last is not None and words.TONES[last] != "good":

@@ -22,6 +22,7 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
         or line.is_left
         or line.is_dropping
         or line.is_late
+        or line.obstacle is not None
         or (line.last is not None and line.last.outcome in _BAD)
     ),
     "paused": lambda line: line.is_paused,

@@ -21,6 +21,7 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.operators.metrics import show_stalled
 from airflow_mv_provider.operators.task import MvOperator
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ class RecoverTablesOperator(MvOperator):
             reports = refresher.recover(who)
         for report in reports:
             self.log_refresh(report, "Ended the refresh of a dead owner: ")
+        show_stalled(refresher.store.overview().lines)
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:
             raise EngineError("recover", f"{', '.join(left)} could not be ended; see the log above.")

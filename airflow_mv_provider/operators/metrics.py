@@ -9,20 +9,27 @@
     mv.audit.rows           counter   table, against, change missing, extra, different; against published, source
     mv.refresh.bytes        counter   table, place           written to main, to staging
     mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
+    mv.table.stalled        gauge     table                  1 if the table does not follow its source, else 0
 
+The gauge is sent by each task that ended a refresh or could not begin one, and for all tables by RecoverTablesOperator.
 The task that ends a refresh counts it, also if it ends it for a dead owner. Callers that joined the refresh count it
 too. Without metrics enabled in Airflow, nothing is sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from airflow.sdk.observability.stats import incr, timing
+from airflow.sdk.observability.stats import gauge, incr, timing
 
 from airflow_mv_provider.core.approval.audit import Audit, Finding
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.exceptions import MvError
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.overview import TableLine
 
 
 def count_ended(report: RefreshReport) -> None:
@@ -63,3 +70,9 @@ def count_audit(found: Audit) -> None:
 def count_error(error: MvError) -> None:
     """Count an error that a task met."""
     incr("mv.refresh.error", tags={"code": error.code})
+
+
+def show_stalled(lines: Iterable[TableLine]) -> None:
+    """Send whether tables are stalled."""
+    for line in lines:
+        gauge("mv.table.stalled", int(line.health.is_stalled), tags={"table": line.table})

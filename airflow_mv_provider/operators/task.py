@@ -30,7 +30,7 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.operators import decision
 from airflow_mv_provider.operators.dag_run import caller, group_of
-from airflow_mv_provider.operators.metrics import count_ended, count_error
+from airflow_mv_provider.operators.metrics import count_ended, count_error, show_stalled
 from airflow_mv_provider.report_text.figures import seconds_text, size
 from airflow_mv_provider.report_text.refresh_text import outcome_text
 
@@ -94,13 +94,16 @@ class MvOperator(BaseOperator):
     def execute(self, context: Context) -> str | None:
         """Run this task's work; return the refresh id if it is the first task."""
         try:
-            return self.open_and_work(self.hook(), context)
+            done = self.open_and_work(self.hook(), context)
+            self._show_health()
+            return done
         except RefreshInProgressError as error:
             if isinstance(error, RefreshHeldError):
                 self._ask_if_own(error, context)
             self.wait(error, context)
         except MvError as error:
             count_error(error)
+            self._show_health()
             if isinstance(error, TerminalError):
                 raise AirflowFailException(str(error)) from error
             raise
@@ -139,6 +142,11 @@ class MvOperator(BaseOperator):
             decision.ask(error.where, hold, self.held_difference, context, self.approvers)
             self._notify(context)
             decision.wait(store, hold, _duration(self.decision_interval))
+
+    def _show_health(self) -> None:
+        if self._store is not None and self.linked_table is not None:
+            with suppress(MvError):  # only a metric
+                show_stalled(self._store.overview(self.linked_table).lines)
 
     def _notify(self, context: Context) -> None:
         for notifier in self.notifiers:
