@@ -364,6 +364,7 @@ ONE_IDEA = {
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
     "digests": "main's digests: recorded, and stored in Spark",
     "frontier": "what a source is now, of all kinds and of one",
+    "health": "whether tables follow their sources: decided, and a sensor for it",
     "kind": "a kind of source",
     "merging": "the phase MERGING: its steps, and what the database records of them",
     "model": "what users write of a kind of source",

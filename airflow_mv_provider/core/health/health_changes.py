@@ -35,7 +35,7 @@ def changes(ended: Iterable[Ended], obstacles: Iterable[Obstacle]) -> tuple[Heal
     ]
     events += [Health(HealthStatus.STALLED, each.since_ms, each.error) for each in obstacles]
     found: list[Health] = []
-    for event in sorted(events, key=lambda each: each.since_ms or 0):
+    for event in sorted(reversed(events), key=lambda each: each.since_ms or 0):
         if not found or _kind(found[-1]) != _kind(event):
             found.append(event)
     return tuple(reversed(found))
