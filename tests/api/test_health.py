@@ -1,0 +1,51 @@
+"""What the page says of tables that do not follow their sources, and of an ingestion's tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mv_provider import Ingestion
+from airflow_mv_provider.core.outcome import ErrorReport
+from tests.api.conftest import PAGE, text_of
+from tests.metadata.rows import acquired, registered, walk
+
+pytestmark = pytest.mark.slow
+
+AWAY = ErrorReport("MV-SOURCE-UNAVAILABLE", "source: <b>no</b> answer.", "Start it.", True)
+ERP = Ingestion(
+    name="erp",
+    source={"type": "jdbc", "conn_id": "erp"},
+    outputs={"orders": {"table": "public.orders"}, "lines": {"table": "public.lines"}},
+)
+
+
+def test_table_that_cannot_begin_is_stalled_in_the_list_and_on_its_page_until_it_begins(user, store):
+    table = registered(store, "orders")
+    store.obstacles.met(table.id, AWAY)
+    store.obstacles.met(table.id, AWAY)
+
+    listed, page = user.get(f"{PAGE}/?show=needs+attention"), user.get(f"{PAGE}/tables/orders")
+
+    assert "stalled" in text_of(listed.text)
+    assert "<b>no</b>" not in listed.text + page.text
+    shown = text_of(page.text)
+    assert "No refresh can begin" in shown
+    assert "at 2 tries" in shown
+    assert "What to do: Start it." in shown
+    walk(store, acquired(store, table), "NORMAL")
+    later = text_of(user.get(f"{PAGE}/tables/orders").text)
+    assert "No refresh can begin" not in later
+    assert "MV-SOURCE-UNAVAILABLE" in later, "the history of its health still has it"
+
+
+@pytest.mark.in_test_all
+def test_tables_of_an_ingestion_lead_to_each_other(user, store):
+    for name in ("orders", "lines"):
+        registered(store, name, source=ERP.output(name))
+    registered(store, "alone")
+
+    shown, alone = (user.get(f"{PAGE}/tables/{name}").text for name in ("orders", "alone"))
+
+    assert "Output of erp, with lines" in text_of(shown)
+    assert 'tables/lines"' in shown
+    assert "Output of" not in text_of(alone)
