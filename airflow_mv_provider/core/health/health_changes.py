@@ -34,8 +34,10 @@ def changes(ended: Iterable[Ended], obstacles: Iterable[Obstacle]) -> tuple[Heal
         if each.outcome in (*_GOOD, *_BAD)
     ]
     events += [Health(HealthStatus.STALLED, each.since_ms, each.error) for each in obstacles]
+    events.reverse()  # of two in one millisecond the later one stays the later one
+    events.sort(key=lambda each: each.since_ms or 0)
     found: list[Health] = []
-    for event in sorted(reversed(events), key=lambda each: each.since_ms or 0):
+    for event in events:
         if not found or _kind(found[-1]) != _kind(event):
             found.append(event)
     return tuple(reversed(found))
