@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -110,6 +110,29 @@ def short(path: Path) -> str:
     return path.relative_to(ROOT / PACKAGE).as_posix()
 
 
+Check = Callable[[Path], None]
+
+
+def for_each(paths: Sequence[Path]) -> Callable[[Check], Callable[[], None]]:
+    """Make one test of a check of one module: it fails with what was found in all of them."""
+
+    def decorate(check: Check) -> Callable[[], None]:
+        def test() -> None:
+            found = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    found.append(f"{short(path)}: {error}")
+            assert not found, "\n".join(found)
+
+        assert paths, "a check of no module cannot fail"
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate
+
+
 def room_of(path: Path) -> str:
     relative = path.relative_to(ROOT / PACKAGE)
     return "operators" if short(path) in AIRFLOWS_OWN else _room(relative.with_suffix("").parts)
@@ -149,7 +172,7 @@ def test_every_module_lies_in_a_room_that_has_rules():
     assert not unknown, f"say in {Path(__file__).name} what {sorted(unknown)} may import"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_imports_run_one_way(path):
     room = room_of(path)
 
@@ -168,7 +191,7 @@ def test_imports_run_one_way(path):
             assert found.room not in AIRFLOW, f"{where}; the command line works without Airflow"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if not short(p).startswith("sources/")], ids=short)
+@for_each([p for p in MODULES if not short(p).startswith("sources/")])
 def test_only_sources_know_their_kinds(path):
     """All others ask for a capability (`RefreshableTable.source_kind`), so a new kind is one new folder."""
     kinds = {folder.name for folder in (ROOT / PACKAGE / "sources").iterdir() if folder.is_dir()}
@@ -181,7 +204,7 @@ def test_only_sources_know_their_kinds(path):
     assert "source.type" not in path.read_text(encoding="utf-8"), f"{short(path)} asks which kind a source is"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in (REGISTRY, A_KIND)], ids=short)
+@for_each([p for p in MODULES if room_of(p) in (REGISTRY, A_KIND)])
 def test_kinds_are_loaded_before_the_definition_that_lists_them(path):
     """`core.definition.table` imports every kind by its folder's name, which no import statement shows."""
     loaded, left = set[Path](), {path}
@@ -228,7 +251,7 @@ def test_a_folder_can_be_taken_in_at_a_glance(folder):
     assert len(files) <= MAX_FILES, f"{len(files)} files; which of them belong together?"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in LIBRARIES], ids=short)
+@for_each([p for p in MODULES if room_of(p) in LIBRARIES])
 def test_lower_rooms_know_only_their_libraries(path):
     room = room_of(path)
     allowed = LIBRARIES[room] | set(sys.stdlib_module_names) | {PACKAGE}
@@ -240,7 +263,7 @@ def test_lower_rooms_know_only_their_libraries(path):
         )
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in AIRFLOW | SURFACES], ids=short)
+@for_each([p for p in MODULES if room_of(p) in AIRFLOW | SURFACES])
 def test_surfaces_import_heavy_libraries_only_inside_functions(path):
     for found in imports_of(path):
         assert found.is_inner or found.library not in HEAVY, (
@@ -248,7 +271,7 @@ def test_surfaces_import_heavy_libraries_only_inside_functions(path):
         )
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in ("api", "plugins")], ids=short)
+@for_each([p for p in MODULES if room_of(p) in ("api", "plugins")])
 def test_the_page_needs_no_spark_whatever_it_is_asked(path):
     for found in imports_of(path):
         where = f"{short(path)}:{found.line} imports {found.name}"
@@ -323,7 +346,7 @@ SHOWN_ONLY = {
 }
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_no_clock_of_a_worker_decides(path):
     wall_clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -336,7 +359,7 @@ def test_no_clock_of_a_worker_decides(path):
 # -- addresses of Delta tables: a name of a catalog has to be taught to two modules only ----------------------------
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_only_two_modules_address_delta_tables(path):
     text = path.read_text(encoding="utf-8")
 
@@ -353,7 +376,7 @@ def test_every_phase_has_its_next_ones():
     assert set().union(*phase.NEXT.values()) == set(phase.Phase), "a phase that nothing leads to"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_file_is_named_for_its_noun_or_verb(path):
     assert not NO_NAMES.search(path.stem), f"{short(path)}: what is it about?"
 
@@ -388,7 +411,7 @@ def test_files_of_one_name_are_one_idea():
     assert not twice - set(ONE_IDEA), "two ideas of one name, or an idea to add to ONE_IDEA?"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_module_fits_a_readers_head(path):
     num_lines = len(path.read_text(encoding="utf-8").splitlines())
 
@@ -398,6 +421,6 @@ def test_module_fits_a_readers_head(path):
         assert num_lines <= MAX_LINES, f"{short(path)} has {num_lines} lines; look for the second subject in it"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=short)
+@for_each(MODULES)
 def test_module_says_what_it_is_about(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{short(path)} has no docstring"

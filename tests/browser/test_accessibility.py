@@ -52,6 +52,7 @@ def states(keepers):
     return keepers
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_on_a_page(open_page, states, name):
     page = open_page(PAGES[name](states), expects_404=name == "message")
@@ -59,6 +60,7 @@ def test_axe_finds_nothing_on_a_page(open_page, states, name):
     assert flaws(page) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("button", DIALOGS)
 def test_axe_finds_nothing_in_a_dialog(open_page, states, button):
     page = open_page("/mv/tables/orders")

@@ -29,6 +29,7 @@ def test_a_range_is_picked_by_keyboard_and_is_in_the_address(open_page):
     page.wait_for_url("**/over-time?range=all")
 
 
+@pytest.mark.in_test_all
 def test_figures_of_a_chart_are_opened_by_keyboard(open_page):
     page = open_page(f"{ORDERS}?range=24h")
     assert page.get_by_role("img", name="Rows in total").is_visible()

@@ -30,6 +30,7 @@ def test_the_page_is_in_airflows_navigation_and_opens_a_table_there(open_page):
     frame_of(page).get_by_role("heading", name="orders", exact=True).wait_for()
 
 
+@pytest.mark.in_test_all
 def test_a_tables_page_has_an_address_of_its_own_within_airflow(open_page):
     page = open_page("/plugin/refreshable-tables/mv/tables/orders")
 
@@ -45,6 +46,7 @@ def test_a_dag_has_a_tab_with_its_tables(open_page):
     assert frame_of(page).locator("tbody tr").count() == 2
 
 
+@pytest.mark.in_test_all
 def test_a_dag_is_opened_in_airflows_window_and_not_in_the_frame(open_page, server):
     page = open_page("/plugin/refreshable-tables")
     frame_of(page).get_by_role("link", name="orders", exact=True).click()
@@ -68,6 +70,7 @@ def test_progress_moves_without_loading_again(open_page, keepers):
     assert page.evaluate("window.sameDocument")
 
 
+@pytest.mark.in_test_all
 def test_the_history_is_new_as_soon_as_a_refresh_has_ended(open_page, keepers):
     keeper = keepers["flights"]
     own = keeper.begin(CORRECTIONS)
@@ -82,6 +85,7 @@ def test_the_history_is_new_as_soon_as_a_refresh_has_ended(open_page, keepers):
     assert page.evaluate("window.sameDocument")
 
 
+@pytest.mark.in_test_all
 def test_a_hidden_window_asks_for_nothing(open_page, keepers):
     page = open_page(ORDERS)
     asked: list[str] = []

@@ -54,6 +54,7 @@ def test_interval_that_failed_is_refreshed_again(open_page, keepers):
     assert conf_of(page, "alone") == {"scope": "range", "from": "2018-02-01", "until": "2019-01-01"}
 
 
+@pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do_and_keeps_what_is_picked(open_page, keepers):
     keeper = keepers["lonely"]
     page = open_page("/mv/tables/lonely/partitions?show=all")
@@ -85,6 +86,7 @@ def test_a_range_is_asked_for_by_keyboard_and_a_viewer_picks_nothing(open_page):
     assert page.get_by_role("checkbox").count() == 0
 
 
+@pytest.mark.in_test_all
 def test_without_script_partitions_can_be_read(open_page):
     page = open_page(ORDERS, java_script_enabled=False)
 

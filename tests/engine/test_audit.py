@@ -154,6 +154,7 @@ def test_rows_that_were_changed_and_changed_back_are_the_same(table):
     assert len(found.writes) == 2
 
 
+@pytest.mark.in_test_all
 def test_a_column_that_another_program_has_added_is_drift(table):
     table.sql("ALTER TABLE {t} ADD COLUMNS (w INT)")
 
@@ -258,6 +259,7 @@ def test_a_source_that_cannot_be_read_again_is_not_compared(lake):
     assert "cannot be read again as it was" in found.sides[1].reason
 
 
+@pytest.mark.in_test_all
 def test_a_table_that_was_never_published_is_refused(lake):
     lake.apply()
     with pytest.raises(DefinitionError, match="never published"):
@@ -266,6 +268,7 @@ def test_a_table_that_was_never_published_is_refused(lake):
         lake.refresher().audit("nowhere", lake.caller())
 
 
+@pytest.mark.in_test_all
 def test_a_wrong_scope_is_refused(table):
     before = state_of(table), len(table.store.history(1))
     for asked in ({"partitions": [["0", "1"]]}, {"from": "2", "until": "1"}, {"from": "abc"}):

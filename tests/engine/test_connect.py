@@ -236,6 +236,7 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEFINITION")
 
 
+@pytest.mark.in_test_all
 def test_only_the_first_call_to_a_server_that_is_gone_is_retried(tmp_path):
     done = subprocess.run([sys.executable, "-c", ATTEMPTS], cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -259,6 +260,7 @@ def test_text_column_that_is_added_is_one_that_other_readers_know(client):
     assert read_independently(client.root / "wh/lines") == [(1, "a", None)]
 
 
+@pytest.mark.in_test_all
 def test_session_is_closed_before_the_interpreter_ends(connect):
     """Later gRPC's thread is gone: a task of Airflow waited for it for minutes, once, after its work was done."""
     done = subprocess.run([sys.executable, "-c", AT_THE_END, connect.url], capture_output=True, text=True, check=False)

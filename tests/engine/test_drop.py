@@ -159,6 +159,7 @@ def test_table_of_somebody_else_at_mains_place_is_not_deleted(table):
     assert len(table.rows("orders")) == 1
 
 
+@pytest.mark.in_test_all
 def test_main_under_another_identity_is_not_deleted(table):
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('mv.table_uuid' = '6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11')")
 

@@ -132,6 +132,7 @@ def test_read_only_refresh_tells_what_the_guard_would_do(table):
     assert report.reason.startswith("guard max_null_fraction would refuse: amount is NULL in 3 of 8 rows")
 
 
+@pytest.mark.in_test_all
 def test_a_column_that_is_not_there_is_an_error_before_anything_is_read(table):
     table.apply(guards={"max_null_fraction": {"amuont": 0.1}}, partition_by=["p"])
 

@@ -158,6 +158,7 @@ def test_an_override_needs_no_decision(table):
     assert table.refresh(overrides=["max_deleted_fraction"]).outcome is Outcome.PUBLISHED
 
 
+@pytest.mark.in_test_all
 def test_a_progressive_table_cannot_be_held(lake):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
     lake.apply(publish="progressive", partition_by=["p"])
@@ -223,6 +224,7 @@ def test_what_cannot_be_read_any_more_is_not_needed_for_a_decision(table):
     assert table.rows() == table.wanted
 
 
+@pytest.mark.in_test_all
 def test_the_difference_shows_exactly_what_an_approval_publishes(table):
     error = held(table)
     table.sql("DELETE FROM {t}", path="raw/orders")

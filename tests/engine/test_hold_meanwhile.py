@@ -69,6 +69,7 @@ def test_it_is_cancelled(table):
     assert_at_rest(table, table.before)
 
 
+@pytest.mark.in_test_all
 def test_it_is_not_abandoned_or_dropped_without_a_decision(table):
     for act in (lambda: table.refresher().abandon("orders", table.caller()), lambda: drop(table)):
         with pytest.raises(RefreshHeldError):
@@ -161,6 +162,7 @@ def test_every_kind_of_refresh_is_held_and_approved(lake, request_):
     assert sorted(lake.rows()) == wanted
 
 
+@pytest.mark.in_test_all
 def test_a_newer_refresh_supersedes_it_once_the_source_has_changed(table):
     table.apply(**GUARDED, when_held="supersede")
     waiting = table.store.state(1).refresh_id

@@ -154,6 +154,7 @@ def test_hash_partitions_are_not_made_of_digests_that_are_not_what_was_recorded(
         large_buckets.unchanged(spark, layout, replace(before, **recorded))
 
 
+@pytest.mark.in_test_all
 def test_source_that_gives_other_rows_the_second_time_is_noticed(spark, tmp_path, published):
     layout, before = published(a_table(partition_by=["p"]))
     first, second = (
@@ -205,6 +206,7 @@ def chosen(spark, published):
     return layout, before, spark.sql(f"SELECT id, p, if(id IN ({others}), 'another', v) AS v, t FROM t")
 
 
+@pytest.mark.in_test_all
 def test_rows_chosen_to_keep_count_and_xor_are_seen(spark, tmp_path, chosen):
     layout, before, source = chosen
 

@@ -116,6 +116,7 @@ INSERT INTO many VALUES
 NAMES = ["id", "i", "s", "d", "f", "x", "v", "c", "bl", "bi", "dt", "ts", "dtm", "tm", "y", "e", "bt", "j", "u", 'a "b']
 
 
+@pytest.mark.in_test_all
 def test_values_arrive_as_they_are(shop):
     shop.run(TYPES, "SET time_zone = '+00:00'", VALUES, f"GRANT SELECT ON {shop.name}.many TO '{ASKED}'@'%'")
     shop.apply(table=f"{shop.name}.many", columns={"big": "DECIMAL(30,2)"})
@@ -137,6 +138,7 @@ def test_values_arrive_as_they_are(shop):
     assert two["dtm"] == datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("statements", "source", "error", "words"),
     [

@@ -72,6 +72,7 @@ def table(request, lake):
     return lake
 
 
+@pytest.mark.in_test_all
 def test_delta_source_without_a_feed_is_not_compared(table):
     followed(table)
 

@@ -14,6 +14,7 @@ from airflow_mv_provider.runner.refresh import AcquiredRefresh, Refresher
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_test_all
 def test_a_process_that_comes_again_leaves_a_refresh_that_is_further(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply()

@@ -39,6 +39,7 @@ def test_origin_is_path_time_and_number_and_a_star_does_not_include_it(spark, tm
     assert rows == [(7, "x", str(file), written_ms, 1), (8, "y", str(file), written_ms, 2)]
 
 
+@pytest.mark.in_test_all
 def test_column_of_the_schema_comes_before_the_origin_of_its_name(spark, tmp_path, folder):
     (folder / "a.csv").write_text("id,_file\n7,its own\n")
 
@@ -47,6 +48,7 @@ def test_column_of_the_schema_comes_before_the_origin_of_its_name(spark, tmp_pat
     assert rows == [(7, "its own", 1)]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("errors", [None, {}])
 def test_folder_without_a_file_has_the_columns_of_the_origin(lake, errors):

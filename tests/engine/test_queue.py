@@ -55,6 +55,7 @@ def test_those_who_wait_are_served_in_their_turn(table, at_point):
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_who_joins_gets_the_report_of_the_refresh_under_way(table, at_point):
     table.apply(concurrency="join")
     joiner = table.caller()

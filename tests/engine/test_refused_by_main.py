@@ -87,6 +87,7 @@ def check_ended(lake: Any, before: list[Any]) -> None:
     assert (lake.phase(), lake.rows("orders"), lake.workspaces()) == ("NORMAL", before, [])
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusal_ends_the_refresh_after_one_try(table, refusal):
@@ -106,6 +107,7 @@ def test_refusal_ends_the_refresh_after_one_try(table, refusal):
     assert Counter(table.rows()) == Counter(table.rows("raw/orders"))
 
 
+@pytest.mark.in_test_all
 def test_fence_that_main_refuses_is_tried_once(table):
     before, points = table.rows(), []
     add_feature(table)

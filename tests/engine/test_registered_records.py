@@ -48,6 +48,7 @@ def test_each_record_is_read_with_the_schema_that_wrote_it(spark):
     assert rows == {(1, "1.50", "old", None), (2, "1.50", "a", ("x",))}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [
@@ -74,6 +75,7 @@ def test_record_whose_schema_is_not_its_own_is_named(spark, value, error, words)
     assert type(caught.value) is error
 
 
+@pytest.mark.in_test_all
 def test_key_is_the_same_whatever_its_schemas_id_is(spark):
     """The id changes when a schema is registered again, with another documentation for example."""
     writers = WRITERS | {10: json.dumps(AVRO_KEY | {"doc": "the key"})}
@@ -114,6 +116,7 @@ def test_only_the_row_of_an_event_may_not_have_more(spark):
         rows(headed(2, avro(event | {"after": GOOD | {"colour": "red"}}, other)))
 
 
+@pytest.mark.in_test_all
 def test_ids_are_found_in_values_and_keys(spark):
     frame = records(
         spark, (headed(9, b""), OLD_ROW), (headed(9, b""), NEW_ROW), (b"plain", None), (None, b"\x01\x00\x00\x00\x05")

@@ -128,6 +128,7 @@ def test_copy_that_replaces_a_place_that_cannot_be_looked_at_is_believed(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("what", ["nothing", "nobody's", "another's", "not moved"])
 def test_place_that_does_not_hold_the_table_is_refused(table, what):

@@ -131,11 +131,13 @@ def test_a_version_with_other_columns_is_refused_and_the_table_is_not_paused(tab
     assert table.store.state(table.store.table("orders").id).paused_since_ms is None
 
 
+@pytest.mark.in_test_all
 def test_no_definition_may_name_main_as_its_own_source(table):
     with pytest.raises(DefinitionError, match="share a directory"):
         table.apply(source={"type": "delta", "path": "orders"})
 
 
+@pytest.mark.in_test_all
 def test_a_version_whose_files_were_vacuumed_is_refused_before_anything_is_written(table):
     epoch, versions = table.store.state(1).epoch, table.versions()
     then, now = (set(DeltaTable(str(table.root / "orders"), at).file_uris()) for at in (table.good_version, versions))

@@ -131,7 +131,7 @@ def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
         told.sql(NO_FEED)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("key", "more", "said"),
     [
@@ -154,6 +154,7 @@ def test_key_column_or_time_that_is_none_is_refused_by_name(told, key, more, sai
     assert caught.value.advice
 
 
+@pytest.mark.in_test_all
 def test_a_row_that_never_was_has_no_history(told):
     found = why(told, "id=1234", "day=2026-01-05")
 

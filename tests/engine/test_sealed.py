@@ -95,6 +95,7 @@ def test_only_the_newest_digests_are_kept(table):
     assert kept == {report.refresh_id}
 
 
+@pytest.mark.in_test_all
 def test_duplicate_in_another_partition_is_found(lake):
     """The old row lies in a bucket of the old partition, which is as it was."""
     lake.write("SELECT id, CAST(id % 2 AS INT) AS p FROM range(10)")

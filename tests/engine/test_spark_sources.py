@@ -125,6 +125,7 @@ def test_format_that_spark_ships_reads_a_path(lake):
     assert lake.rows() == [("a",), ("c",), ("d",), ("e",)]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("source", "error", "words"),
     [

@@ -44,6 +44,7 @@ def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["publish.after", "published.before", "published.after", "staging_delete.after"])
 def test_what_main_has_is_brought_to_its_end(table, crash_at, point):

@@ -116,6 +116,7 @@ def test_workspace_is_half_deleted(table_in, crash_at, mode, point):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.after", "published.after"])
 def test_sweep_alone_mends_a_crash_in_merging_or_later(table, crash_at, point):

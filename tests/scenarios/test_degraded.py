@@ -69,6 +69,7 @@ def test_fence_that_the_disk_has_no_room_for_is_told_as_that(table, at_point):
     mend(table, "atomic")
 
 
+@pytest.mark.in_test_all
 def test_recover_says_what_it_did_and_what_it_left(table, crash_at):
     change_source(table)
     crash_at("staging.after")
