@@ -58,6 +58,9 @@ def test_error_codes_are_unique():
     assert sorted(codes) == sorted(set(codes))
 
 
+OF_REPORTS_ONLY = {"MV-ABANDONED"}  # nobody raises it: the process of which it is reported is gone
+
+
 def test_error_codes_in_decisions_exist():
     named = {
         (str(path), code)
@@ -66,7 +69,8 @@ def test_error_codes_in_decisions_exist():
         for code in re.findall(r'"(MV-[A-Z-]+)"', path.read_text(encoding="utf-8"))
     }
 
-    unknown = {(path, code) for path, code in named if code not in {c.code for c in every_error()}}
+    known = {c.code for c in every_error()} | OF_REPORTS_ONLY
+    unknown = {(path, code) for path, code in named if code not in known}
 
     assert not unknown, "a decision names a code that no error has"
 

@@ -126,19 +126,20 @@ def health_of(facts: Facts) -> Health:
     return Health(HealthStatus.STARTING if facts.is_under_way else HealthStatus.CREATED)
 
 
-_CONNECTION = ("MV-CONNECTION", "MV-SOURCE-UNAVAILABLE", "MV-SOURCE-DENIED", "MV-LOCATION")
-_DECODE = ("MV-EVENT", "MV-FILE-CORRUPT", "MV-FILE-ENCODING", "MV-COLUMN-INEXACT", "MV-ERRORS-TOO-MANY", "MV-SCHEMA")
-_READ = ("MV-SOURCE", "MV-STREAM", "MV-SNAPSHOT", "MV-QUERY", "MV-FUNCTION", "MV-FILE-UNREADABLE")
+# How the codes begin, after MV-.
+_CONNECTION = ("CONNECTION", "SOURCE-UNAVAILABLE", "SOURCE-DENIED", "LOCATION")
+_DECODE = ("EVENT", "FILE-CORRUPT", "FILE-ENCODING", "COLUMN-INEXACT", "ERRORS-TOO-MANY", "SCHEMA")
+_READ = ("SOURCE", "STREAM", "SNAPSHOT", "QUERY", "FUNCTION", "FILE-UNREADABLE")
 
 
 def namespace_of(code: str) -> Namespace:
     """Return where the error of a code lies."""
-    for namespace, codes in (
+    for namespace, beginnings in (
         (Namespace.CONNECTION, _CONNECTION),
         (Namespace.DECODE, _DECODE),
         (Namespace.READ, _READ),
     ):
-        if code.startswith(codes):
+        if code.removeprefix("MV-").startswith(beginnings):
             return namespace
     return Namespace.PUBLISH
 
