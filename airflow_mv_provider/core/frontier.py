@@ -26,6 +26,10 @@ class Frontier(ABC):
         """True if it stands for the rows of the last publish with what came later, and not for all rows by itself."""
         return False
 
+    def versions(self) -> Mapping[str, str]:
+        """Return the version of each input, by the names of `Source.named_paths`, as another program may know it."""
+        return {}
+
     @abstractmethod
     def describe(self) -> str:
         """Return the frontier in words."""

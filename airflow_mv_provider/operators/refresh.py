@@ -179,6 +179,8 @@ class RefreshTableOperator(FirstTask):
     Arguments: see `FirstTask`.
     """
 
+    tells_lineage = True
+
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher.apply, context)
@@ -246,6 +248,7 @@ class MergeRefreshOperator(PhaseTask):
     table      : name of the table that the task publishes
     """
 
+    tells_lineage = True
     until = Phase.CLEANUP
 
 

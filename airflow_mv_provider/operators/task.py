@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import Asset, BaseNotifier, BaseOperator, Context, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
@@ -28,6 +28,7 @@ from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError, RefreshHeldError, RefreshInProgressError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
+from airflow_mv_provider.open_lineage.gathering import Gathered, gathered, is_wanted
 from airflow_mv_provider.operators import decision
 from airflow_mv_provider.operators.dag_run import caller, group_of
 from airflow_mv_provider.operators.metrics import count_ended, count_error, show_stalled
@@ -64,6 +65,8 @@ class MvOperator(BaseOperator):
     linked_table: str | None = None
     linked_refresh: str | None = None
     held_difference: Sequence[str] = ()  # of the held refresh that this task asks about, as lines
+    tells_lineage: ClassVar[bool] = False  # OpenLineage is told of its refresh
+    _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
     _refresher: Refresher | None = None
     _store: Store | None = None
@@ -96,6 +99,7 @@ class MvOperator(BaseOperator):
         try:
             done = self.open_and_work(self.hook(), context)
             self._show_health()
+            self._gather(context)
             return done
         except RefreshInProgressError as error:
             if isinstance(error, RefreshHeldError):
@@ -104,6 +108,7 @@ class MvOperator(BaseOperator):
         except MvError as error:
             count_error(error)
             self._show_health()
+            self._gather(context)
             if isinstance(error, TerminalError):
                 raise AirflowFailException(str(error)) from error
             raise
@@ -124,6 +129,23 @@ class MvOperator(BaseOperator):
             return refresh_id
         self._asked = hold_id
         return self.execute(context)
+
+    def _gather(self, context: Context) -> None:
+        """Keep what OpenLineage is told of this task's refresh, if it is told anything."""
+        store = self._store
+        if not self.tells_lineage or store is None or not is_wanted():
+            return
+        with suppress(MvError):  # the database is down: then the task says so itself
+            refresh_id = self.linked_refresh or store.worked_on(self.caller(context).key)
+            self._gathered = gathered(store, refresh_id, self.hook().settings().connections)
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
+        """Return what this task's refresh has read and written; Airflow's integration calls it after the task's end."""
+        if self._gathered is None:
+            return None
+        from airflow_mv_provider.open_lineage.facets import lineage_of
+
+        return lineage_of(self._gathered)
 
     def _ask_if_own(self, error: RefreshHeldError, context: Context) -> None:
         """Ask for a decision, if it is this task's own refresh that waits for it."""

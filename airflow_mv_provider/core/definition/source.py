@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -58,6 +59,16 @@ class Source(Part):
         return ()
 
     @property
+    def named_paths(self) -> Mapping[str, str]:
+        """The paths of what it reads, by the names that its SQL has for them; of a source that is one place, ""."""
+        return {}
+
+    @property
+    def dataset(self) -> str | None:
+        """What it reads where its connection leads to: a table or a topic; None for a query or without a connection."""
+        return None
+
+    @property
     def reads(self) -> str:
         """What it reads if that is no path, in a few words: the value of `first`, unless a kind has more to say."""
         return str(getattr(self, self.first))
@@ -99,3 +110,8 @@ class PathSource(Source):
     def paths(self) -> tuple[str, ...]:
         """See `Source`."""
         return (self.path,)
+
+    @property
+    def named_paths(self) -> Mapping[str, str]:
+        """See `Source`."""
+        return {"": self.path}

@@ -18,6 +18,10 @@ class DeltaFrontier(Frontier):
     table_id: str
     version: int
 
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {"": str(self.version)}
+
     def describe(self) -> str:
         """See `Frontier`."""
         return f"Delta version {self.version}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.frontier import Frontier, fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class FilesFrontier(Frontier):
         """Build a frontier from (path, bytes, UTC time) in any order."""
         found = (SourceFile(path, size, round(time.timestamp() * 1000)) for path, size, time in files)
         return cls(tuple(sorted(found, key=lambda f: f.path)))
+
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {"": fingerprint(self)}
 
     def describe(self) -> str:
         """See `Frontier`."""

@@ -29,6 +29,10 @@ class JdbcFrontier(Frontier):
     relation: str | None = None
     moment: str | None = None
 
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {"": self.token}
+
     def describe(self) -> str:
         """See `Frontier`."""
         return f"{self.database.partition(' ')[0]} at {self.token.partition(' ')[0]}"

@@ -108,6 +108,11 @@ class Jdbc(Source):
         return f"{self.conn_id}: {self.table or 'a query'}"
 
     @property
+    def dataset(self) -> str | None:
+        """See `Source`."""
+        return self.table
+
+    @property
     def connection_id(self) -> str:
         """See `Source`."""
         return self.conn_id

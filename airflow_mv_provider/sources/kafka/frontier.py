@@ -50,6 +50,10 @@ class KafkaFrontier(Frontier):
         """See `Frontier`."""
         return self.begin is None
 
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {"": ",".join(f"{partition}:{offset}" for partition, offset in enumerate(self.offsets))}
+
     def describe(self) -> str:
         """See `Frontier`."""
         shown = ", ".join(f"{each}" for each in self.offsets[:8])

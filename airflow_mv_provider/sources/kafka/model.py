@@ -178,6 +178,11 @@ class Kafka(Source):
         return None if self.record_key is None else self.record_key.schema_file
 
     @property
+    def dataset(self) -> str:
+        """See `Source`."""
+        return self.topic
+
+    @property
     def connection_id(self) -> str:
         """See `Source`."""
         return self.conn_id

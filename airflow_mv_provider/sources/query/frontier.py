@@ -18,6 +18,10 @@ class QueryFrontier(Frontier):
 
     inputs: tuple[tuple[str, DeltaFrontier], ...]
 
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {name: str(at.version) for name, at in self.inputs}
+
     def describe(self) -> str:
         """See `Frontier`."""
         return ", ".join(f"{name} at {at.describe()}" for name, at in self.inputs)

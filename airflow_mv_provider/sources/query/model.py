@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -52,3 +53,8 @@ class Query(Source):
     def paths(self) -> tuple[str, ...]:
         """See `Source`."""
         return tuple(self.inputs.values())
+
+    @property
+    def named_paths(self) -> Mapping[str, str]:
+        """See `Source`."""
+        return self.inputs

@@ -22,6 +22,10 @@ class SparkFrontier(Frontier):
 
     token: str | None
 
+    def versions(self) -> Mapping[str, str]:
+        """See `Frontier`."""
+        return {} if self.token is None else {"": self.token}
+
     def describe(self) -> str:
         """See `Frontier`."""
         return "a data source without versions" if self.token is None else f"version {self.token[:_MAX_SHOWN]}"

@@ -1,0 +1,1 @@
+"""What OpenLineage is told of refreshes, through Airflow's own integration (the extra `openlineage`)."""
