@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import literal, quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
@@ -25,6 +26,7 @@ from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
 UUID_PROPERTY = "mv.table_uuid"
+FEED_PROPERTY = "delta.enableChangeDataFeed"
 _WIDENING = {"delta.enableTypeWidening": "true"}
 _MAPPING = {"delta.columnMapping.mode": "name"}
 _PROTOCOL = "delta.minReaderVersion"  # every Delta table shows it among its properties
@@ -120,6 +122,11 @@ def _opened(spark: SparkSession, table: TableRef, **options: int) -> DataFrame:
     return spark.read.format("delta").options(**options).load(table.location)
 
 
+def tracking(definition: RefreshableTable) -> Mapping[str, str]:
+    """Return the table properties with which main keeps a change data feed, if the definition wants one."""
+    return {FEED_PROPERTY: "true"} if definition.track_changes else {}
+
+
 def features_for(layout: Layout, *, is_rewritten: bool) -> Mapping[str, str]:
     """Return the table properties that main needs for a layout's columns; some readers cannot read such a table.
 
@@ -172,12 +179,15 @@ class Main:
                 hint="Unset this table property.",
             )
 
-    def create(self, kind: StructType, partition_by: Sequence[str]) -> Detail:
-        """Create main, empty, with its table UUID; idempotent: concurrent creators create the same table."""
+    def create(self, kind: StructType, partition_by: Sequence[str], more: Mapping[str, str] | None = None) -> Detail:
+        """Create main, empty, with its table UUID; idempotent: concurrent creators create the same table.
+
+        more : further table properties
+        """
         columns = ", ".join(f"{quoted(f.name)} {sql_of(f.dataType)}" for f in kind.fields)
         partitions = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         mapping = _MAPPING if schema.are_mapped(schema.columns_of(kind.jsonValue())) else {}
-        features = {"delta.enableDeletionVectors": "true"} | mapping
+        features = {"delta.enableDeletionVectors": "true"} | mapping | dict(more or {})
         properties = {UUID_PROPERTY: self.table_uuid, **features}
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         create = f"CREATE TABLE IF NOT EXISTS {self.ref.sql} ({columns}) USING delta{partitions} "

@@ -231,3 +231,44 @@ def test_files_that_cannot_have_the_row_may_be_gone(lake):
     assert [each.operation for each in found.events] == ["insert"]
     assert found.begins.is_complete
     assert "cannot be read any more" in why(lake, "id=0").begins.why
+
+
+# -- track_changes: main's own feed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.in_test_all
+def test_a_table_that_tracks_changes_is_followed_by_its_feed_from_the_first_load_on(lake):
+    lake.write("SELECT id, 'a' AS v FROM range(3)")
+    lake.apply(track_changes=True)
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 1", path="raw/orders")
+    lake.refresh()
+
+    found = why(lake, "id=1")
+
+    assert (found.is_from_feed, found.begins.is_complete) == (True, True)
+    assert steps(found) == [
+        ("insert", None, {"id": 1, "v": "a"}),
+        ("update", {"id": 1, "v": "a"}, {"id": 1, "v": "b"}),
+    ]
+    assert lake.rows() == lake.rows("raw/orders")
+
+
+@pytest.mark.in_test_all
+def test_a_main_that_exists_tracks_changes_from_its_next_publish_on(lake):
+    lake.write("SELECT id, 'a' AS v FROM range(3)")
+    lake.apply()
+    lake.refresh()
+    lake.apply(track_changes=True)
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO, "it does not change main's rows"
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 1", path="raw/orders")
+    lake.refresh()
+    lake.apply()
+    lake.sql("UPDATE {t} SET v = 'c' WHERE id = 1", path="raw/orders")
+    lake.refresh()  # what was switched on stays so
+
+    found = why(lake, "id=1")
+
+    assert found.is_from_feed
+    assert [each.operation for each in found.events] == ["insert", "update", "update"]
+    assert lake.rows() == lake.rows("raw/orders")

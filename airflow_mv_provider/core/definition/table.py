@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
+from airflow_mv_provider.core.definition.freshness import Freshness
 from airflow_mv_provider.core.definition.identifier import check_columns, check_table_name
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
@@ -81,17 +82,6 @@ class ErrorTable(Part):
     """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
 
     max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail if more are rejected.")
-
-
-class Freshness(Part):
-    """How old a table may become."""
-
-    target: int = Field(
-        ge=1,
-        le=10 * 365 * 24 * 3600,
-        strict=True,
-        description="Seconds since a refresh of the whole table last checked the source; after that the table is late.",
-    )
 
 
 def _says_what_goes_together(schema: dict[str, Any]) -> None:
@@ -222,6 +212,12 @@ class RefreshableTable(Part):
     )
     sensitive: tuple[str, ...] = Field(
         default=(), description="Columns whose values are shown and kept only as hashes when changed rows are."
+    )
+    track_changes: bool = Field(
+        default=False,
+        strict=True,
+        description="Main keeps a change data feed of its own, from its creation or from the next publish on, so that"
+        " `amv why` reads one feed instead of old versions. Each changed row is then written twice.",
     )
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."

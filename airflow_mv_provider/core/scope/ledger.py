@@ -208,12 +208,3 @@ def _is_inside(value: str, start: str | None, end: str | None, order: Order) -> 
 def _is_between(value: str | None, start: str | None, end: str | None, order: Order) -> bool:
     """True for a value in [start, end); for NULL too, which no bound leaves out."""
     return value is None or (_is_inside(value, start, None, order) and (end is None or order(value) < order(end)))
-
-
-def is_late(fresh_ms: int | None, now_ms: int, target_s: int | None) -> bool:
-    """True if a table's source was last checked longer ago than its freshness target, or never.
-
-    fresh_ms : when the last good refresh of the whole table began; None if there was none
-    target_s : None if the table has no target
-    """
-    return target_s is not None and (fresh_ms is None or now_ms - fresh_ms > target_s * 1000)

@@ -24,7 +24,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.spark.compare import one_row
 from airflow_mv_provider.spark.compare.one_row import OneRow
-from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.delta import FEED_PROPERTY, Main
 from airflow_mv_provider.spark.errors import is_gone
 
 LAST = 20
@@ -104,9 +104,9 @@ def _by_feed(walk: _Walk, commits: Sequence[Commit]) -> tuple[Commit, ...]:
     columns may have changed: its versions are read instead.
     """
     changing, name = walk.looked.changing, walk.table.name
-    if (walk.main.properties() or {}).get(one_row.FEED_PROPERTY, "").lower() != "true":
+    if (walk.main.properties() or {}).get(FEED_PROPERTY, "").lower() != "true":
         return changing
-    begun = next((c.version for c in commits if one_row.FEED_PROPERTY in str(c.parameters)), commits[-1].version - 1)
+    begun = next((c.version for c in commits if FEED_PROPERTY in str(c.parameters)), commits[-1].version - 1)
     in_feed = tuple(commit for commit in changing if commit.version > begun)
     if not in_feed:
         return changing

@@ -35,7 +35,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.approval import may_come_to_wait
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark import delta, storage
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class FencedMain:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(str(work.table.main), "it is not a Delta table.")
             with durable(Write.CREATE_MAIN):
-                created = work.main.create(rows.schema, definition.partition_by)
+                created = work.main.create(rows.schema, definition.partition_by, delta.tracking(definition))
             self._check_partitions(created)
         elif not self._is_of_definition(state):
             self._check_partitions(work.main.detail())

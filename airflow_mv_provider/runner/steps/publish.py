@@ -107,12 +107,14 @@ class Publisher:
         self._try(recorded, 0, commit)
         return seen == [True]
 
-    def _enable(self, features: Mapping[str, str]) -> None:
+    def _enable(self, needed: Mapping[str, str]) -> None:
         """Enable the table features that a commit needs, right before it: a refused refresh then locks out no reader.
 
-        The fence does not stop an ALTER. An ALTER of an outdated owner changes no row and no type. A commit that
-        conflicts with it fails like any conflict with another writer, and is retried.
+        With them the change data feed, if the definition wants one and main was created without. The fence does not
+        stop an ALTER. An ALTER of an outdated owner changes no row and no type. A commit that conflicts with it fails
+        like any conflict with another writer, and is retried.
         """
+        features = {**needed, **delta.tracking(self._work.definition)}
         if features and not self._work.main.has(features):
             with durable(Write.FEATURES):
                 self._work.main.enable(features)

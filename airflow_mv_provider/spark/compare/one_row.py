@@ -23,7 +23,6 @@ from airflow_mv_provider.spark import delta, typed_values
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import columns, sql_type
 
-FEED_PROPERTY = "delta.enableChangeDataFeed"
 _KIND, _VERSION = "_change_type", "_commit_version"
 _FEED_COLUMNS = (_KIND, _VERSION, "_commit_timestamp")
 _BEFORE, _AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
