@@ -27,7 +27,10 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules(*(f"airflow_mv_provider.sensors.{name}" for name in ("phase", "freshness", "health")))],
         "triggers": [_modules("airflow_mv_provider.triggers.commits")],
         "extra-links": ["airflow_mv_provider.links.TableLink", "airflow_mv_provider.links.HistoryLink"],
-        "notifications": ["airflow_mv_provider.notifications.RefreshNotifier"],
+        "notifications": [
+            "airflow_mv_provider.notifications.RefreshNotifier",
+            "airflow_mv_provider.notifications.FreshnessNotifier",
+        ],
         "cli": ["airflow_mv_provider.cli.airflow_commands.get_commands"],
         "connection-types": [_CONNECTION],
         "config": {"mv": {"description": "Refreshable Delta tables.", "options": _OPTIONS}},

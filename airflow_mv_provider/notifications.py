@@ -1,4 +1,4 @@
-"""Notify people how a refresh ended: `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`.
+"""Notify people how a refresh ended, `on_failure_callback=RefreshNotifier(http_conn_id="alerts")`; or of a late table.
 
 As one of a task's `notifiers` it reports that a refresh waits for a decision, with the difference. The message is one
 text: table, outcome, the error with its code and hint or the numbers of rows, and a link. Without a connection it is
@@ -8,23 +8,30 @@ accept unchanged.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseNotifier, Context, conf
+from airflow.sdk import BaseHook, BaseNotifier, Connection, Context, conf
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.submission import is_explained_by
 from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import page_url
+from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.operators.task import MvOperator
+from airflow_mv_provider.report_text.figures import time_text
+from airflow_mv_provider.report_text.freshness_text import duration_text, measure_text
 from airflow_mv_provider.report_text.health_text import problem_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.overview import TableLine
+    from airflow_mv_provider.metadata.status import TableStatus
+    from airflow_mv_provider.runner.settings import Settings
 
 _TIMEOUT_S = 10
 _MAX_DIFFERENCE = 3000  # characters: Slack cuts a message off at 4,000
@@ -53,7 +60,86 @@ class RefreshNotifier(BaseNotifier):
             self.log.warning("%s", text)
             return
         facts = None if report is None else _facts(report)
-        _post(_address(self.http_conn_id), {"text": text, "refresh": facts})
+        _post(_address_of(BaseHook.get_connection(self.http_conn_id)), {"text": text, "refresh": facts})
+
+
+class FreshnessNotifier(BaseNotifier):
+    """Notify that a table is late: `AsyncCallback(FreshnessNotifier, {"table": "orders"})` of a deadline.
+
+    As a callback of a task it says how fresh the table is.
+
+    table        : name of a registered table
+    http_conn_id, prefix : as of `RefreshNotifier`
+    mv_conn_id, database_url : see `hooks.mv` for their defaults
+    context      : given by Airflow when a deadline was missed
+    """
+
+    template_fields = ("prefix",)
+
+    def __init__(
+        self,
+        table: str,
+        http_conn_id: str | None = None,
+        *,
+        prefix: str = "",
+        mv_conn_id: str | None = None,
+        database_url: str | None = None,
+        context: Context | None = None,
+    ) -> None:
+        super().__init__(context)
+        self.table, self.http_conn_id, self.prefix = table, http_conn_id, prefix
+        self.mv_conn_id, self.database_url = mv_conn_id, database_url
+
+    def notify(self, context: Context) -> None:
+        """Post the message, or log it without a connection."""
+        hook = MvHook(self.mv_conn_id, database_url=self.database_url)
+        address = None if self.http_conn_id is None else _address_of(BaseHook.get_connection(self.http_conn_id))
+        self._send(hook.settings(), address, context)
+
+    async def async_notify(self, context: Context) -> None:
+        """Do the same in the triggerer, without blocking its event loop."""
+        settings = await MvHook(self.mv_conn_id, database_url=self.database_url).asettings()
+        found = None if self.http_conn_id is None else await BaseHook.aget_connection(self.http_conn_id)
+        await asyncio.to_thread(self._send, settings, None if found is None else _address_of(found), context)
+
+    def _send(self, settings: Settings, address: str | None, context: Context) -> None:
+        from airflow_mv_provider.runner.local import open_database
+
+        engine = open_database(settings, reads_only=True)
+        try:
+            reader = Reader(engine)
+            found = reader.status(reader.table(self.table))
+        finally:
+            engine.dispose()
+        run = _run_of(context)
+        where = f"{f'{run}. ' if run else ''}{_host()}{page_url(self.table)}"
+        text = f"{self.prefix} {self.table}: {freshness_text(found)} {where}"
+        if address is None:
+            self.log.warning("%s", text.strip())
+            return
+        names = ("table", "fresh_as_of", "source_as_of", "measured_from", "freshness_target", "is_late", "late_at")
+        _post(address, {"text": text.strip(), "table": {name: getattr(found, name) for name in names}})
+
+
+def freshness_text(found: TableStatus) -> str:
+    """Return whether a table is late, and since when, as a sentence."""
+    if found.freshness_target is None:
+        return "it has no freshness target."
+    target = duration_text(found.freshness_target)
+    if found.late_at is None:
+        return f"late: no refresh of everything has succeeded; its target is {target}."
+    is_late = "is late since" if found.is_late else "is not late before"
+    return f"{is_late} {time_text(found.late_at)} UTC; its target is {target}, {measure_text(found.measured_from)}."
+
+
+def _run_of(context: Context) -> str:
+    """Return the DAG and the run of a callback's context: that of a deadline is plain JSON."""
+    run: Any = context.get("dag_run")
+    if run is None:
+        return ""
+    if isinstance(run, dict):
+        return f"DAG {run.get('dag_id')}, run {run.get('dag_run_id')}"
+    return f"DAG {run.dag_id}, run {run.run_id}"
 
 
 def message(report: RefreshReport | None, context: Context) -> str:
@@ -122,12 +208,13 @@ def _facts(report: RefreshReport) -> dict[str, Any]:
     return facts | rows | {"is_failure": is_bad, "error": asdict(report.error) if report.error else None}
 
 
-def _address(conn_id: str) -> str:
-    connection = BaseHook.get_connection(conn_id)
+def _address_of(connection: Connection) -> str:
     host = connection.host or ""
     address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
     if not address.startswith(("https://", "http://")):
-        raise DefinitionError(f"connection {conn_id}", "its host is not a web address.", hint="Use https://...")
+        raise DefinitionError(
+            f"connection {connection.conn_id}", "its host is not a web address.", hint="Use https://..."
+        )
     port = f":{connection.port}" if connection.port else ""
     return f"{address}{port}/{(connection.password or '').lstrip('/')}".rstrip("/")
 

@@ -97,6 +97,23 @@ class Airflow:
         more = {} if logical_date is _NOW else {"logical_date": logical_date}
         return _look(dag.test(run_conf=conf or None, **more), errors)
 
+    def create_run(self, dag: Any, session: Any) -> Any:
+        """Create a run of a DAG as the scheduler does, without working on it."""
+        from airflow.utils.state import DagRunState
+        from airflow.utils.types import DagRunTriggeredByType, DagRunType
+
+        now = datetime.now(UTC)
+        return _register(dag).create_dagrun(
+            run_id=f"scheduled__{now.isoformat()}",
+            logical_date=now,
+            data_interval=(now, now),
+            run_after=now,
+            run_type=DagRunType.SCHEDULED,
+            triggered_by=DagRunTriggeredByType.TIMETABLE,
+            state=DagRunState.QUEUED,
+            session=session,
+        )
+
     def clear(self, dag: Any, run: Run, *task_ids: str, keep_callbacks: bool = False) -> Run:
         """Clear tasks of a run that has ended, as a person does, and run them; `keep_callbacks` as in `run`."""
         from airflow.models.dagrun import DagRun

@@ -44,7 +44,9 @@ BOTTOM = {
 # A definition's source is of one of the kinds. Whoever has the definition asks it what its source can do.
 MORE = {"core/definition/table.py": {REGISTRY}, "core/definition/ingestion.py": {REGISTRY}}
 # Airflow's rooms: parsing a DAG must not need PySpark, so what does is imported inside functions.
-AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"}
+AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"} | {
+    *("deadlines", "open_lineage")
+}
 AIRFLOW_AT_IMPORT = {"asset", "core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
 SURFACES = {"cli"}  # what a person starts: may import everything but Airflow's rooms
 AIRFLOWS_OWN = {"cli/airflow_commands.py"}  # but this one lies there for what it has: the same commands
@@ -386,6 +388,7 @@ ONE_IDEA = {
     "audit": "whether main still has what was published: decided, and compared; a task that asks",
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
     "digests": "main's digests: recorded, and stored in Spark",
+    "freshness": "how old a table may become: defined, and waited for",
     "frontier": "what a source is now, of all kinds and of one",
     "health": "whether tables follow their sources: decided, and a sensor for it",
     "kind": "a kind of source",

@@ -26,7 +26,7 @@ from airflow.utils.types import DagRunType
 from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
-from airflow_mv_provider.asset import ASSET_PREFIX, table_of_asset
+from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,12 @@ def declared(session: Session) -> Declared:
     """
     query = _dags_of(TaskOutletAssetReference).where(_IS_TABLE).order_by(DagModel.dag_id, DagTag.name)
     return _by_table(session.execute(query))
+
+
+def answering(session: Session) -> tuple[DeclaringDag, ...]:
+    """Return the DAGs that can tell what has happened to a row, by their ids; one query."""
+    query = _dags_of(TaskOutletAssetReference).where(AssetModel.uri == ROW_ANSWERS_URI).order_by(DagModel.dag_id)
+    return _by_name((row.uri, row) for row in session.execute(query)).get(ROW_ANSWERS_URI, ())
 
 
 def declared_and_started(session: Session) -> tuple[Declared, Declared]:

@@ -26,7 +26,7 @@ application, hence `access.readable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,10 +39,16 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from airflow_mv_provider.api import access, actions
-from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag, declared, declared_and_started
+from airflow_mv_provider.api.airflow_database import (
+    Declared,
+    DeclaringDag,
+    answering,
+    declared,
+    declared_and_started,
+)
 from airflow_mv_provider.api.airflow_run import may_clear, owners_run, tries_of_runs
 from airflow_mv_provider.api.connection import ConnectionDep
-from airflow_mv_provider.api.detail import detail_of, now_of, one_refresh
+from airflow_mv_provider.api.detail import detail_of, now_of, one_refresh, why_of
 from airflow_mv_provider.api.lineage_view import LineageView, lineage_around, lineage_graph, whole_lineage
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
@@ -159,7 +165,13 @@ def show_table(
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
         message=MESSAGES.get(done, ""),
+        why=why_of(reader, table, _who_can_tell(session, user)) if may_act else None,
     )
+
+
+def _who_can_tell(session: SessionDep, user: Any) -> Iterable[DeclaringDag]:
+    """Return the DAGs that can tell what has happened to a row, and whose runs the user may start."""
+    return [dag for dag in answering(session) if access.may_act(user, [dag])]
 
 
 def show_table_now(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import yaml
 
-from airflow_mv_provider.api import plots
+from airflow_mv_provider.api import plots, words
 from airflow_mv_provider.api.airflow_database import DeclaringDag
 from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
 from airflow_mv_provider.api.attempts import work_of
@@ -15,14 +15,17 @@ from airflow_mv_provider.api.story import Told, story
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
+from airflow_mv_provider.core.freshness.lateness import Forecast
 from airflow_mv_provider.core.health.health import Health
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.metadata.history.row_answers import RowAnswer
 from airflow_mv_provider.metadata.overview import TableLine
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
+from airflow_mv_provider.report_text.freshness_text import forecast_text
 
 HISTORY = 40
 _MAX_CHANGES = 10
@@ -125,6 +128,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
         *(line.obstacle.since_ms if line.obstacle else None, line.obstacle.num_tries if line.obstacle else None),
         *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),
         *(() if audit is None else (audit.id, audit.repaired_by)),
+        reader.last_answer_id(table.id),
         *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
         *(table.definition.content_hash, *(f"{dag.dag_id}:{dag.is_paused}:{dag.can_run}" for dag in dags)),
     )
@@ -245,3 +249,32 @@ def _ingestion(
     marks = {each.name: each.definition.source.ingested for each in reader.tables() if each.name != table.name}
     others = (name for name, each in marks.items() if each is not None and each.name == mark.name and visible(name))
     return mark.name, tuple(others)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What somebody who may act on a table can ask about its rows, and what was told.
+
+    dags    : those that can tell and whose runs the user can start
+    command : of the command line, which tells too
+    """
+
+    table: str
+    key: tuple[str, ...]
+    dags: tuple[DeclaringDag, ...]
+    command: str
+    answers: tuple[RowAnswer, ...]
+
+
+def why_of(reader: Reader, table: TableRecord, dags: Iterable[DeclaringDag]) -> Why:
+    """Return what was told of a table's rows, and who can be asked."""
+    key = table.definition.key
+    command = f"amv why {table.name} {' '.join(f'{column}=VALUE' for column in key)}"
+    can_tell = tuple(dag for dag in dags if dag.can_run and not dag.is_paused)
+    return Why(table.name, key, can_tell, command, reader.answers_about_rows(table.id))
+
+
+def to_come_text(now: Now, next_run_ms: int | None) -> str:
+    """Return when a table is late and when its next run starts, in words; for a table with a freshness target."""
+    late_ms = words.ms_of(now.status.late_at)
+    return forecast_text(Forecast(now.now_ms, late_ms, next_run_ms, now.status.usual_ms))

@@ -13,9 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.attempts import took_ms, waited_s
+from airflow_mv_provider.api.detail import to_come_text
 from airflow_mv_provider.api.table_list import COLUMNS
 from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
+from airflow_mv_provider.report_text.freshness_text import measure_text
 
 # Inline scripts and styles are forbidden too, so markup that escaping missed could not run.
 HEADERS = {
@@ -80,9 +82,11 @@ def _environment() -> Environment:
         "ago": words.ago,
         "clock": words.clock,
         "finding": finding_text,
+        "forecast": to_come_text,
         "given": _given,
         "iso": words.iso,
         "listed": words.listed,
+        "measure": measure_text,
         "moment": words.moment,
         "ms_of": words.ms_of,
         "number": number,

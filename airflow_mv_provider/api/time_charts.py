@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.plots import WIDTH, Plot, Stack, stacked
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
+from airflow_mv_provider.core.freshness.lateness import is_late
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.metadata.history.over_time import WAITING, OverTime
 from airflow_mv_provider.metadata.history.slots import Recorded, Slot, TimeRange
 from airflow_mv_provider.report_text.figures import number, size
+from airflow_mv_provider.report_text.freshness_text import measure_text
 
 DEFAULT_RANGE = TimeRange.WEEK
 RANGES = ((TimeRange.DAY, "24 hours"), (TimeRange.WEEK, "7 days"), (TimeRange.MONTH, "30 days"), (TimeRange.ALL, "All"))
@@ -53,6 +55,7 @@ class TimeCharts:
     endings : how many refreshes ended in the range, by how they ended, in words
     changed : main's rows changed in the range, as `parts.rows_changed` takes them
     lag_ms  : how old main is now; None if that is not known
+    measure : from when that counts, in words
     """
 
     table: str
@@ -64,6 +67,7 @@ class TimeCharts:
     changed: dict[str, int]
     lag_ms: int | None
     target_s: int | None
+    measure: str
     is_late: bool
     figures: tuple[Figure, ...]
 
@@ -101,7 +105,7 @@ def time_charts(found: OverTime) -> TimeCharts:
     counts = [(sum(getattr(each, name) for each in known), word) for name, word in _ENDINGS]
     since = _moment(found.slots[0].start_ms, found.slot_ms) if found.slots else ""
     fresh_ms = found.slots[-1].fresh_ms if found.slots else None
-    measures = (_rows(), _changed(), _duration(), _written(), _lag(found.target_s))
+    measures = (_rows(), _changed(), _duration(), _written(), _lag(found.target_s, found.measured_from))
     return TimeCharts(
         table=found.table,
         now_ms=found.now_ms,
@@ -112,6 +116,7 @@ def time_charts(found: OverTime) -> TimeCharts:
         changed={name: sum(getattr(each, name) for each in known) for name in _ROWS},
         lag_ms=None if fresh_ms is None else max(0, found.now_ms - fresh_ms),
         target_s=found.target_s,
+        measure=measure_text(found.measured_from),
         is_late=is_late(fresh_ms, found.now_ms, found.target_s),
         figures=tuple(_figure(measure, found, since) for measure in measures),
     )
@@ -184,7 +189,7 @@ def _written() -> _Measure:
     )
 
 
-def _lag(target_s: int | None) -> _Measure:
+def _lag(target_s: int | None, measured_from: MeasuredFrom) -> _Measure:
     def kind(slot: Slot) -> str:
         return "lag" if target_s is None or (slot.lag_ms or 0) <= target_s * 1000 else "late"
 
@@ -196,7 +201,7 @@ def _lag(target_s: int | None) -> _Measure:
     return _Measure(
         name="lag",
         title="Lag, at most",
-        legend=(("lag", "since the source was last checked"), *late),
+        legend=(("lag", measure_text(measured_from)), *late),
         columns=("Lag", "Over the target") if target_s else ("Lag",),
         parts=lambda slot: None if slot.lag_ms is None else ((kind(slot), slot.lag_ms / 1000),),
         cells=cells,

@@ -88,6 +88,8 @@ class RefreshReport:
 
     note, overrides : the requester's reason, and the guards set aside for it
     estimates : the strategies that were estimated, the chosen one first; `phase_seconds` has the actual times
+    source_at : when the source came to that state; None if it has no such time
+    is_whole, is_of_source : it was of the whole table; its rows are those of the table's own source
     scope  : the partitions that it covered; None is all of them
     frozen : the first partitions that differ and were left unchanged, because they are frozen
     schema_changes : how columns that differ from main's were handled, in words
@@ -112,6 +114,9 @@ class RefreshReport:
     lower: int | None = None
     upper: int | None = None
     source: str | None = None
+    source_at: str | None = None
+    is_whole: bool = True
+    is_of_source: bool = True
     scope: str | None = None
     frozen: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()

@@ -148,6 +148,7 @@ class RefreshRow(Base):
     upper: Mapped[int | None]
     source: Mapped[str | None]  # its frontier, in words
     source_fingerprint: Mapped[str | None] = mapped_column(String(16))
+    source_ms: Mapped[int | None]  # when the source came to that state; None if its states have no time of their own
     strategy: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None]
     estimates: Mapped[list[Any]]
@@ -227,6 +228,21 @@ class TableAuditRow(Base):
     user_name: Mapped[str | None]
     found: Mapped[dict[str, Any]]
     repaired_by: Mapped[str | None] = mapped_column(String(32))  # the refresh that has repaired what it found
+
+
+class RowAnswerRow(Base):
+    """What has happened to a row that somebody asked about; the newest ten of a table."""
+
+    __tablename__ = "row_answer"
+    __table_args__ = (Index("row_answer_by_table", "table_id", "at_ms"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
+    at_ms: Mapped[int]
+    user_name: Mapped[str | None]
+    asked: Mapped[str]  # the key, and the column if it was about one
+    answer: Mapped[str]  # as text; sensitive values are hashed
+    is_error: Mapped[bool]
 
 
 class RefreshProgressRow(Base):

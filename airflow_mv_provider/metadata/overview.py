@@ -1,7 +1,7 @@
 """All tables at once, for lists of thousands: a few figures per table, in one query however many there are.
 
-Definitions, seals and partitions are large and are not read here, except for the freshness target; `Reader.status` and
-`Reader.history` return them for one table.
+Definitions, seals and partitions are large and are not read here, except for how old the table may become;
+`Reader.status` and `Reader.history` return them for one table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from sqlalchemy import (
     and_,
     case,
     cast,
-    exists,
     func,
     null,
     select,
@@ -27,10 +26,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
+from airflow_mv_provider.core.freshness.lateness import Look, is_late
 from airflow_mv_provider.core.health.health import Facts, Health, Obstacle, health_of
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.metadata.holds import is_held
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
@@ -73,9 +73,10 @@ class TableLine:
     """The state of one table.
 
     is_held  : its refresh waits for a person's decision
-    fresh_ms : main is at least as new as the source was then: the last good refresh of everything began at that time;
-               None before the first one, and after a rollback or a load
+    look     : when the last good refresh of everything began, and what time the source's state has that it found; None
+               before the first one, and after a rollback or a load
     compared : progress of the running refresh, once it is sealed
+    measured_from : the one of the two times from which its age is counted
     is_late  : that is longer ago than the table's freshness target, if it has one
     obstacle : what keeps refreshes from beginning; None if the newest one began
     num_rows : of main, as the last published refresh of everything left it; None before the first one
@@ -89,13 +90,19 @@ class TableLine:
     is_cancel_requested: bool
     is_paused: bool
     is_dropping: bool
-    fresh_ms: int | None
+    look: Look | None
     last: LastRefresh | None
     compared: Compared | None
     num_rows: int | None = None
     is_late: bool = False
     obstacle: Obstacle | None = None
     is_published: bool = False
+    measured_from: MeasuredFrom = MeasuredFrom.CHECK
+
+    @property
+    def fresh_ms(self) -> int | None:
+        """The time from which the table's age is counted."""
+        return None if self.look is None else self.look.as_of_ms(self.measured_from)
 
     @property
     def is_under_way(self) -> bool:
@@ -147,6 +154,13 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
            refreshes
     """
     newest = _newest_that_ended()
+    good, cleaning = aliased(Refresh), aliased(Refresh)  # main has a refresh that cleans up already
+    is_cleaning = and_(cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, cleaning.is_whole.is_(True))
+
+    def of_look(column: str) -> ColumnElement[Any]:
+        now_here, ended = (case((each.is_of_source, getattr(each, column)), else_=null()) for each in (cleaning, good))
+        return case((cleaning.id.is_not(None), now_here), else_=ended)
+
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
     under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
     progress = under_way.subquery("progress")
@@ -160,7 +174,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,
-            _last_look_ms().label("fresh_ms"),
+            of_look("started_ms").label("checked_ms"),
+            of_look("source_ms").label("source_ms"),
             Refresh.id.label("last_id"),
             Refresh.outcome,
             Refresh.started_ms,
@@ -173,6 +188,7 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             progress.c.total,
             _num_rows().label("num_rows"),
             Table.definition[("freshness", "target")].as_integer().label("target_s"),
+            Table.definition[("freshness", "measured_from")].as_string().label("measured_from"),
             now.label("now_ms"),
             State.published_version,
             Met.error.label("met"),
@@ -183,6 +199,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
         .join(State, State.table_id == Table.id)
         .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == newest))
         .outerjoin(Met, and_(Met.table_id == Table.id, Met.ended_ms.is_(None)))
+        .outerjoin(good, and_(good.table_id == Table.id, good.number == _last_good()))
+        .outerjoin(cleaning, is_cleaning)
         .outerjoin(progress, progress.c.refresh_id == State.refresh_id)
         .order_by(Table.name)
         .where(true() if name is None else Table.name == name)
@@ -191,6 +209,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
 
 def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
     """Return the line in a row of `overview_query`."""
+    look = None if row.checked_ms is None else Look(row.checked_ms, row.source_ms)
+    measured_from = MeasuredFrom(row.measured_from or MeasuredFrom.CHECK)  # older definitions do not say
     return TableLine(
         table=row.name,
         phase=Phase(row.phase),
@@ -200,7 +220,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         is_cancel_requested=row.cancel_requested_ms is not None,
         is_paused=row.paused_ms is not None,
         is_dropping=row.dropping_ms is not None,
-        fresh_ms=row.fresh_ms,
+        look=look,
         last=None
         if row.last_id is None
         else LastRefresh(
@@ -216,7 +236,8 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         ),
         compared=None if row.total is None else Compared(int(row.completed), row.total),
         num_rows=row.num_rows,
-        is_late=is_late(row.fresh_ms, row.now_ms, row.target_s),
+        is_late=is_late(None if look is None else look.as_of_ms(measured_from), row.now_ms, row.target_s),
+        measured_from=measured_from,
         obstacle=None
         if row.met is None
         else Obstacle(ErrorReport(**row.met), row.met_since_ms, row.met_last_ms, row.num_tries),
@@ -239,27 +260,12 @@ def _num_rows() -> ScalarSelect[int]:
     return rows.order_by(last.number.desc()).limit(1).correlate(Table).scalar_subquery()
 
 
-def _last_look_ms() -> ColumnElement[int]:
-    """Return when a table's newest good refresh of everything began, also if it cleans up; a few index lookups.
-
-    NULL if that was a rollback or a load: what main has then is not known to be of the source.
-    """
+def _last_good() -> ColumnElement[int]:
+    """Return the number of a table's newest good refresh of everything; 0 if there is none; two index lookups."""
     is_whole = (Refresh.table_id == Table.id, Refresh.is_whole.is_(True))
     number = select(func.max(Refresh.number))
     published, idle = (
         func.coalesce(number.where(*is_whole, Refresh.outcome == outcome).correlate(Table).scalar_subquery(), 0)
         for outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
     )
-    good = aliased(Refresh)
-    is_last = (good.table_id == Table.id, good.number == case((published > idle, published), else_=idle))
-    ended = select(_if_of_source(good)).where(*is_last).correlate(Table).scalar_subquery()
-    # Main has a refresh that cleans up already.
-    running = aliased(Refresh)
-    is_published = (running.id == State.refresh_id, State.phase == Phase.CLEANUP, running.is_whole.is_(True))
-    is_published_now = exists().where(*is_published).correlate(State)
-    published_now = select(_if_of_source(running)).where(*is_published).correlate(State).scalar_subquery()
-    return case((is_published_now, published_now), else_=ended)
-
-
-def _if_of_source(refresh: type[Refresh]) -> ColumnElement[int | None]:
-    return case((refresh.is_of_source, refresh.started_ms), else_=null())
+    return case((published > idle, published), else_=idle)

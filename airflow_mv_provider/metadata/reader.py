@@ -13,6 +13,8 @@ from sqlalchemy.sql.expression import ColumnElement
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
+from airflow_mv_provider.core.freshness.lateness import Look
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
 from airflow_mv_provider.core.health.health import Health, Obstacle
@@ -31,11 +33,12 @@ from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.audits import last_audit
 from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
-from airflow_mv_provider.metadata.history.coverage import coverings, last_look_ms
+from airflow_mv_provider.metadata.history.coverage import coverings, last_look
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
 from airflow_mv_provider.metadata.history.obstacles import ended, obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
 from airflow_mv_provider.metadata.history.reports import costs, reports
+from airflow_mv_provider.metadata.history.row_answers import RowAnswer, answers, last_answer_id
 from airflow_mv_provider.metadata.history.slots import TimeRange
 from airflow_mv_provider.metadata.holds import is_held, last_hold
 from airflow_mv_provider.metadata.ingestions import run, runs
@@ -162,6 +165,16 @@ class Reader:
         with transaction(self.engine) as db:
             return last_audit(db, table_id)
 
+    def answers_about_rows(self, table_id: int) -> tuple[RowAnswer, ...]:
+        """Return what has happened to rows of a table that somebody asked about, newest first."""
+        with transaction(self.engine) as db:
+            return answers(db, table_id)
+
+    def last_answer_id(self, table_id: int) -> str | None:
+        """Return the id of the newest of `answers_about_rows`; None if there is none."""
+        with transaction(self.engine) as db:
+            return last_answer_id(db, table_id)
+
     def publish_of(self, table_id: int, upper: int, version: int | None) -> RefreshRecord | None:
         """Return the newest refresh that published main's `version` at `upper`; None if the history has none."""
         query = select(RefreshRow.id).where(
@@ -280,15 +293,18 @@ class Reader:
         with transaction(self.engine) as db:
             return over_time(db, name, self._now(), asked)
 
-    def age_s(self, table_id: int) -> float | None:
-        """Return how many seconds ago the last successful refresh of everything began; None if there was none.
-
-        Main's content is at least as new as that.
-        """
+    def look(self, table_id: int) -> tuple[Look | None, int]:
+        """Return the last successful refresh of everything, None if there was none; and the database's time."""
         with transaction(self.engine) as db:
-            looked_ms = last_look_ms(db, table_id)
-            now_ms = db.scalar(select(self._now()))
-        return None if looked_ms is None or now_ms is None else max(0, now_ms - looked_ms) / 1000
+            return last_look(db, table_id), db.scalars(select(self._now())).one()
+
+    def age_s(self, table_id: int, measured_from: MeasuredFrom = MeasuredFrom.CHECK) -> float | None:
+        """Return how old a table is, in seconds; None if no refresh of everything has succeeded.
+
+        measured_from : by default main's content is at least as new as that
+        """
+        found, now_ms = self.look(table_id)
+        return None if found is None else max(0, now_ms - found.as_of_ms(measured_from)) / 1000
 
     def status(self, table: TableRecord) -> TableStatus:
         """Return a table's status, with per-partition progress while a refresh is running."""

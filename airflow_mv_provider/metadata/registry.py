@@ -26,6 +26,7 @@ from airflow_mv_provider.metadata.models import (
     RefreshRow,
     RefreshSampleRow,
     RefreshTicketRow,
+    RowAnswerRow,
     SourceBindingRow,
     SourceFrontierRow,
     TableAuditRow,
@@ -148,8 +149,8 @@ class Registry:
                     return False
                 for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshSampleRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
-                owned = (RefreshTicketRow, TableAuditRow, TableObstacleRow, SourceBindingRow, SourceFrontierRow)
-                for own in (*owned, RefreshRow, RefreshDefinitionRow):
+                owned = (RefreshTicketRow, TableAuditRow, TableObstacleRow, RowAnswerRow, SourceBindingRow)
+                for own in (*owned, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(Table).where(Table.id == table_id))
         except exc.IntegrityError:

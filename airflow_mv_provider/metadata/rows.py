@@ -162,6 +162,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "upper": refresh.batch.upper if refresh.batch else None,
         "source": refresh.frontier.describe(),
         "source_fingerprint": fingerprint(refresh.frontier),
+        "source_ms": refresh.source_ms,
         "has_committed": False,
         "strategy": refresh.choice.strategy,
         "reason": refresh.choice.reason,

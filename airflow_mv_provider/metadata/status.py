@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, select
 
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.definition.table import RefreshableTable, changed_fields
+from airflow_mv_provider.core.freshness.lateness import forecast, is_late
 from airflow_mv_provider.core.health.health import Obstacle
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
-from airflow_mv_provider.core.scope.ledger import is_late
 from airflow_mv_provider.core.state import RefreshState, TableRecord
-from airflow_mv_provider.metadata.history.coverage import last_look_ms
+from airflow_mv_provider.metadata.history.coverage import durations_ms, last_look
 from airflow_mv_provider.metadata.history.obstacles import obstacles
 from airflow_mv_provider.metadata.history.reports import reports
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
@@ -44,7 +45,11 @@ class TableStatus:
     is_held            : the refresh waits for a person's decision, which `hold` describes
     rows_kept          : rows that main has and the source had no longer at the last publish, as a person has decided
     fresh_as_of        : main is at least as new as the source was then; None before the first refresh of everything
+    source_as_of       : when the source came to the state that main has; None too if its states have no such time
+    measured_from      : the one of the two from which the table's age is counted
     freshness_target   : seconds after which the table is late; None if it has no target
+    late_at            : when it is late if nothing happens; None too if it has no target, or was never refreshed
+    usual_ms           : how long its refreshes of everything usually take; None if it has no target, or none published
     kept_bytes         : size of the copies of the source's rows that are kept between refreshes, by file
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
@@ -77,9 +82,13 @@ class TableStatus:
     rows_kept: int = 0
     kept_bytes: int = 0
     fresh_as_of: str | None = None
+    source_as_of: str | None = None
+    measured_from: MeasuredFrom = MeasuredFrom.CHECK
     freshness_target: int | None = None
     is_late: bool = False
     obstacle: Obstacle | None = None
+    late_at: str | None = None
+    usual_ms: int | None = None
 
     @property
     def kept_for(self) -> str | None:
@@ -95,8 +104,12 @@ def status(
     running = _began_with(db, state.refresh_id) if state.refresh_id else None
     running_report = reports(db, RefreshRow.id == state.refresh_id, 1) if state.refresh_id else ()
     met = obstacles(db, table.id, 1)
-    fresh_ms, now_ms = last_look_ms(db, table.id), db.scalars(select(now)).one()
-    target = table.definition.freshness.target if table.definition.freshness else None
+    look, now_ms = last_look(db, table.id), db.scalars(select(now)).one()
+    wanted = table.definition.freshness
+    target = wanted.target if wanted else None
+    measured_from = wanted.measured_from if wanted else MeasuredFrom.CHECK
+    as_of_ms = None if look is None else look.as_of_ms(measured_from)
+    to_come = None if target is None else forecast(as_of_ms, now_ms, target, None, durations_ms(db, table.id))
     ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
     return TableStatus(
         table=table.name,
@@ -122,9 +135,13 @@ def status(
         is_held=state.is_held,
         hold=running_report[0].hold if running_report else None,
         rows_kept=state.num_kept,
-        fresh_as_of=maybe_iso(fresh_ms),
+        fresh_as_of=maybe_iso(look.checked_ms if look else None),
+        source_as_of=maybe_iso(look.source_ms if look else None),
+        measured_from=measured_from,
         freshness_target=target,
-        is_late=is_late(fresh_ms, now_ms, target),
+        is_late=is_late(as_of_ms, now_ms, target),
+        late_at=maybe_iso(to_come.late_ms if to_come else None),
+        usual_ms=to_come.takes_ms if to_come else None,
         obstacle=met[0] if met and met[0].ended_ms is None else None,
         queue=statuses(waiting, state.holder if state.refresh_id else None),
     )

@@ -40,6 +40,7 @@ from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
 from airflow_mv_provider.metadata.history.obstacles import Obstacles, passed
 from airflow_mv_provider.metadata.history.retention import forget
+from airflow_mv_provider.metadata.history.row_answers import RowAnswers
 from airflow_mv_provider.metadata.holds import Holds
 from airflow_mv_provider.metadata.ingestions import Ingestions
 from airflow_mv_provider.metadata.merging import Merging
@@ -80,6 +81,7 @@ class Store(Control):
     audits   : whether main still has the rows that were published
     obstacles : what keeps refreshes from beginning
     ingestions : runs that read several tables in one state of their source
+    row_answers : what has happened to rows that somebody asked about
     now      : the clock that judges leases; the database's own unless a test passes another
     """
 
@@ -93,6 +95,7 @@ class Store(Control):
         self.audits = Audits(engine)
         self.ingestions = Ingestions(engine, self._now)
         self.obstacles = Obstacles(engine, self._now)
+        self.row_answers = RowAnswers(engine, self._now)
 
     def acquire(
         self, seen: RefreshState, refresh: RefreshRecord, caller: Caller, *, epoch: int, lease_ms: int

@@ -19,12 +19,14 @@ from typing import Any
 
 import pendulum
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
+from airflow.sdk.definitions.callback import Callback
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.core.definition.dag_options import DagOptions
 from airflow_mv_provider.core.definition.ingestion import Ingestion
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.deadlines import freshness_deadline
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.form import refresh_params
 from airflow_mv_provider.operators.groups import ingest_group, refresh_table_group
@@ -33,16 +35,18 @@ from airflow_mv_provider.operators.refresh import RefreshTableOperator
 from airflow_mv_provider.operators.retry import retry_policy
 
 
-def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG]:
+def refresh_dags(definition_file: str | Path, *, on_late: Callback | None = None, **task_args: Any) -> dict[str, DAG]:
     """Return the DAGs of a definition file, by DAG id.
 
     definition_file : path relative to the calling file
+    on_late         : called when a run has not ended before its table is late, for tables with a freshness target; see
+                      `deadlines`
     task_args       : arguments of every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
     raises          : DefinitionError, which Airflow shows as an import error
     """
     found = definitions.load_file(Path(sys._getframe(1).f_code.co_filename).parent / definition_file)
     with_own = [table for table in found.tables if table.name in found.dags]
-    dags = [refresh_dag(table, found.dags[table.name], **task_args) for table in with_own]
+    dags = [refresh_dag(table, found.dags[table.name], on_late=on_late, **task_args) for table in with_own]
     dags += [
         ingest_dag(each, found.tables, found.ingestion_dags[each.name], **task_args)
         for each in found.ingestions
@@ -56,16 +60,22 @@ def refresh_dags(definition_file: str | Path, **task_args: Any) -> dict[str, DAG
     return by_id
 
 
-def refresh_dag(table: RefreshableTable, options: DagOptions | None = None, **task_args: Any) -> DAG:
+def refresh_dag(
+    table: RefreshableTable, options: DagOptions | None = None, *, on_late: Callback | None = None, **task_args: Any
+) -> DAG:
     """Return the DAG of one table.
 
+    on_late   : see `refresh_dags`
     task_args : arguments of its tasks
     """
     options = options or DagOptions()
+    more: dict[str, Any] = {}
+    if on_late is not None and table.freshness is not None:
+        more["deadline"] = freshness_deadline(table, on_late, mv_conn_id=task_args.get("mv_conn_id"))
     zone = _timezone(table.name, options.timezone)
     given: dict[str, Any] = {"interval": options.interval, "interval_format": options.interval_format}
     schedule, what = _schedule(table, options, zone), f"Refresh the table {table.name}"
-    with _dag(options, f"refresh_{table.name}", what, schedule, zone, params=refresh_params()) as dag:
+    with _dag(options, f"refresh_{table.name}", what, schedule, zone, params=refresh_params(), **more) as dag:
         _tasks(table, options, given | _waiting(options) | task_args)
     return dag
 

@@ -7,6 +7,7 @@
     mv.refresh.check        counter   table, severity, result  checks that held, that did not, that were not evaluated
     mv.audit.ended          counter   table, result          same, drift; "partly" if not everything could be compared
     mv.audit.rows           counter   table, against, change missing, extra, different; against published, source
+    mv.table.lag            gauge     table, measured_from  its age in seconds, as a good refresh of everything ends
     mv.refresh.bytes        counter   table, place           written to main, to staging
     mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
     mv.table.stalled        gauge     table                  1 if the table does not follow its source, else 0
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.observability.stats import gauge, incr, timing
 
 from airflow_mv_provider.core.approval.audit import Audit, Finding
-from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.exceptions import MvError
 
 if TYPE_CHECKING:
@@ -50,9 +51,24 @@ def count_ended(report: RefreshReport) -> None:
     for check in report.checks:
         result = "skipped" if check.skipped else "passed" if check.is_passed else "failed"
         incr("mv.refresh.check", tags={"table": table, "severity": check.severity, "result": result})
+    for measured_from, seconds in lags_s(report).items():
+        gauge("mv.table.lag", seconds, tags={"table": table, "measured_from": measured_from})
     for place, num_bytes in (("main", report.bytes_main), ("staging", report.bytes_staging)):
         if num_bytes:
             incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})
+
+
+def lags_s(report: RefreshReport) -> dict[str, float]:
+    """Return how old a table is at the end of a refresh, in seconds, from each time from which its age may count.
+
+    returns : nothing if it does not tell: it was no good refresh of everything, or its rows are not of the source
+    """
+    is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO) and report.is_whole and report.is_of_source
+    if not is_good or report.finished_at is None or report.started_at is None:
+        return {}
+    began, ended = (datetime.fromisoformat(each) for each in (report.started_at, report.finished_at))
+    source = datetime.fromisoformat(report.source_at) if report.source_at else began
+    return {"check": (ended - began).total_seconds(), "source": (ended - min(source, began)).total_seconds()}
 
 
 def count_audit(found: Audit) -> None:

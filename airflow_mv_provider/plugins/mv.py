@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import conf
 
+from airflow_mv_provider.deadlines import TableFreshnessDeadline
+
 URL_PREFIX = "/mv"
 
 
@@ -46,6 +48,7 @@ class MvPlugin(AirflowPlugin):
 
     name = "refreshable_tables"
     external_views: list[Any] = views()
+    deadline_references: list[Any] = [TableFreshnessDeadline]  # noqa: RUF012  # Airflow reads the attribute
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow only reads it

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.report_text.figures import (
@@ -19,6 +20,7 @@ from airflow_mv_provider.report_text.figures import (
     table,
     time_text,
 )
+from airflow_mv_provider.report_text.freshness_text import duration_text
 from airflow_mv_provider.report_text.refresh_text import hold_lines, kept_text, outcome_text
 
 if TYPE_CHECKING:
@@ -105,7 +107,18 @@ def _freshness(status: TableStatus) -> str:
     as_of = f"as of {time_text(status.fresh_as_of)}"
     if status.fresh_as_of is None:
         as_of = "never refreshed" if status.main_version is None else "unknown since a rollback or a load"
-    return f"{as_of}; {'late, ' if status.is_late else ''}its target is {target}"
+    by_source = status.measured_from is MeasuredFrom.SOURCE and status.source_as_of is not None
+    of_source = f"; its source's state is of {time_text(status.source_as_of)}" if status.source_as_of else ""
+    counts = ", from the source's state" if by_source else ""
+    return f"{as_of}{of_source}; {'late, ' if status.is_late else ''}its target is {target}{counts}{_to_come(status)}"
+
+
+def _to_come(status: TableStatus) -> str:
+    """Return when the table is late, if that is known and lies ahead."""
+    if status.late_at is None or status.is_late:
+        return ""
+    usual = "" if status.usual_ms is None else f"; a refresh usually takes {duration_text(status.usual_ms / 1000)}"
+    return f"; late at {time_text(status.late_at)}{usual}"
 
 
 def _lease(status: TableStatus) -> str:

@@ -203,6 +203,7 @@ def _start_new(
         choice=seen.choice,
         scope=seen.scope,
         note=request.note,
+        source_ms=seen.source_ms,
         is_hold_requested=request.hold,
         is_of_source=substitute is None,
     )

@@ -38,7 +38,8 @@ _PAST = 20
 class Assessment:
     """The state that was found, and the decision. `batch` is None if there is nothing to do.
 
-    commits : main's log, at least since the last publish
+    commits   : main's log, at least since the last publish
+    source_ms : when the source came to the frontier; None if its states have no time, or the frontier was given
     """
 
     frontier: Frontier
@@ -46,6 +47,7 @@ class Assessment:
     scope: Scope
     batch: BatchDescription | None
     choice: Choice
+    source_ms: int | None = None
 
 
 def assess(
@@ -65,6 +67,8 @@ def assess(
     """
     source = context.source_of(table, table.definition)
     seen = _assess(context, table, state, request, source, exists=exists, frontier=frontier)
+    if frontier is None:
+        seen = replace(seen, source_ms=source.time_ms(seen.frontier))
     if not source.probe_note:
         return seen
     return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.probe_note}"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mv_provider.core.definition.table import Freshness
+from airflow_mv_provider.core.definition.freshness import Freshness, MeasuredFrom
 from airflow_mv_provider.exceptions import DefinitionError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
@@ -18,13 +18,16 @@ from airflow_mv_provider.links import TableLink
 class TableFreshnessSensor(BaseSensorOperator):
     """Wait until a table is fresh: a successful refresh of the whole table has checked the source recently enough.
 
-    Refreshes of some partitions do not count. A refresh that found nothing new counts. The sensor reads the metadata
-    database only, never Spark. Of `max_age` and `since` at most one may be given; without both it waits for the table's
-    own freshness target.
+    Refreshes of some partitions do not count. The sensor reads the metadata database only, never Spark. Of `max_age`
+    and `since` at most one may be given; without both it waits for the table's own freshness target.
 
     table   : name of a registered table
-    max_age : longest time since that check of the source, by the database's clock
-    since   : earliest time of that check, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has no zone
+    max_age : longest age, by the database's clock
+    since   : earliest time from which the age may count, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has no
+              zone
+    measured_from : "check", the time at which a refresh last looked at the source, even if it found nothing new; or
+              "source", the time of the source's state that the table has. By default as the table's own target says,
+              and "check" with `max_age` or `since`
     mv_conn_id, database_url : see `hooks.mv` for their defaults
     """
 
@@ -37,6 +40,7 @@ class TableFreshnessSensor(BaseSensorOperator):
         table: str,
         max_age: timedelta | None = None,
         since: str | None = None,
+        measured_from: Literal["check", "source"] | None = None,
         mv_conn_id: str | None = None,
         database_url: str | None = None,
         **kwargs: Any,
@@ -45,6 +49,7 @@ class TableFreshnessSensor(BaseSensorOperator):
         if max_age is not None and since is not None:
             raise DefinitionError("TableFreshnessSensor", "it takes max_age or since, not both.")
         self.table, self.max_age, self.since = table, max_age, since
+        self.measured_from = None if measured_from is None else MeasuredFrom(measured_from)
         self.mv_conn_id, self.database_url = mv_conn_id, database_url
         self.linked_table: str | None = None
 
@@ -53,14 +58,25 @@ class TableFreshnessSensor(BaseSensorOperator):
         try:
             with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
                 table = reader.table(self.table)
-                age_s = reader.age_s(table.id)
-            limit = self._limit(table.definition.freshness)
+                own = table.definition.freshness
+                age_s = reader.age_s(table.id, self._measured_from(own))
+            limit = self._limit(own)
         except TerminalError as error:
             raise AirflowFailException(str(error)) from error
         self.linked_table = self.table
-        shown = "has never been refreshed" if age_s is None else f"equals its source as of {age_s:,.0f} s ago"
+        shown = (
+            "has never been refreshed"
+            if age_s is None
+            else f"is {age_s:,.0f} s old, measured from the {self._measured_from(own)}"
+        )
         self.log.info("%s %s; required: at most %s s", self.table, shown, f"{limit.total_seconds():,.0f}")
         return age_s is not None and age_s <= limit.total_seconds()
+
+    def _measured_from(self, own: Freshness | None) -> MeasuredFrom:
+        if self.measured_from is not None:
+            return self.measured_from
+        is_own = own is not None and self.max_age is None and self.since is None
+        return own.measured_from if own is not None and is_own else MeasuredFrom.CHECK
 
     def _limit(self, freshness: Freshness | None) -> timedelta:
         if self.max_age is not None:

@@ -86,6 +86,13 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """Return about how many bytes there are to read; None if that is unknown, or the source is gone."""
         return None
 
+    def time_ms(self, frontier: FrontierT) -> int | None:
+        """Return when the source came to `frontier`, in milliseconds since 1970; called right after `probe`.
+
+        returns : None if its states have no time of their own: it is as it is whenever it is looked at
+        """
+        return None
+
     def check_not_empty(self, frontier: FrontierT) -> None:
         """Refuse a source that is empty at `frontier`, if an incomplete one would look like that.
 

@@ -67,6 +67,10 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.num_bytes(frontier)
 
+    def time_ms(self, frontier: Frontier) -> int | None:
+        """See `SourceReader`."""
+        return self.reader.time_ms(frontier)
+
     def verify(self, frontier: Frontier) -> None:
         """See `SourceReader`."""
         self.reader.verify(frontier)

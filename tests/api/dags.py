@@ -12,6 +12,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 
 from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.operators.form import refresh_params, table_param
+from airflow_mv_provider.operators.row_history import WhyRowOperator
 
 
 def dag(dag_id, *tables, **more):
@@ -28,5 +29,7 @@ dag("alone", "lonely", schedule=None, is_paused_upon_creation=False, dag_display
     tags=["<b>sales", "gold"], default_args={"owner": "ann & co"})
 dag("summing", "totals", schedule=[Asset(asset_uri("customers")), Asset("s3://bucket/<landing>")])
 dag("report", schedule=[Asset(asset_uri("totals"))], dag_display_name="Report & send")
+with DAG("answering", schedule=None, is_paused_upon_creation=False):
+    WhyRowOperator(task_id="why")
 dag("nothing", schedule=None, params={"table": table_param("flights", ("flights",)), **refresh_params()})
 """

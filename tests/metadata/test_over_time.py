@@ -74,6 +74,22 @@ def test_lag_is_the_age_of_main_since_a_good_refresh_of_everything_began(store, 
     assert found[-1].fresh_ms > found[-2].fresh_ms
 
 
+def test_lag_counts_from_the_sources_state_if_the_definition_says_so(store, clock, table):
+    table = registered(store, "by_source", freshness={"target": 3600, "measured_from": "source"})
+    state_ms = store.now_ms() - 2 * HOUR_MS
+    published(store, table, clock, source_ms=state_ms)
+    clock.pass_ms(HOUR_MS)
+    store.record(a_refresh(table, batch=None, source_ms=state_ms), a_caller(), Outcome.NOTHING_TO_DO)  # no news
+    clock.pass_ms(HOUR_MS)
+    published(store, table, clock, source_ms=store.now_ms() - MINUTE_MS)
+
+    found = store.over_time("by_source", TimeRange.DAY)
+
+    hours = [None if slot.lag_ms is None else slot.lag_ms / HOUR_MS for slot in found.slots[-5:]]
+    assert hours == pytest.approx([2.5, 3.0, 3.5, 4.0, 4.02], abs=0.1)
+    assert found.slots[-1].fresh_ms == pytest.approx(found.now_ms - MINUTE_MS, abs=30_000)
+
+
 def test_a_publish_of_rows_from_elsewhere_makes_the_lag_unknown(store, clock, table):
     published(store, table, clock)
     clock.pass_ms(HOUR_MS)

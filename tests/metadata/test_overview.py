@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import event, update
 
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.metadata.database import open_engine, transaction
-from airflow_mv_provider.metadata.models import RefreshStateRow
+from airflow_mv_provider.metadata.history.slots import TimeRange
+from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Compared
 from airflow_mv_provider.metadata.reader import Reader
+from airflow_mv_provider.metadata.rows import iso
+from airflow_mv_provider.report_text.figures import time_text
 from airflow_mv_provider.report_text.status_text import status_text, statuses_text
 from tests.metadata.rows import ERROR, FIRST, LEASE_MS, a_caller, a_refresh, acquired, registered, walk
+
+HOURLY = {"freshness": {"target": 3600}}
 
 
 @pytest.fixture
@@ -94,6 +100,59 @@ def test_table_is_late_by_its_own_target_in_the_list_and_in_its_status(store, cl
     assert "late, its target is 0:01:00" in status_text(store.status(timed))
     assert "fresh " not in status_text(store.status(free))
     assert "NORMAL, late" in statuses_text([store.status(each) for each in (timed, free)]).splitlines()[1]
+
+
+def test_age_of_a_table_counts_from_the_sources_state_if_its_definition_says_so(store, clock):
+    by_source = {"freshness": {"target": 3600, "measured_from": "source"}}
+    tables = [registered(store, name, **more) for name, more in (("check", HOURLY), ("source", by_source))]
+    state_ms = store.now_ms() - 3_500_000
+    for table in tables:
+        walk(store, acquired(store, table, source_ms=state_ms), Phase.NORMAL)
+
+    def seen():
+        lines = {line.table: line for line in store.overview().lines}
+        status = [store.status(table) for table in tables]
+        assert [lines[name].is_late for name in ("check", "source")] == [each.is_late for each in status]
+        assert {line.look.source_ms for line in lines.values()} == {state_ms}
+        assert lines["source"].fresh_ms == state_ms < lines["check"].fresh_ms
+        assert store.age_s(tables[1].id, MeasuredFrom.SOURCE) > 3_400 + store.age_s(tables[1].id)
+        return [each.is_late for each in status]
+
+    assert seen() == [False, False]
+    clock.pass_ms(120_000)
+    assert seen() == [False, True]
+    for table in tables:  # it was looked at again, and its source stands still
+        store.record(a_refresh(table, source_ms=state_ms), a_caller(), Outcome.NOTHING_TO_DO)
+    assert seen() == [False, True]
+    assert store.report(store.overview().lines[0].last.refresh_id).source_at == iso(state_ms)
+    late = f"its source's state is of {time_text(iso(state_ms))}; late, its target is 1:00:00, from the source's state"
+    assert late in status_text(store.status(tables[1]))
+    assert f"late at {time_text(store.status(tables[0]).late_at)}; a refresh usually takes 0 s" in (
+        status_text(store.status(tables[0]))
+    )
+
+
+def test_a_source_whose_states_have_no_time_is_as_old_as_the_look_at_it(store, clock):
+    table = registered(store, freshness={"target": 60, "measured_from": "source"})
+    walk(store, acquired(store, table), Phase.NORMAL)
+    clock.pass_ms(61_000)
+    assert the_line(store).is_late
+
+    store.record(a_refresh(table), a_caller(), Outcome.NOTHING_TO_DO)
+
+    assert not the_line(store).is_late
+    assert store.status(table).source_as_of is None
+
+
+def test_a_definition_of_an_older_version_counts_from_the_check(store, table):
+    older = table.definition.to_json() | {"freshness": {"target": 60}}
+    with store.engine.begin() as db:
+        db.execute(update(RefreshableTableRow).values(definition=older))
+
+    walk(store, acquired(store, table, source_ms=1), Phase.NORMAL)
+
+    assert (the_line(store).is_late, the_line(store).measured_from) == (False, MeasuredFrom.CHECK)
+    assert store.over_time(table.name, TimeRange.DAY).measured_from == MeasuredFrom.CHECK
 
 
 @pytest.mark.parametrize("phase", [Phase.CLEANUP, Phase.NORMAL])

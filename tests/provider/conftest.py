@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
+
 import pytest
 
 from tests.airflow_home import airflow
@@ -17,3 +21,27 @@ def home(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setenv("AIRFLOW__MV__WAREHOUSE", str(lake.root))
     lake.write("SELECT id, concat('v', id) AS v FROM range(5)")
     return lake
+
+
+@pytest.fixture
+def webhook(monkeypatch):
+    """A web server on loopback that keeps what is posted to it."""
+    posted = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posted.append((self.path, json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    connection = {"conn_type": "http", "host": "127.0.0.1", "schema": "http", "port": server.server_port}
+    monkeypatch.setenv("AIRFLOW_CONN_ALERTS", json.dumps(connection | {"password": "services/T0/s3cr3t"}))
+    yield posted
+    server.shutdown()
+    server.server_close()

@@ -35,6 +35,9 @@ class Backend:
     def incr(self, stat: str, count: int = 1, rate: float = 1, *, tags: dict[str, str] | None = None) -> None:
         self.sent.append((stat, count, tags or {}))
 
+    def gauge(self, stat: str, value: float, *, tags: dict[str, str] | None = None) -> None:
+        self.sent.append((stat, value, tags or {}))
+
     def timing(self, stat: str, dt: Any, *, tags: dict[str, str] | None = None) -> None:
         self.sent.append((stat, dt.total_seconds(), tags or {}))
 
@@ -64,8 +67,30 @@ def test_ended_refresh_is_counted(backend):
         ("mv.refresh.phase", 0.5, orders | {"phase": "MERGING"}),
         ("mv.refresh.rows", 3, orders | {"change": "inserted"}),
         ("mv.refresh.rows", 2, orders | {"change": "deleted"}),
+        ("mv.table.lag", 2.5, orders | {"measured_from": "check"}),
+        ("mv.table.lag", 2.5, orders | {"measured_from": "source"}),
         ("mv.refresh.bytes", 500, orders | {"place": "main"}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lags"),
+    [
+        ({"source_at": "2025-12-31T23:59:50.000+00:00"}, [("check", 2.5), ("source", 12.5)]),
+        ({"source_at": "2026-01-01T00:00:01.000+00:00"}, [("check", 2.5), ("source", 2.5)]),  # a clock that is ahead
+        ({"outcome": Outcome.NOTHING_TO_DO}, [("check", 2.5), ("source", 2.5)]),
+        ({"outcome": Outcome.FAILED}, []),
+        ({"is_whole": False}, []),
+        ({"is_of_source": False}, []),
+    ],
+)
+def test_the_age_of_a_table_is_measured_at_each_publish_and_skip_of_everything(backend, changes, lags):
+    from airflow_mv_provider.operators.metrics import count_ended
+
+    count_ended(replace(REPORT, **changes))
+
+    sent = [(tags["measured_from"], value) for name, value, tags in backend.sent if name == "mv.table.lag"]
+    assert sent == lags
 
 
 def test_checks_are_counted_by_what_they_found(backend):

@@ -231,6 +231,22 @@
     schedule();
   };
 
+  // What has happened to a row: a run of a DAG tells, and the page shows its answer.
+  const askWhy = async (form) => {
+    const columns = [...form.querySelectorAll("[data-column]")];
+    const key = Object.fromEntries(columns.map((each) => [each.dataset.column, each.value]));
+    const column = form.elements.column.value.trim() || null;
+    note("Asking …", "plain");
+    try {
+      const run = await newRun(form.dataset.asks, { table: form.dataset.table, key, column });
+      note(`Run ${run} looks for it. Its answer shows under the form.`, "good");
+      watchUntil = Date.now() + WATCH_MS;
+    } catch (error) {
+      note(error.message, "bad");
+    }
+    schedule();
+  };
+
   // Airflow's own API takes the answer that a task waits for: it knows who may give it, and wakes the task.
   const answer = async (form, decision) => {
     const [shown, reason] = [form.elements.hold.value, form.elements.note.value.trim()];
@@ -314,6 +330,11 @@
     if (form.dataset.answers) {
       event.preventDefault();
       answer(form, event.submitter.value);
+      return;
+    }
+    if (form.dataset.asks) {
+      event.preventDefault();
+      askWhy(form);
       return;
     }
     if (!form.dataset.confirm) return;

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -148,6 +148,18 @@ def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str,
     if missing := [column for column in key if column not in found]:
         raise DefinitionError(table, f"the key is incomplete: {', '.join(missing)} is missing.", hint=hint)
     return {column: found[column] for column in key}
+
+
+def key_texts(key: Mapping[str, Any]) -> list[str]:
+    """Return a key as `parse_key` takes it; a value that is missing is left out, so that it is named."""
+    return [f"{column}={value}" for column, value in key.items() if value is not None]
+
+
+def asked_text(key: Mapping[str, Any], column: str | None, sensitive: Collection[str]) -> str:
+    """Return what is asked about, in words, without values of sensitive columns."""
+    hidden = {name.lower() for name in sensitive}
+    pairs = (f"{name}={'(sensitive)' if name.lower() in hidden else value}" for name, value in key.items())
+    return f"{', '.join(pairs)}{f', column {column}' if column else ''}"
 
 
 def _column_of(text: str, key: Sequence[str]) -> str | None:

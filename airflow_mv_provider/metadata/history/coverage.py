@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import CompoundSelect, Connection, ScalarSelect, Text, cast, func, select, union_all
 
+from airflow_mv_provider.core.freshness.lateness import Look
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import DONE, Covering
@@ -46,20 +47,26 @@ def of_ledger(table_id: int | ScalarSelect[int]) -> CompoundSelect[tuple[str]]:
     return union_all(*(select(each.c.id) for each in whole), select(ranked.c.id).where(ranked.c.rank == 1))
 
 
-def last_look_ms(db: Connection, table_id: int) -> int | None:
-    """Return when the newest successful refresh of everything began: it read the source at that time or later.
+def last_look(db: Connection, table_id: int) -> Look | None:
+    """Return the newest successful refresh of everything: it read the source when it began or later.
 
     returns : None also if that was a rollback or a load: what main has then is not known to be of the source
     """
+    facts = (RefreshRow.started_ms, RefreshRow.source_ms, RefreshRow.is_of_source)
     published = (
-        select(RefreshRow.started_ms, RefreshRow.is_of_source)
+        select(*facts)
         .join(RefreshStateRow, RefreshStateRow.refresh_id == RefreshRow.id)
         .where(RefreshStateRow.table_id == table_id, RefreshStateRow.phase == Phase.CLEANUP, RefreshRow.is_whole)
     )
     found = db.execute(published).one_or_none()  # main has a refresh that cleans up already
     if found is None:
         last = newest(table_id, DONE, kinds=(True,)).scalar_subquery()
-        found = db.execute(
-            select(RefreshRow.started_ms, RefreshRow.is_of_source).where(RefreshRow.id == last)
-        ).one_or_none()
-    return found.started_ms if found is not None and found.is_of_source else None
+        found = db.execute(select(*facts).where(RefreshRow.id == last)).one_or_none()
+    return Look(found.started_ms, found.source_ms) if found is not None and found.is_of_source else None
+
+
+def durations_ms(db: Connection, table_id: int, limit: int = 10) -> tuple[int, ...]:
+    """Return how long a table's newest refreshes of everything took that published, newest first."""
+    last = newest(table_id, (Outcome.PUBLISHED,), kinds=(True,), limit=limit)
+    took = select(RefreshRow.finished_ms - RefreshRow.started_ms).where(RefreshRow.id.in_(last))
+    return tuple(each for each in db.scalars(took) if each is not None)

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
+from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import DONE
@@ -56,6 +57,7 @@ class OverTime:
     """A table's history in slots of time, oldest first.
 
     target_s : its freshness target, as the definition has it now; None without one
+    measured_from : from which time its age is counted, as the definition has it now
     """
 
     table: str
@@ -63,6 +65,7 @@ class OverTime:
     asked: TimeRange
     slot_ms: int
     target_s: int | None
+    measured_from: MeasuredFrom
     slots: tuple[Slot, ...]
 
     @property
@@ -98,7 +101,8 @@ def over_time(db: Connection, name: str, now: ColumnElement[int], asked: TimeRan
     about = rows[0]
     recorded = [_recorded(row) for row in rows if row.number is not None]
     slots = slots_of(recorded, about.first_slot, about.slot_ms, about.now_ms)
-    return OverTime(about.name, about.now_ms, asked, about.slot_ms, about.target_s, slots)
+    measured_from = MeasuredFrom(about.measured_from or MeasuredFrom.CHECK)
+    return OverTime(about.name, about.now_ms, asked, about.slot_ms, about.target_s, measured_from, slots)
 
 
 def _span(name: str, now: ColumnElement[int], asked: TimeRange) -> CTE:
@@ -113,6 +117,7 @@ def _span(name: str, now: ColumnElement[int], asked: TimeRange) -> CTE:
             Table.id.label("table_id"),
             Table.name,
             Table.definition[("freshness", "target")].as_integer().label("target_s"),
+            Table.definition[("freshness", "measured_from")].as_string().label("measured_from"),
             now.label("now_ms"),
             (first if asked is TimeRange.ALL else null()).label("first_ms"),
         )
@@ -164,6 +169,7 @@ def _ended(span: CTE) -> CTE:
             *(column.label(name) for name, column in endings.items()),
             *(Refresh.rows_inserted, Refresh.rows_updated, Refresh.rows_deleted, Refresh.rows_unchanged),
             *(Refresh.bytes_main, Refresh.bytes_staging, Refresh.has_committed, Refresh.is_of_source),
+            _as_of_ms(span).label("as_of_ms"),
             *(column.label(phase) for phase, column in seconds.items()),
             case((is_good, 1), else_=0).label("is_good"),
             case((is_total, 1), else_=0).label("is_total"),
@@ -176,13 +182,18 @@ def _ended(span: CTE) -> CTE:
     return _measured(facts)
 
 
+def _as_of_ms(span: CTE) -> ColumnElement[int | None]:
+    """Return the time from which main's age is counted after a good refresh of everything; `Look.as_of_ms` in SQL."""
+    is_by_source = and_(span.c.measured_from == MeasuredFrom.SOURCE, Refresh.source_ms < Refresh.started_ms)
+    return case((~Refresh.is_of_source, null()), (is_by_source, Refresh.source_ms), else_=Refresh.started_ms)
+
+
 def _measured(facts: CTE) -> CTE:
     """Return what each of these refreshes adds to its slot, given the ones of its kind before and after it."""
     found = facts.c
-    began_ms = case((found.is_of_source, found.started_ms), else_=null())
     placed = select(
         *found,
-        func.lag(began_ms).over(partition_by=found.is_good, order_by=found.place).label("before_ms"),
+        func.lag(found.as_of_ms).over(partition_by=found.is_good, order_by=found.place).label("before_ms"),
         func.lead(found.number).over(partition_by=found.is_good, order_by=found.place).label("next_good"),
         func.lead(found.number).over(partition_by=found.is_total, order_by=found.place).label("next_total"),
     )
@@ -203,7 +214,7 @@ def _measured(facts: CTE) -> CTE:
         case((one.published == 1, took_ms)).label("longest_ms"),
         case((is_last_total, num_rows)).label("num_rows"),
         case((one.is_good == 1, one.finished_ms - one.before_ms)).label("lag_ms"),
-        case((and_(is_last_good, one.is_of_source.is_(True)), one.started_ms)).label("fresh_ms"),
+        case((is_last_good, one.as_of_ms)).label("fresh_ms"),
         one.is_good.label("has_good"),
     ).cte("ended")
 

@@ -17,6 +17,7 @@ from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshSampleRow as Sample
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
+from airflow_mv_provider.metadata.models import RowAnswerRow as RowAnswer
 from airflow_mv_provider.metadata.stored_once import forget_definitions, lock_state
 
 _AT_ONCE = 1_000  # per transaction, so that others do not wait long for the state row
@@ -28,6 +29,7 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     returns : the number of removed refreshes
     """
     lock_state(db, table_id)
+    db.execute(delete(RowAnswer).where(RowAnswer.table_id == table_id, RowAnswer.at_ms < before_ms))
     state = db.execute(select(State.refresh_id, State.published_digests).where(State.table_id == table_id)).one()
     digests = state.published_digests
     has_ended = (Refresh.table_id == table_id, Refresh.outcome != Outcome.RUNNING)

@@ -54,7 +54,8 @@ class Recorded:
     longest_ms    : of the published ones
     num_rows      : main's rows after the last published refresh of everything
     lag_ms        : greatest age of main right before a good refresh of everything ended
-    fresh_ms      : begin of the last good refresh of everything; None also if its rows were not the source's
+    fresh_ms      : the time from which main's age counts after the last good refresh of everything, as `Look.as_of_ms`;
+                    None also if its rows were not the source's
     has_good      : there was such a refresh
     """
 
@@ -81,9 +82,8 @@ class Slot:
     """One slot of time.
 
     recorded : None if no refresh ended in it
-    lag_ms   : how old main became in it at most: the time since the last good refresh of everything began; None if that
-               is not known
-    fresh_ms : when the last good refresh of everything began, at the slot's end; None if that is not known
+    lag_ms   : how old main became in it at most; None if that is not known
+    fresh_ms : the time from which its age counts at the slot's end; None if that is not known
     """
 
     start_ms: int

@@ -135,6 +135,11 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         found = delta.detail(self._spark, self.table)
         return found.num_bytes if found else None
 
+    def time_ms(self, frontier: DeltaFrontier) -> int | None:
+        """Return the time of the version's commit; see `SourceReader`."""
+        commits, _ = self._seen or ((), False)
+        return next((round(c.timestamp.timestamp() * 1000) for c in commits if c.version == frontier.version), None)
+
     def verify(self, frontier: DeltaFrontier) -> None:
         """Check that the table was not replaced by another; see `SourceReader`."""
         found = delta.detail(self._spark, self.table)

@@ -84,6 +84,10 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             hint = "Repair or remove it. With `allow_empty`, it is a file without rows."
             raise SourceFileError("source", f"{empty} is empty.", hint=hint)
 
+    def time_ms(self, frontier: FilesFrontier) -> int | None:
+        """Return the time of the newest file; None if there is none with a time; see `SourceReader`."""
+        return max((file.modified_ms for file in frontier.files), default=0) or None
+
     def knows_columns(self, frontier: FilesFrontier) -> bool:
         """True if the columns are known, from a schema or from a file."""
         return bool(self._source.schema_ or frontier.files)

@@ -44,3 +44,19 @@ def bounded_end(
             high = middle
     # All that is left may have one time: a refresh has to get on.
     return best if taken(best) else ends_before(high) if high <= newest else tuple(until)
+
+
+def last_moment(ends: Sequence[int], first_at: Callable[[int], Sequence[int]], newest: int) -> int:
+    """Return the latest time of a record below the ends, in milliseconds; a later one if times are out of order.
+
+    first_at, newest : as in `bounded_end`
+    cost             : a call of `first_at` for each bit of `newest`
+    """
+    low, high = 0, newest + 1  # some record below the ends has the time `low` or a later one, none has `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        if all(at >= end for at, end in zip(first_at(middle), ends, strict=True)):
+            high = middle
+        else:
+            low = middle
+    return low

@@ -25,7 +25,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, schema_files
-from airflow_mv_provider.sources.kafka.client import Found, bounded, look
+from airflow_mv_provider.sources.kafka.client import Found, bounded, last_time_ms, look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
@@ -135,6 +135,10 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
             self.probe_note = f"it takes {taken} of {num} new records, and the next refresh goes on from there"
             log.info("%s: %s", until.topic, self.probe_note)
         return found
+
+    def time_ms(self, frontier: KafkaFrontier) -> int | None:
+        """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`."""
+        return last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
 
     def events(self, since: Frontier | None, until: KafkaFrontier) -> DataFrame:
         """Return the last event of each key between two states; see `SourceReader`.

@@ -68,6 +68,11 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             return projected_determinism(self._spark, self._source.select, f"({sql})")
         return found
 
+    def time_ms(self, frontier: QueryFrontier) -> int | None:
+        """Return the time of the newest commit among its inputs; see `SourceReader`."""
+        found = [self._inputs[name].time_ms(at) for name, at in frontier.inputs]
+        return max((each for each in found if each is not None), default=None)
+
     def verify(self, frontier: QueryFrontier) -> None:
         """Check that no input was replaced by another table; see `SourceReader`."""
         for name, at in frontier.inputs:
