@@ -270,7 +270,7 @@ class EventError(TerminalError):
 
 class EventIncompleteError(EventError):
     code = "MV-EVENT-INCOMPLETE"
-    hint = "ALTER TABLE ... REPLICA IDENTITY FULL in the database makes events whole."
+    hint = "ALTER TABLE ... REPLICA IDENTITY FULL in the database makes events complete."
 
 
 class EventSchemaError(EventError):
@@ -380,7 +380,7 @@ class VersionGoneError(TerminalError):
 
 class DriftError(TerminalError):
     code = "MV-DRIFT"
-    hint = "Find the other writer in main's log; `amv audit --repair` refreshes the table, by its guards."
+    hint = "Find the other writer in main's log; `amv audit --repair` refreshes the table, within its guards."
 
 
 class RefreshFinishedError(TerminalError):

@@ -6,10 +6,10 @@ from __future__ import annotations
 MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
     "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
-    "cancel-idle": "Cancel requested. Nobody works on the refresh, and all of its source was read: whether the table"
-    " has it already is in the table's log, which takes Spark to read. The next refresh reads it and ends this"
-    " one, or `amv recover`.",
-    "cancel-left": "Cancel requested. Nobody works on it any more: the next refresh ends it, or `amv recover`.",
+    "cancel-idle": "Cancel requested. Nobody works on the refresh. All of its source was read, so the table may"
+    " have its changes already: only the table's log shows that, and only Spark can read it. The next refresh, or"
+    " `amv recover`, reads the log and ends this one.",
+    "cancel-left": "Cancel requested. Nobody works on it any more: the next refresh, or `amv recover`, ends it.",
     "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
     "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
     "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",
@@ -20,7 +20,7 @@ MESSAGES = {
     "decide-another": "Nothing was decided: another difference is held now than the one that was shown. Look at it"
     " first.",
     "decide-decided": "Nothing was decided: somebody has decided already.",
-    "decide-over": "Nothing was decided: its time is up. The next refresh compares anew.",
+    "decide-over": "Nothing was decided: its time has expired. The next refresh compares again.",
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
     " deletes.",
     "decide-incomplete": "Nothing was decided: a decision needs a reason, which is kept in the history.",

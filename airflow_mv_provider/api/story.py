@@ -142,7 +142,7 @@ _DECIDED = {
 
 def _ending(report: RefreshReport) -> list[str]:
     failed = [check for check in report.checks if not check.is_passed]
-    checks = [f"{len(report.checks) - len(failed)} of {len(report.checks)} checks held"] if report.checks else []
+    checks = [f"{len(report.checks) - len(failed)} of {len(report.checks)} checks passed"] if report.checks else []
     rows = ", ".join(
         f"{number(count)} {name}"
         for name, count in (

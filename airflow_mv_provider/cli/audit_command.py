@@ -24,7 +24,7 @@ from airflow_mv_provider.runner.settings import Settings
 
 @click.command()
 @click.argument("name")
-@click.option("--repair", is_flag=True, help="Refresh what has drifted, comparing everything, by the table's guards.")
+@click.option("--repair", is_flag=True, help="Then refresh what has drifted: compare everything, within the guards.")
 @click.option("--note", metavar="TEXT", help="Why, for the history.")
 @partition_options
 @wait_option

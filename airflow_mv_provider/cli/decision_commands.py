@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _decision_options(function: Any) -> Any:
     for option in (
         click.option("--note", metavar="TEXT", help="Why, for the history; required."),
-        click.option("--hold", "hold_id", metavar="ID", help="What `amv diff` has shown; another one is not decided."),
+        click.option("--hold", "hold_id", metavar="ID", help="The id that `amv diff` prints: nothing else is decided."),
     ):
         function = option(function)
     return click.argument("name")(function)
@@ -38,7 +38,7 @@ def _decision_options(function: Any) -> Any:
 @click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh instead: up to 20 rows of a kind.")
 @answering
 def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> Answer:
-    """Show what the refresh of a table that is held would change, or what a former one has changed."""
+    """Show what a table's held refresh would change, or what an earlier refresh has changed."""
 
     def found_by(refresher: Refresher) -> Difference:
         if refresh_id is None:
@@ -55,7 +55,7 @@ def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> A
 @click.option("--without-deletes", is_flag=True, help="Keep the rows that would be deleted; publish all else.")
 @answering
 def approve(settings: Settings, name: str, note: str | None, hold_id: str | None, without_deletes: bool) -> Answer:
-    """Approve the refresh of a table that is held: exactly what `amv diff` shows is published, now."""
+    """Approve a table's held refresh: exactly what `amv diff` shows is published, now."""
     decision = Decision.WITHOUT_DELETES if without_deletes else Decision.APPROVED
     report = _decided(settings, name, decision, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
@@ -65,7 +65,7 @@ def approve(settings: Settings, name: str, note: str | None, hold_id: str | None
 @_decision_options
 @answering
 def reject(settings: Settings, name: str, note: str | None, hold_id: str | None) -> Answer:
-    """Reject the refresh of a table that is held: the table stays as it is."""
+    """Reject a table's held refresh: the table stays as it is."""
     report = _decided(settings, name, Decision.REJECTED, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), code=EXIT_DONE)
 
@@ -76,7 +76,10 @@ def reject(settings: Settings, name: str, note: str | None, hold_id: str | None)
 @click.option("--note", metavar="TEXT", help="Why, for the history; required.")
 @answering
 def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer:
-    """Bring a table back to what it was, and pause it: `amv resume` lets the next refresh bring the source's rows."""
+    """Bring a table back to an earlier version, and pause it.
+
+    After `amv resume` the next refresh brings the source's rows again.
+    """
     if not (note or "").strip():
         raise DefinitionError("amv rollback", "it needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:

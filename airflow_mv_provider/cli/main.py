@@ -66,7 +66,7 @@ def main() -> None:
 @click.argument("files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path())
 @answering
 def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
-    """Register the tables in definition files. Registered ones get their new definition."""
+    """Register the tables in definition files. A table that is registered already gets the new definition."""
     definitions = _definitions(files)
     store = open_store(settings)
     applied: list[dict[str, Any]] = []
@@ -197,7 +197,10 @@ def resume(settings: Settings, name: str) -> Answer:
 @click.option("--note", metavar="TEXT", help="How you know that the owner is dead, for the history.")
 @answering
 def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_dead: bool, note: str | None) -> Answer:
-    """End every refresh whose process died, or that of one table. Also removes the files that ended refreshes left."""
+    """Complete or abandon each refresh whose process died, of all tables or of one.
+
+    Also removes the files that ended refreshes have left.
+    """
     name, word = _whose_word(name or abandon, note) if owner_is_dead else (name or abandon, None)
     caller, notes = command_line_caller(), list[str]()
 
@@ -303,7 +306,7 @@ def check(settings: Settings) -> Answer:
 
 
 @main.command("warm-up")
-@click.option("--again", is_flag=True, help="Also if it was done before.")
+@click.option("--again", is_flag=True, help="Repeat it, even if it was done before.")
 @answering
 def warm_up(settings: Settings, *, again: bool) -> Answer:
     """Make Spark start faster on this machine: fetch its jars and archive its classes.

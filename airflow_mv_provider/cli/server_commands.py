@@ -82,9 +82,9 @@ def status(settings: Settings) -> Answer:
 @_spark_options
 @answering
 def run(settings: Settings, *, host: str, port: int, master: str, memory: str, confs: dict[str, str]) -> Answer:
-    """Become a server in the foreground, for a container or a service manager. Later commands do not look for it.
+    """Run a server in the foreground, for a container or a service manager. Later commands do not look for it.
 
-    Whoever reaches the port can run code, unless SPARK_CONNECT_AUTHENTICATE_TOKEN is set here and for the clients.
+    Anyone who can reach the port can run code, unless SPARK_CONNECT_AUTHENTICATE_TOKEN is set here and for the clients.
     PySpark sends a token without TLS to localhost only.
     """
     from airflow_mv_provider.spark.connect_server import ConnectServer

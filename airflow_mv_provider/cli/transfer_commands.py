@@ -53,12 +53,15 @@ def load(settings: Settings, name: str, file: str, wait_s: float, **asked: Any) 
 
 @click.command()
 @click.argument("name")
-@click.option("--to", metavar="PATH", required=True, help="Directory for the files; of one table.")
+@click.option("--to", metavar="PATH", required=True, help="Directory for the files of this table alone.")
 @click.option("--version", type=click.IntRange(0), help="A version of main, instead of the one published last.")
 @click.option("--refresh", metavar="ID", help="The version that this refresh published.")
 @answering
 def export(settings: Settings, name: str, to: str, version: int | None, refresh: str | None) -> Answer:
-    """Write a table's rows as Parquet files, with a manifest named by version. What is there is not written again."""
+    """Write a table's rows as Parquet files, with a manifest named by version.
+
+    A version that was exported there already is not written again.
+    """
     if version is not None and refresh is not None:
         raise DefinitionError("amv export", "--version and --refresh both name a version.", hint="Give one of them.")
     at = refresh if version is None else str(version)

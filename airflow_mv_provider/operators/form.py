@@ -68,7 +68,7 @@ def refresh_params() -> dict[str, Any]:
             type=["null", "array"],
             items={"type": "string"},
             title="Partitions",
-            description="One value a line, such as 2026-01-01.",
+            description="One value per line, such as 2026-01-01.",
             section=_WHAT,
         ),
         "strategy": Param(

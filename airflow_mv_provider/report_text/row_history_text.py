@@ -56,15 +56,15 @@ def _event(event: RowEvent, found: RowHistory) -> list[str]:
 
 def _cause(cause: Cause) -> list[str]:
     if cause.outcome is None:
-        return ["refresh   the history does not have it any more"]
+        return ["refresh   it is no longer in the history"]
     by = f"{cause.trigger or 'unknown'}{f', by {cause.user}' if cause.user else ''}"
     lines = [f"trigger   {shown(by)}"]
     for name, text in (("note", cause.note), ("source", cause.source)):
         lines += [f"{name:<9} {shown(text)}"] if text else []
     lines += [f"{name:<9} {text}" for name, text in hold_lines(cause.hold)]
     lines += [f"{each.severity:<9} {shown(each.sentence)}" for each in cause.checks if not each.is_passed]
-    if held := [each for each in cause.checks if each.is_passed and each.skipped is None]:
-        lines.append(f"checks    {', '.join(shown(each.name) for each in held)}: hold")
+    if passed := [each for each in cause.checks if each.is_passed and each.skipped is None]:
+        lines.append(f"checks    {', '.join(shown(each.name) for each in passed)}: passed")
     if cause.outcome is not Outcome.PUBLISHED:
         lines.append(f"outcome   {outcome_words(cause.outcome)}")
     return lines

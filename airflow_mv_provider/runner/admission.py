@@ -80,7 +80,9 @@ def begin(
     table = context.store.table(name)
     if request.hold and table.definition.publish == "progressive":
         hint = "Refresh with --read-only first, or set publish: atomic."
-        raise DefinitionError(name, "a progressive table cannot be held: it changes before all is compared.", hint=hint)
+        raise DefinitionError(
+            name, "`publish: progressive` changes the table before all is compared: it cannot be held.", hint=hint
+        )
     check_scope(request.scope, table.definition, context.store.state(table.id).partition_type)
     try:
         with translated(name):

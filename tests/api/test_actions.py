@@ -88,8 +88,8 @@ def test_cancel_says_that_nobody_will_come_for_a_sealed_refresh_whose_run_is_gon
 
     said = act(user, "cancel")
 
-    assert "The next refresh reads it and ends this one" in said
-    assert "It is to be cancelled, and nobody works on it." in text_of(user.get(URL).text)
+    assert "The next refresh, or `amv recover`, reads the log and ends this one" in said
+    assert "A cancel is requested, and nobody works on it." in text_of(user.get(URL).text)
 
 
 def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store, table):

@@ -47,7 +47,7 @@ def test_a_refresh_in_one_process_is_told_in_the_order_of_time():
         "0 It read what changed in the source",
         "10 It merged the changes into the table",
         "18 It removed its working files",
-        "20 0 of 1 checks held",
+        "20 0 of 1 checks passed",
         "20 Published as Delta version 7: rows 30 inserted, 10 updated, 20 deleted, 0 unchanged",
     ]
 

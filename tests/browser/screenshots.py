@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
         page.get_by_test_id("trigger-dag-button").click()
         form = page.get_by_role("dialog")
         form.get_by_role("button", name="Which partitions").click()
-        form.get_by_text("One value a line").scroll_into_view_if_needed()
+        form.get_by_text("One value per line").scroll_into_view_if_needed()
         write(form, folder / "form-light.png")
         page = window("/mv/tables/orders", viewport=WIDE, color_scheme="light")
         write(page.locator("#past"), folder / "history-light.png")

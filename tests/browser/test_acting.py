@@ -160,7 +160,7 @@ def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means
     form.get_by_text("As its definition says").wait_for()
     assert form.get_by_text("null", exact=True).count() == 0
     form.get_by_role("button", name="Which partitions").click()
-    form.get_by_text("One value a line").wait_for()
+    form.get_by_text("One value per line").wait_for()
     starred = form.locator("label:has([aria-hidden]:text-is('*'))").all_inner_texts()
     assert [each.strip("*\n ") for each in starred] == ["Table"]
 

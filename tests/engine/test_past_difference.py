@@ -65,7 +65,7 @@ def test_columns_that_came_since_are_no_change_of_a_past_refresh(lake, past):
     lake.apply(partition_by=["p"], schema_policy="add")
     added = lake.refresh()
 
-    with pytest.raises(VersionGoneError, match="the columns were others then"):
+    with pytest.raises(VersionGoneError, match="the columns were different then"):
         look(lake, past)
     found = look(lake, added)
     rows = {row.key["id"]: (row.before, row.after) for row in found.rows}

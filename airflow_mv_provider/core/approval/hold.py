@@ -176,7 +176,7 @@ class Objection(StrEnum):
     NOTHING_HELD = "no refresh of it is held"
     ANOTHER = "another difference is held now than the one that was shown"
     DECIDED = "it has been decided already"
-    OVER = "it is held no more: its time is up"
+    OVER = "it is no longer held: its time has expired"
     OVERWRITES = "main is overwritten without a column, which cannot leave out the deletes"
 
 

@@ -119,7 +119,7 @@ def _compared(
         subject = Subject(definition, frontier_at(context, table, definition, span.after), span.before, what)
         report = preview(context, table, caller, Request(read_only=True, scope=refresh.scope), subject)
     except SchemaMismatchError as error:
-        raise VersionGoneError(table.name, f"the columns were others then: {error.problem}") from error
+        raise VersionGoneError(table.name, f"the columns were different then: {error.problem}") from error
     except MvError:
         for version in (span.after, span.before):
             check_files(main, table.name, version)

@@ -138,7 +138,7 @@ def _by_versions(walk: _Walk, commits: Sequence[Commit]) -> None:
             walk.begins = Beginning(commit.version, why, before)
             return
         if found is None:
-            walk.begins = Beginning(commit.version, f"version {version} has not the columns of the key", before)
+            walk.begins = Beginning(commit.version, f"version {version} does not have the key's columns", before)
             return
         walk.changes[commit.version] = core.changes_between(found, before)
         walk.rows = found
