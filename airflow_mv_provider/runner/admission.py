@@ -92,7 +92,7 @@ def begin(
     except MvError as error:
         with suppress(MvError):
             context.store.queue.leave(caller.key)
-            if _keeps_from_beginning(error, request):
+            if substitute is None and _keeps_from_beginning(error, request):
                 context.store.obstacles.met(table.id, error_report(error))
         raise
     if isinstance(found, RefreshReport):

@@ -35,6 +35,7 @@ def shop(lake, broker, monkeypatch):
     return Topics.of(lake, broker, monkeypatch)
 
 
+@pytest.mark.in_test_all
 def test_all_tables_come_to_one_state_and_the_group_is_told(shop, at_point):
     """What arrives while the first table is staged is in none of them; a table that stands still loses nothing."""
     shop.send("ones", row(1, "a"), row(2, "b"))
@@ -89,7 +90,6 @@ def test_table_that_fails_is_left_behind_and_goes_on_later_from_its_own_place(sh
     assert shop.phases() == {"NORMAL"}
 
 
-@pytest.mark.in_test_all
 def test_missing_topic_keeps_no_other_table_waiting(shop):
     shop.send("ones", row(1, "a"))
     shop.broker.drop(shop.topics["twos"])
@@ -209,6 +209,7 @@ def test_process_that_dies_keeps_its_tables_for_a_lease_only(shop, point):
         "AMV_DATABASE_URL": lake.settings.database_url,
         "AMV_WAREHOUSE": lake.settings.warehouse,
         "AMV_LEASE_S": "5",
+        "AMV_SOURCE_DATABASES": "kafka",
     }
     died = subprocess.run(
         [sys.executable, str(DYING), point, "amv", "ingest", "shop"],

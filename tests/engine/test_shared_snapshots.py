@@ -30,6 +30,7 @@ def shop(lake, postgres, monkeypatch):
     return found
 
 
+@pytest.mark.in_test_all
 def test_tables_are_of_one_moment_while_others_write(shop, at_point):
     shop.add(1, 2, 3)
     at_point("staging.after", lambda: shop.add(4))
@@ -79,7 +80,6 @@ def test_each_way_of_reading_is_of_the_shared_state(shop, at_point, more):
     assert [[r[0] for r in shop.rows(name)] for name in shop.names] == [[*range(2, 10)], [*range(1, 10)]]
 
 
-@pytest.mark.in_test_all
 def test_table_that_does_not_exist_or_may_not_be_read_is_left_behind(shop):
     shop.add(1)
     shop.run("DROP TABLE ones")
