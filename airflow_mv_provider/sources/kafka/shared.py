@@ -15,6 +15,20 @@ from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.shared import SharedState
 
 
+def releasable(topics: Mapping[str, str], published: Mapping[str, Frontier | None]) -> dict[str, tuple[int, ...]]:
+    """Return, for each topic, how far all of its tables are published; see `SharedTopics.release`.
+
+    topics : of each table
+    """
+    offsets = {}
+    for topic in dict.fromkeys(topics.values()):
+        of_topic = [published.get(name) for name, each in topics.items() if each == topic]
+        known = [each for each in of_topic if isinstance(each, KafkaFrontier)]
+        if len(known) == len(of_topic) and len({(each.cluster, each.topic_id) for each in known}) == 1:
+            offsets[topic] = least(known)
+    return offsets
+
+
 class SharedTopics(SharedState[Kafka]):
     """Each topic's ends, asked for once: anybody can read up to them later, so there is nothing to hold."""
 
@@ -54,12 +68,7 @@ class SharedTopics(SharedState[Kafka]):
 
         A topic is left out while one of its tables was never published, or holds another topic of the name.
         """
-        offsets = {}
-        for topic in dict.fromkeys(source.topic for source in self.sources.values()):
-            of_topic = [published.get(name) for name, source in self.sources.items() if source.topic == topic]
-            known = [each for each in of_topic if isinstance(each, KafkaFrontier)]
-            if len(known) == len(of_topic) and len({(each.cluster, each.topic_id) for each in known}) == 1:
-                offsets[topic] = least(known)
+        offsets = releasable({name: source.topic for name, source in self.sources.items()}, published)
         if offsets:
             commit(self._cluster, group, offsets, self._timeout_s)
         return {topic: list(each) for topic, each in offsets.items()}
