@@ -49,6 +49,9 @@ async def _fields(request: Request) -> list[tuple[str, str]]:
     return parse_qsl(body.decode("utf-8", "replace"))
 
 
+_Sent = Annotated[Sequence[tuple[str, str]], Depends(_fields)]
+
+
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
     """Request the running refresh to stop, or end it if nobody works on it."""
     _, table = _to_act_on("cancel", name, user, session, connection.control())
@@ -77,7 +80,7 @@ def decide(
     user: GetUserDep,
     session: SessionDep,
     connection: ConnectionDep,
-    sent: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
+    sent: _Sent,
 ) -> Response:
     """Record a decision about the held refresh that was shown; none while its task in Airflow waits for the answer.
 
@@ -104,7 +107,7 @@ def check(
     user: GetUserDep,
     session: SessionDep,
     connection: ConnectionDep,
-    sent: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
+    sent: _Sent,
 ) -> Response:
     """Return what is wrong with a run's params, as its task would say it minutes later; writes nothing.
 
@@ -131,7 +134,7 @@ def pause_or_resume(
     user: GetUserDep,
     session: SessionDep,
     connection: ConnectionDep,
-    fields: Annotated[Sequence[tuple[str, str]], Depends(_fields)],
+    fields: _Sent,
 ) -> Response:
     """Pause or resume the tables that are picked in the list: all of them, or none if the user may not act on one.
 

@@ -62,7 +62,9 @@ def work_of(
 
 
 def waited_s(report: RefreshReport) -> float:
-    """Return for how many seconds of a refresh that has ended no phase was worked on."""
+    """Return for how many seconds of a refresh that has ended no phase was worked on; 0 if no phase was timed."""
+    if not report.phase_seconds:
+        return 0.0  # it only compared, or failed before its first phase
     return max((total_seconds(report) or 0.0) - sum(report.phase_seconds.values()), 0.0)
 
 

@@ -90,13 +90,13 @@ def _wait(report: RefreshReport, since: float, until: float, *, is_first: bool) 
     if held is not None and since - _MIN_TOLD_MS <= held <= until:
         return "It waited for a decision, then for the next task and its Spark"
     if is_first:
-        return "It prepared: opened the source, and estimated each way to refresh"
+        return "It prepared its work"
     return "Nobody worked: the next task, or try, and its Spark had to start"
 
 
 def _phase_text(report: RefreshReport, phase: Phase | str, at: float, *, is_now: bool) -> str:
     if phase == LOST:
-        return "Its process was killed: the work of this time was lost"
+        return "It was killed, or failed: the work of this time was lost"
     if is_now:
         return _NOW[Phase(phase)]
     held = words.ms_of(report.hold.since) if report.hold else None

@@ -290,9 +290,17 @@ def asset_facts(report: RefreshReport) -> dict[str, Any]:
     return facts | {"checks": len(report.checks), "checks_failed": broken}
 
 
+_HANDED_ON = {
+    Phase.REFRESHING: "begun; the next task reads the source",
+    Phase.MERGING: "the source is read; the next task compares and publishes",
+    Phase.CLEANUP: "published (the next task removes working files)",
+}
+
+
 def summary(report: RefreshReport) -> str:
     """Return a refresh's outcome, rows and duration as sentences, for the task's log."""
-    what = outcome_text(report)
+    is_handed_on = report.outcome is Outcome.RUNNING and report.hold is None
+    what = _HANDED_ON.get(report.phase, outcome_text(report)) if is_handed_on else outcome_text(report)
     rows = (
         f": {report.rows_inserted:,} rows inserted, {report.rows_updated:,} updated, {report.rows_deleted:,} deleted, "
         f"{report.rows_unchanged:,} unchanged"

@@ -113,6 +113,10 @@ class Attempt:
         """
         return not self.work.is_progressive and self._merging.has_committed
 
+    def spent(self) -> dict[str, float]:
+        """Return the seconds per phase that no write to the history has recorded; begin again at zero."""
+        return self._clock.spent()
+
     def fence_and_check_log(self) -> bool:
         """Fence main against older epochs; return True if main holds a commit of this refresh."""
         self.work.lease.ignore_cancel()  # this call already ends the refresh, after a cancel or another failure

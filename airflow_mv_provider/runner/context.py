@@ -50,8 +50,7 @@ class Context:
         self.watch = watch
         answer_s, databases = settings.answer_ms / 1000, ",".join(settings.source_databases) or None
         self._start = session or (lambda: open_session(settings.spark_remote, answer_s=answer_s, databases=databases))
-        remote = settings.spark_remote
-        self._where = remote.partition(";")[0] if remote else "in this process"  # the rest may hold a token
+        self._where = spark_place(settings.spark_remote)
         self._session: SparkSession | None = None
         self._shared: dict[int, SharedState[Any]] = {}
         self._interrupted = threading.Event()
@@ -127,3 +126,8 @@ class Context:
     def kept(self, own: Ownership) -> Lease:
         """Return a lease that is renewed inside a `with` block while this process works on something else."""
         return Lease(self.store.renew, own, self.settings.lease_ms, lambda: None, self._interrupted)
+
+
+def spark_place(remote: str | None) -> str:
+    """Return where Spark runs, for a log: without what may be a token, and not as Airflow masks it in a task's log."""
+    return f"Connect, {remote.partition(';')[0].removeprefix('sc://').strip('/')}" if remote else "in this process"

@@ -17,7 +17,7 @@ source.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -220,7 +220,8 @@ class Recoverer:
                 self.context.store.park(own, until_ms=self.context.settings.handover_ms if caller.will_retry else 0)
             elif not attempt.has_tried_publish or not attempt.is_main_known:
                 is_main_known = attempt.is_main_known
-                self._abandon(table, own, outcome_of(error), error_report(error), is_main_known=is_main_known)
+                ended = (outcome_of(error), error_report(error), attempt.spent())
+                self._abandon(table, own, *ended, is_main_known=is_main_known)
             elif (fresh := self.hand_over(table, state, caller)) is not None:
                 # Abandoned even if main has a commit: another round was still needed, or main refuses further writes.
                 is_final = attempt.must_run_forward or isinstance(error, MainRefusedError)
@@ -308,14 +309,21 @@ class Recoverer:
                 is_published = is_ended = False  # no commit can reach main: it is missing, or refuses even the fence
         if not is_ended:
             is_main_known = attempt.is_main_known and not is_published
-            self._abandon(table, own, outcome, error, is_main_known=is_main_known)
+            self._abandon(table, own, outcome, error, attempt.spent(), is_main_known=is_main_known)
 
     def _abandon(
-        self, table: TableRecord, own: Ownership, outcome: Outcome, error: ErrorReport, *, is_main_known: bool = True
+        self,
+        table: TableRecord,
+        own: Ownership,
+        outcome: Outcome,
+        error: ErrorReport,
+        seconds: Mapping[str, float] | None = None,
+        *,
+        is_main_known: bool = True,
     ) -> None:
         """Return the row to NORMAL, then delete the files: they are garbage only after that write."""
         with durable(Write.NORMAL):
-            self.context.store.abandon(own, outcome, error, {}, is_main_known=is_main_known)
+            self.context.store.abandon(own, outcome, error, seconds or {}, is_main_known=is_main_known)
         with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.context.spark, workspace)

@@ -59,9 +59,9 @@ def test_waits_between_tasks_and_killed_work_are_told():
 
     assert found[1:-1] == [
         "0 It read the source",
-        "10 Its process was killed: the work of this time was lost",
+        "10 It was killed, or failed: the work of this time was lost",
         "25 Nobody worked: the next task, or try, and its Spark had to start",
-        "30 It prepared: opened the source, and estimated each way to refresh",
+        "30 It prepared its work",
         "32 It compared the rows with the table's, and merged what differs",
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.exceptions import RefreshCancelledError
+from airflow_mv_provider.exceptions import DuplicateKeyError, RefreshCancelledError
 from airflow_mv_provider.runner.refresh import AcquiredRefresh, Refresher
 
 pytestmark = pytest.mark.slow
@@ -46,6 +46,19 @@ def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
     assert lines[2] == "orders: looking for what has changed in its source and in the table."
     assert lines[3] == f"orders refresh {report.refresh_id}: first refresh: writing all rows anew."
     assert lines[-1] == "orders: nothing to do: the source and the table are unchanged."
+
+
+def test_a_refresh_that_fails_says_how_long_it_worked(lake):
+    lake.write("SELECT id FROM range(5) UNION ALL SELECT 0")
+    lake.apply()
+
+    with pytest.raises(DuplicateKeyError):
+        lake.refresh()
+
+    [report] = lake.store.history(1, 1)
+    assert report.outcome is Outcome.FAILED
+    assert list(report.phase_seconds) == list(report.attempts[0].phase_seconds) == ["REFRESHING"]
+    assert report.phase_seconds["REFRESHING"] > 0
 
 
 def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):

@@ -40,12 +40,12 @@ DONE = RefreshReport(
         ),
         (
             RefreshReport("orders", "r1", phase=Phase.MERGING, epoch=2),
-            "orders: running (MERGING). Refresh r1, epoch 2.",
+            "orders: the source is read; the next task compares and publishes. Refresh r1, epoch 2.",
         ),
         (
             replace(DONE, outcome=Outcome.RUNNING, phase=Phase.CLEANUP, finished_at=None, reason=None, bytes_main=0),
-            "orders: running (CLEANUP): 1,200 rows inserted, 0 updated, 3 deleted, 50,000 unchanged. "
-            "Refresh r1, epoch 4.",
+            "orders: published (the next task removes working files): 1,200 rows inserted, 0 updated, 3 deleted, "
+            "50,000 unchanged. Refresh r1, epoch 4.",
         ),
     ],
     ids=["published", "nothing", "merging", "cleanup"],
