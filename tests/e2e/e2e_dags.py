@@ -24,7 +24,8 @@ with DAG(
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime(2030, 1, 1),  # nothing but backfills
     catchup=False,
-    default_args=AGAIN,
+    default_args=AGAIN | {"owner": "ann <i> co"},
+    tags=["<b>daily & night"],
 ):
     RefreshTableOperator(
         task_id="refresh", table="days", definition_file="e2e_tables.yaml", interval="day", queue_interval=1

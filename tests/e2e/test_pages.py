@@ -1,0 +1,216 @@
+"""Every page on the whole stack of `make up`, in Chromium: how it looks, how it is reached, what it asks and tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from tests.browser.looks import flaws, unreached_by_tab
+from tests.e2e.conftest import sales
+from tests.e2e.stack import Stack, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.in_test_all, pytest.mark.timeout(900)]  # the first one starts everything
+
+HOSTILE = '</script><img src=x onerror="window.hacked = 1"><b>{{7*7}}\'&'
+MOST_LINKS = 60
+PAGES = {
+    "list": "/mv/",
+    "list of an owner": "/mv/?owner=ann+%3Ci%3E+co&sort=owner&order=desc",
+    "list of nothing": "/mv/?search=no+such+table",
+    "table": "/mv/tables/sales",
+    "table in Airflow": "/plugin/refreshable-tables/mv/tables/sales",
+    "table never refreshed": "/mv/tables/days",
+    "refresh published": "/mv/tables/sales/refreshes/{published}",
+    "refresh failed": "/mv/tables/sales/refreshes/{failed}",
+    "partitions": "/mv/tables/sales/partitions",
+    "over time": "/mv/tables/sales/over-time?range=24h",
+    "lineage": "/mv/lineage",
+    "lineage of a table": "/mv/tables/sales/lineage",
+    "message": "/mv/tables/not_there",
+}
+
+
+@contextmanager
+def opened(window: Any, stack: Stack, path: str, *, expects_404: bool = False) -> Iterator[Any]:
+    """Open a page; at the end nothing of it may have gone wrong, and no request may have left the server."""
+    page, problems = window.new_page(), []
+
+    def note(message: Any) -> None:
+        if message.type == "error" and "/mv/" in str(message.location.get("url", "")) and not expects_404:
+            problems.append(message.text)
+
+    def look_at(request: Any) -> None:
+        is_ours = path.startswith("/mv") or "/mv/" in request.frame.url  # Airflow's own pages may ask elsewhere
+        if is_ours and not request.url.startswith((stack.topology.url, "data:", "blob:")):
+            problems.append(f"asks {request.url}")
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", look_at)
+    page.goto(path)
+    yield page
+    assert page.evaluate("window.hacked") is None
+    page.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def ids(stack, filled) -> dict[str, str]:
+    """Refreshes of `sales` by real runs: one published, its reason hostile; one that fails for good."""
+    stack.write("sales", sales("2"))
+    stack.succeeds("sales", stack.trigger("sales", note=HOSTILE))
+    published = stack.history("sales")[0].refresh_id
+    stack.write("sales", sales("3"))
+    broken = stack.topology.place.warehouse / "raw/sales/2026-99.csv"
+    broken.write_text(f"part,id,v\n2026-01,no number {HOSTILE},x\n", encoding="utf-8")
+    run_id = stack.trigger("sales", force=True)
+    wait_until(lambda: stack.has_ended("sales", run_id), "a run whose source is broken fails")
+    broken.unlink()
+    failed = stack.history("sales")[0]
+    assert failed.outcome is Outcome.FAILED, failed
+    return {"published": str(published), "failed": str(failed.refresh_id)}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_no_flaw_in_any_look(stack, window, ids, name):
+    with opened(window, stack, PAGES[name].format(**ids), expects_404=name == "message") as page:
+        if "Airflow" in name:
+            page.frame_locator("iframe").get_by_role("heading", name="sales", exact=True).wait_for()
+        else:
+            assert flaws(page) == []
+            assert page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in ("table in Airflow", "message")])
+def test_a_page_is_reached_by_the_keyboard_alone(stack, window, ids, name):
+    with opened(window, stack, PAGES[name].format(**ids)) as page:
+        assert unreached_by_tab(page) == []
+
+
+def test_hostile_words_are_shown_as_words(stack, window, ids):
+    with opened(window, stack, PAGES["refresh published"].format(**ids)) as page:
+        page.get_by_text(HOSTILE).first.wait_for()
+    with opened(window, stack, "/mv/?tag=%3Cb%3Edaily+%26+night") as page:
+        assert page.locator("tbody tr").count() == 1
+        page.get_by_role("link", name="#<b>daily & night").wait_for()
+
+
+def test_a_refresh_tells_its_story_and_how_its_estimate_came_out(stack, window, ids):
+    with opened(window, stack, PAGES["refresh published"].format(**ids)) as page:
+        told = [each.split("\n")[-1] for each in page.locator(".story li").all_inner_texts()]
+        ways = page.locator("table.estimates tr.chosen td").all_inner_texts()
+
+    assert re.match(r"admin started it|It was started", told[0])
+    assert [each for each in told if each.startswith("Nobody worked: the next task, or try, and its Spark")]
+    assert [each for each in told if re.match(r"It read .*stage, try 1", each)]
+    assert [each for each in told if re.match(r"It .*merge, try 1", each)]
+    assert re.match(r"Published as Delta version \d+: rows", told[-1])
+    assert ways[3].replace(",", "") == str(sum(_changed(stack, ids["published"]))), "rows: changed, beside expected"
+
+
+def _changed(stack: Stack, refresh_id: str) -> tuple[int, int, int]:
+    report = stack.reader.report(refresh_id)
+    return report.rows_inserted, report.rows_updated, report.rows_deleted
+
+
+def test_open_pages_notice_a_refresh_that_others_began_and_its_end(stack, window, ids):
+    with opened(window, stack, "/mv/") as listed, opened(window, stack, "/mv/tables/sales") as table:
+        for page in (listed, table):
+            page.evaluate("window.sameDocument = true")
+        stack.write("sales", sales("4"))
+        run_id = stack.trigger("sales")
+
+        table.get_by_role("heading", name="Refresh under way").wait_for()
+        listed.bring_to_front()
+        listed.locator("#tables").get_by_text(re.compile("Refreshing|Merging|Cleanup")).first.wait_for()
+        stack.succeeds("sales", run_id)
+        table.bring_to_front()
+        table.locator(f"[id='{stack.history('sales')[0].refresh_id}']").get_by_text("published").wait_for()
+        listed.bring_to_front()
+        listed.locator("#tables tr", has_text="sales").get_by_text("Normal").wait_for()
+
+        assert [page.evaluate("window.sameDocument") for page in (listed, table)] == [True, True]
+
+
+def test_the_dialog_refuses_what_the_task_would_and_starts_by_keyboard_what_it_would_not(stack, window, ids):
+    stack.write("sales", sales("5"))
+    known = len(stack.runs("sales"))
+    with opened(window, stack, "/mv/tables/sales") as page:
+        press(page, "Refresh")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Wait for a decision").press("Space")
+        dialog.get_by_label("Only show the differences").press("Space")
+        press(dialog, "Start")
+        dialog.get_by_text("`hold` takes no `read_only`").wait_for()
+        assert flaws(page) == []
+        dialog.get_by_label("Wait for a decision").press("Space")
+        press(dialog, "Start")
+        page.get_by_text(re.compile(r"Run manual__\S+ was started")).wait_for()
+
+    wait_until(lambda: len(stack.runs("sales")) > known, "the run is created")
+    stack.succeeds("sales", stack.runs("sales")[-1]["dag_run_id"])
+    assert stack.history("sales")[0].outcome is Outcome.DIFFERENCES
+
+
+def press(place: Any, name: str) -> None:
+    """Press a button by the keyboard."""
+    place.get_by_role("button", name=name, exact=True).press("Enter")
+
+
+def test_a_held_refresh_whose_task_failed_is_decided_and_goes_on_from_there(stack, window, ids):
+    rows = stack.write("sales", sales("6"))
+    before, run_id = stack.main("sales"), stack.trigger("sales", hold=True)
+
+    def merge() -> dict[str, Any]:
+        return next((task for task in stack.tasks("sales", run_id) if task["task_id"].endswith("merge")), {})
+
+    wait_until(lambda: merge().get("state") == "awaiting_input", "the merge task waits for a decision")
+    with opened(window, stack, "/mv/tables/sales") as page:
+        assert flaws(page) == []
+        assert unreached_by_tab(page) == []
+    task = merge()["task_id"]
+    stack.ask("PATCH", f"dags/sales/dagRuns/{run_id}/taskInstances/{task}", new_state="failed")
+    wait_until(lambda: stack.has_ended("sales", run_id), "the run fails with its task")
+    assert stack.status("sales").is_held
+
+    with opened(window, stack, "/mv/?show=needs+attention") as page:
+        page.get_by_role("link", name="held for a decision").press("Enter")
+        page.get_by_label("Why, for the history").fill(HOSTILE)
+        press(page, "Approve")
+        page.get_by_text("Approved: the next refresh").wait_for()
+        press(page, "Go on from merge, try 1")
+        press(page.get_by_role("dialog"), "Yes")
+        page.get_by_text("Airflow starts it again.").wait_for()
+
+    def is_published() -> bool:
+        return stack.main("sales") == rows and stack.status("sales").phase is Phase.NORMAL
+
+    assert before != rows
+    wait_until(is_published, "the cleared task publishes what was approved")
+    wait_until(lambda: stack.ask("GET", f"dags/sales/dagRuns/{run_id}")["state"] == "success", "the run succeeds")
+    with opened(window, stack, f"/mv/tables/sales/refreshes/{stack.history('sales')[0].refresh_id}") as page:
+        page.get_by_text(re.compile(r"It was approved by admin: .*onerror")).first.wait_for()
+
+
+def test_every_link_from_the_pages_leads_somewhere(stack, window, ids):
+    ours, seen = f"{stack.topology.url}/mv/", dict[str, int]()
+    to_open, page = [ours], window.new_page()
+
+    while to_open and len(seen) < MOST_LINKS:
+        url = to_open.pop(0)
+        seen[url] = page.goto(url).status
+        links = page.evaluate(
+            """() => [...document.querySelectorAll("a[href]")]  // in pictures too, whose links are objects
+              .map(each => new URL(each.getAttribute("href"), location.href).href.split("#")[0])"""
+        )
+        to_open += [each for each in dict.fromkeys(links) if each.startswith(ours) and each not in (*seen, *to_open)]
+
+    page.close()
+    assert len(seen) > 10
+    assert {url: status for url, status in seen.items() if status != 200} == {}
