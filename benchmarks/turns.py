@@ -3,9 +3,11 @@
     python benchmarks/turns.py fence               with a fence; without, right after the last publish
     python benchmarks/turns.py vectors             MERGE with deletion vectors; with rewritten files
     python benchmarks/turns.py checks --rows N     without checks; with ten checks of rows
+    python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
 
-Each turn changes ten rows, or nothing for the checks, whose refreshes compare everything. Of each way the first turns
-are left out, while the JVM still compiles. Printed are medians of seconds, and their ratio.
+Each turn changes ten rows, or a tenth of all for the feed, or nothing for the checks, whose refreshes compare
+everything. Of each way the first turns are left out, while the JVM still compiles. Printed are medians of seconds, and
+their ratio.
 """
 
 from __future__ import annotations
@@ -61,9 +63,9 @@ class Table:
         """Run SQL about the source (`raw`) or `main`."""
         self.spark.sql(text.format(t=f"delta.`{self.home}/{table}`"))
 
-    def change(self, turn: int) -> None:
-        """Change ten rows of the source."""
-        self.sql("raw", f"UPDATE {{t}} SET v = {turn % 100} WHERE id < 10")
+    def change(self, turn: int, which: str = "id < 10") -> None:
+        """Change ten rows of the source, or others."""
+        self.sql("raw", f"UPDATE {{t}} SET v = {turn % 100} WHERE {which}")
 
     def refresh(self, **asked: Any) -> float:
         """Refresh; return its seconds."""
@@ -94,7 +96,14 @@ def checks(table: Table, turn: int) -> float:
     return table.refresh(force=True)
 
 
-WAYS: dict[str, Callable[[Table, int], float]] = {"fence": fence, "vectors": vectors, "checks": checks}
+def feed(table: Table, turn: int) -> float:
+    """Refresh a tenth of the rows, without a change data feed of main, or with one."""
+    table.change(turn, "id % 10 = 0")
+    table.sql("main", f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '{bool(turn % 2)}')")
+    return table.refresh()
+
+
+WAYS: dict[str, Callable[[Table, int], float]] = {"fence": fence, "vectors": vectors, "checks": checks, "feed": feed}
 
 
 def main() -> None:
