@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,4 +76,4 @@ class WhyRowOperator(MvOperator):
         text = row_history_text(found)
         answers.keep(table.id, user, asked, text)
         self.log.info("%s", text)
-        return found.to_json()
+        return json.loads(json.dumps(found.to_json()))  # plain lists: Airflow marks what was a tuple
