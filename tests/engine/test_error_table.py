@@ -100,7 +100,7 @@ def test_json_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
         [
             ("a b+1.json", 4, "corrupt_record", unfit, '{"id": 2, "v": '),
             ("a b+1.json", 5, "corrupt_record", unfit, '{"id": 3, "v": "c"} {"id": 4}'),
-            ("a b+1.json", 6, "corrupt_record", "id is to be INT, not x", '{"id": "x", "v": "e"}'),
+            ("a b+1.json", 6, "corrupt_record", "id: expected INT, found x", '{"id": "x", "v": "e"}'),
             ("2.json.gz", 1, "unknown_field", "the schema has no field colour", '{"id": 7, "colour": "red"}'),
             ("2.json.gz", 2, "corrupt_record", unfit, '{"id": 8, "id": 9}'),
             ("2.json.gz", 3, "key_null", "id is NULL", '{"id":null,"v":"f"}'),

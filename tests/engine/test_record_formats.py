@@ -74,7 +74,7 @@ def test_line_of_csv_is_a_row(spark):
         (b"1,1.50,2026-01-05", "does not fit the schema: 1,1.50,2026-01-05"),
         (b"1,1.50,2026-01-05,a,b", "does not fit the schema: 1,1.50,2026-01-05,a,b"),
         (b"x,1.50,2026-01-05,a", "does not fit the schema: x,1.50"),
-        (b"1,1.50,2026,a", "at is to be DATE, not 2026"),
+        (b"1,1.50,2026,a", "at: expected DATE, found 2026"),
         (b"1,1,2,2026-01-05,a", "does not fit the schema"),
         (b'1,1.50,2026-01-05,"a', "a quoted value is not closed"),
         (b'1,1.50,2026-01-05,"a"b', "a quoted value is not closed, or continues"),

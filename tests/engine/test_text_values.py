@@ -178,9 +178,9 @@ def test_json_value_of_no_such_type_is_shown(read, kind, text):
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
-        ("DATE", '"2024"', "v is to be DATE, not 2024"),
-        ("BIGINT", '"two"', "v is to be BIGINT, not two"),
-        ("STRUCT<a: DATE>", '{"a": "2024"}', 'v is to be STRUCT<a: DATE>, not {"a":"2024"}'),
+        ("DATE", '"2024"', "v: expected DATE, found 2024"),
+        ("BIGINT", '"two"', "v: expected BIGINT, found two"),
+        ("STRUCT<a: DATE>", '{"a": "2024"}', 'v: expected STRUCT<a: DATE>, found {"a":"2024"}'),
     ],
 )
 def test_json_column_that_does_not_fit_is_named_in_a_long_line(read, kind, text, told):
@@ -242,7 +242,7 @@ def test_misfits_are_kept_in_the_error_table(lake):
     assert report.rows_rejected == 2
     errors = lake.sql("SELECT source_position, rule, reason FROM {t} ORDER BY rule", path="orders__errors")
     assert [tuple(row) for row in errors] == [
-        (1, "corrupt_record", "v is to be DATE, not 2024"),
+        (1, "corrupt_record", "v: expected DATE, found 2024"),
         (1, "encoding", "bytes that are not in the declared encoding"),
     ]
 

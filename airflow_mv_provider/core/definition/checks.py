@@ -31,7 +31,7 @@ class AcceptedValues(Part):
     @classmethod
     def _are_exact(cls, values: object) -> object:
         if isinstance(values, list | tuple) and any(not isinstance(value, bool | int | str) for value in values):
-            raise ValueError("a value is no string, whole number, true or false; use `expression`")
+            raise ValueError("a value is not a string, a whole number, true or false: use `expression`")
         return values
 
     @property

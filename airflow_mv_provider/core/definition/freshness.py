@@ -51,6 +51,6 @@ class Freshness(Part):
     measured_from: MeasuredFrom = Field(
         default=MeasuredFrom.CHECK,
         description="check: the age counts from when a refresh of the whole table last looked at the source, so a"
-        " source without news keeps the table fresh. source: from the time of the source's state that main has, so a"
-        " source that stands still makes the table late.",
+        " source without new data keeps the table fresh. source: from the time of the source's state that main has, so"
+        " a source that gets no new data makes the table late.",
     )

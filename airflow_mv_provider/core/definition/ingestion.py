@@ -53,7 +53,9 @@ class Ingestion(Part):
         kind = next((each for each in kinds() if each.name == self.source["type"]), None)
         if kind is None or kind.shared is None:
             known = [each.name for each in kinds() if each.shared is not None]
-            raise ValueError(f"source: type is to be {' or '.join(known)}, of which several tables can share a state")
+            raise ValueError(
+                f"source: expected type {' or '.join(known)}: only of these can several tables share a state"
+            )
         group = self.source.get("group")
         if group is not None and (not kind.is_log or not isinstance(group, str) or not group.strip()):
             raise ValueError("source: group is the name of a consumer group, which only a log has")

@@ -95,7 +95,7 @@ def is_misspelt(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> 
 
 def expectation(name: str, kind: DataType) -> Column:
     """Return the beginning of a message about a text that is invalid for a column's type."""
-    return F.lit(f"{name} is to be {_spelled(kind)}, not ")
+    return F.lit(f"{name}: expected {_spelled(kind)}, found ")
 
 
 def _spelled(kind: DataType) -> str:

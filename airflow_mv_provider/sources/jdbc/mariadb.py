@@ -76,7 +76,7 @@ class MariaDb(Dialect):
         self._credentials = credentials
         self._host = (credentials.host or "localhost").lower()
         if not _HOST.fullmatch(self._host):
-            raise ConnectionUnknownError(credentials.conn_id, f"its host {self._host!r} is none.", hint="Name one.")
+            raise ConnectionUnknownError(credentials.conn_id, f"{self._host!r} is not a host name.", hint="Name one.")
         named = credentials.options.get("sslmode")
         self._tls = named or ("disable" if _is_this_machine(self._host) else "verify-full")
         if self._tls not in _TLS:
@@ -120,7 +120,7 @@ class MariaDb(Dialect):
 
     def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
         """See `Dialect`."""
-        return "MariaDB is read by one connection: changed rows, their number and all keys are not of one moment"
+        return "MariaDB is read by one connection: changed rows, their number and all keys would be of different times"
 
     def check(self) -> None:
         """See `Dialect`."""
@@ -219,7 +219,7 @@ class MariaDb(Dialect):
         elif self._source.unchanged == "compare":
             obstacle = "the definition says `unchanged: compare`"
         elif self._source.unchanged is None:
-            obstacle = "what is written past the binary log shows nowhere: without `unchanged: snapshot` it is compared"
+            obstacle = "writes may bypass the binary log: without `unchanged: snapshot` all rows are compared"
         return JdbcFrontier(f"{product} {known} {database}", " ".join(place).strip() or "unknown", obstacle)
 
     def _num_bytes(self, connection: Connection[Any]) -> int | None:

@@ -30,7 +30,9 @@ class SharedSnapshot(SharedState[Jdbc]):
     def __init__(self, sources: Mapping[str, Jdbc], credentials: Credentials) -> None:
         super().__init__(sources, credentials)
         if credentials.kind not in _KINDS:
-            problem = f"tables of an ingestion share a snapshot, which a database of type {credentials.kind!r} has not."
+            problem = (
+                f"tables of an ingestion share a snapshot: a database of type {credentials.kind!r} has none to share."
+            )
             hint = "Give each table a source of its own, of type jdbc."
             raise DefinitionError(credentials.conn_id, problem, hint=hint)
         self._holder: Connection[Any] | None = None

@@ -74,7 +74,7 @@ class Sqlite(Dialect):
                     columns, is_table = self._columns(connection)
                 if before == (after := self._stamp()):
                     return Found(self._frontier(after, is_table=is_table), columns, after[2])
-        problem = f"{self._file} was written each time that it was looked at."
+        problem = f"{self._file} was being written at every attempt to read its state."
         raise SourceUnavailableError("source", problem, hint="Refresh again.")
 
     def hold(self) -> Reading:

@@ -61,7 +61,7 @@ def _check_encoding(kind: str, schema: str | None, schema_file: str | None, opti
     if schema is not None and not schema.strip():
         raise ValueError("schema: it names no column")
     if schema_file is not None and (not schema_file.strip() or re.search(r"[*?\[{]", schema_file)):
-        raise ValueError("schema_file: it is to be the path of one file")
+        raise ValueError("schema_file: expected the path of one file")
     if options and kind != "csv":
         raise ValueError(f"format {kind} takes no options")
     if unknown := sorted(name for name in options if name not in _CSV):

@@ -140,7 +140,7 @@ class SparkSource(Source):
     @classmethod
     def _is_read_whole(cls, column: str | None) -> None:
         if column is not None:
-            raise ValueError("a data source of Spark cannot have a watermark: two reads of it are not of one moment")
+            raise ValueError("a data source of Spark cannot have a watermark: two reads of it are of different times")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

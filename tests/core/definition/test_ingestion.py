@@ -73,7 +73,7 @@ def test_table_that_joins_an_ingestion_keeps_its_rows_and_its_position():
         ('schema: "id INT"', 'schema: "id INT", max_records: 5', 14, "max_records would end each table"),
         ("topic: shop.accounts", "topic: shop.accounts, conn_id: x", 3, "conn_id is the same for all outputs"),
         ("jdbc, conn_id: erp", "jdbc, conn_id: erp, group: a", 8, "group is the name of a consumer group"),
-        ("jdbc, conn_id: erp", "delta, conn_id: erp", 8, "type is to be jdbc or kafka"),
+        ("jdbc, conn_id: erp", "delta, conn_id: erp", 8, "expected type jdbc or kafka"),
         ("conn_id: erp", "conn: erp", 8, "conn_id is missing"),
         ("name: erp", "name: shop", None, "ingestion 'shop' is defined twice"),
         ("name: erp", "name: 'a b'", 8, "'a b' is not a name"),
