@@ -63,7 +63,7 @@ def _marks(store: Store) -> dict[str, str | None]:
 
 
 def _unreleased(store: Store, ingestions: set[str]) -> dict[str, Health]:
-    newest = {name: run for name in sorted(ingestions) for run in store.ingestion_runs(name)}
+    newest = {name: run for name in sorted(ingestions) for run in store.ingestion_runs(name, is_finished=True)}
     return {
         f"{name} (release)": Health(HealthStatus.STALLED, None, run.error)
         for name, run in newest.items()

@@ -21,6 +21,7 @@ from airflow_mv_provider.metadata.models import IngestionRunRow as Run
 from airflow_mv_provider.metadata.rows import iso, maybe_iso
 
 _NUM_KEPT = 100
+_UNFINISHED_MS = 7 * 24 * 3600 * 1000  # how long a run may take before it counts as dead
 
 
 class Ingestions:
@@ -34,15 +35,26 @@ class Ingestions:
         self._now = now
 
     def bind(self, ingestion: str, state: str, caller: Caller) -> str:
-        """Record a run and its state before any table is read; return its id. The oldest runs are forgotten."""
-        run_id = uuid.uuid4().hex
+        """Record a run and its state before any table is read; return its id. The oldest runs are forgotten.
+
+        A caller that comes again, because it waits or its last process died, goes on with the row of its last try.
+        """
         who = {"owner_key": caller.key, "trigger": caller.trigger, "user_name": caller.user}
+        unfinished = select(Run.id).where(
+            Run.ingestion == ingestion, Run.owner_key == caller.key, Run.finished_ms.is_(None)
+        )
         newest = select(func.coalesce(func.max(Run.number), 0)).where(Run.ingestion == ingestion)
         with transaction(self.engine) as db:
+            if (former := db.scalar(unfinished.order_by(Run.number.desc()).limit(1))) is not None:
+                again = {"state": state, "tables": [], "started_ms": self._now()}
+                db.execute(update(Run).where(Run.id == former).values(**again))
+                return str(former)
+            run_id = uuid.uuid4().hex
             number = db.execute(newest).scalar_one() + 1  # of two at once both may have it: it only orders them
             row = {"id": run_id, "ingestion": ingestion, "number": number, "state": state, "tables": []}
             db.execute(insert(Run).values(**row, **who, started_ms=self._now()))
-            db.execute(delete(Run).where(Run.ingestion == ingestion, Run.number <= number - _NUM_KEPT))
+            is_over = Run.finished_ms.is_not(None) | (Run.started_ms < self._now() - _UNFINISHED_MS)
+            db.execute(delete(Run).where(Run.ingestion == ingestion, Run.number <= number - _NUM_KEPT, is_over))
         return run_id
 
     def record(self, run_id: str, tables: Sequence[IngestedTable]) -> None:
@@ -58,9 +70,14 @@ class Ingestions:
             db.execute(update(Run).where(Run.id == run_id).values(**values))
 
 
-def runs(db: Connection, ingestion: str, limit: int) -> tuple[IngestionReport, ...]:
-    """Return the newest runs of an ingestion, the newest first."""
+def runs(db: Connection, ingestion: str, limit: int, *, is_finished: bool = False) -> tuple[IngestionReport, ...]:
+    """Return the newest runs of an ingestion, the newest first.
+
+    is_finished : only those that have ended
+    """
     query = select(Run.__table__).where(Run.ingestion == ingestion).order_by(Run.number.desc()).limit(limit)
+    if is_finished:
+        query = query.where(Run.finished_ms.is_not(None))
     return tuple(_report(row) for row in db.execute(query))
 
 

@@ -248,7 +248,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
 def _newest_that_ended() -> ScalarSelect[str]:
     """Return the id of a table's newest refresh that has ended; a look that has only compared hides no failure."""
     is_look = Refresh.outcome.in_((Outcome.RUNNING, Outcome.DIFFERENCES))
-    inner = select(Refresh.id).where(Refresh.table_id == Table.id, ~is_look)
+    inner = select(Refresh.id).where(Refresh.table_id == Table.id, Refresh.is_read_only.is_(False), ~is_look)
     return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
 
 

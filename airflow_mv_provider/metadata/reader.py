@@ -29,6 +29,7 @@ from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.scope.scope import covered_from_json
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
+from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.audits import last_audit
 from airflow_mv_provider.metadata.chunks import chunks, done
@@ -86,12 +87,17 @@ class Reader:
             return table(db, name)
 
     def state(self, table_id: int) -> RefreshState:
-        """Return the table's state row; the same query judges by the same clock whether its lease is live."""
+        """Return the table's state row; the same query judges by the same clock whether its lease is live.
+
+        raises : TableNotFoundError, if the table was dropped
+        """
         is_live = is_owner_live(self._now()).label("is_lease_live")
         waits = is_held(self._now()).label("is_held")
         query = select(RefreshStateRow.__table__, is_live, waits).where(RefreshStateRow.table_id == table_id)
         with transaction(self.engine) as db:
-            row = db.execute(query).one()
+            row = db.execute(query).one_or_none()
+        if row is None:
+            raise TableNotFoundError(f"table {table_id}", "it was dropped.")
         return RefreshState(
             table_id=row.table_id,
             phase=Phase(row.phase),
@@ -326,10 +332,12 @@ class Reader:
         with transaction(self.engine) as db:
             return reports(db, condition, limit)
 
-    def ingestion_runs(self, ingestion: str, limit: int = 1) -> tuple[IngestionReport, ...]:
-        """Return the newest runs of an ingestion, the newest first."""
+    def ingestion_runs(
+        self, ingestion: str, limit: int = 1, *, is_finished: bool = False
+    ) -> tuple[IngestionReport, ...]:
+        """Return the newest runs of an ingestion, or of those that have ended, the newest first."""
         with transaction(self.engine) as db:
-            return runs(db, ingestion, limit)
+            return runs(db, ingestion, limit, is_finished=is_finished)
 
     def ingestion_run(self, run_id: str) -> IngestionReport | None:
         """Return one run of an ingestion; None if it is not kept."""

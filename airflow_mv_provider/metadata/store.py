@@ -191,6 +191,7 @@ class Store(Control):
         """Delete the progress, close the history row, and go from CLEANUP to NORMAL."""
         with claimed(self.engine, own, claim.advance(own, Phase.CLEANUP, Phase.NORMAL), self._now()) as db:
             self._end(db, own, seconds, Outcome.PUBLISHED, None)
+            passed(db, own.table_id, self._now())
 
     def abandon(
         self,

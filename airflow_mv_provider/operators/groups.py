@@ -115,13 +115,14 @@ def ingest_group(
         "queue_timeout": queue_timeout,
     }
     definitions = [each for each in tables if isinstance(each, RefreshableTable)]
+    names = [each.name if isinstance(each, RefreshableTable) else each for each in tables]
     with TaskGroup(group_id or f"ingest_{ingestion.replace('.', '_')}") as group:
-        stage = StageIngestionOperator(task_id="stage", ingestion=ingestion, tables=definitions, **shared)
+        stage = StageIngestionOperator(task_id="stage", ingestion=ingestion, tables=definitions, names=names, **shared)
         publish = [
             PublishIngestedOperator(
                 task_id=f"publish_{name.replace('.', '_')}", table=name, staged=stage.output, **shared
             )
-            for name in (each.name if isinstance(each, RefreshableTable) else each for each in tables)
+            for name in names
         ]
         last = {**shared, "trigger_rule": "all_done"}
         finish = FinishIngestionOperator(task_id="finish", ingestion=ingestion, staged=stage.output, **last)

@@ -101,15 +101,21 @@ class IngestOperator(_OfIngestion):
 
 
 class StageIngestionOperator(_OfIngestion):
-    """Fix one state of an ingestion's source, stage all tables in it, and push the run and its refreshes.
+    """Fix one state of an ingestion's source, stage tables in it, and push the run and its refreshes.
+
+    names : of the tables, those that have a task that publishes them; None for all that are registered
 
     It fails only if no table can be staged at all; a table that is left behind fails its own task.
     """
 
+    def __init__(self, *, names: Sequence[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.names = names
+
     def work(self, refresher: Refresher, context: Context) -> Any:
-        """Stage all tables, and keep them for the tasks that publish them."""
+        """Stage the tables, and keep them for the tasks that publish them."""
         self.apply(refresher)
-        staged = refresher.stage_ingestion(str(self.ingestion), self.caller(context))
+        staged = refresher.stage_ingestion(str(self.ingestion), self.caller(context), self.names)
         others = {each.table: asdict(each) for each in staged.tables}
         for each in staged.tables:
             self.log.info("%s: %s", each.table, each.outcome if each.error is None else each.error.message)

@@ -36,6 +36,7 @@ from airflow_mv_provider.exceptions import (
     LeaseLostError,
     MetadataUnavailableError,
     MvError,
+    RefreshCancelledError,
     RefreshInProgressError,
     RefreshPausedError,
 )
@@ -92,7 +93,7 @@ def begin(
     except MvError as error:
         with suppress(MvError):
             context.store.queue.leave(caller.key)
-            if substitute is None and _keeps_from_beginning(error, request):
+            if substitute is None and not context.is_interrupted and _keeps_from_beginning(error, request):
                 context.store.obstacles.met(table.id, error_report(error))
         raise
     if isinstance(found, RefreshReport):
@@ -103,7 +104,11 @@ def begin(
 def _keeps_from_beginning(error: MvError, request: Request) -> bool:
     """True if an error keeps every refresh of the table from beginning, not only one that is asked for in this way."""
     is_usual = request.scope.is_everything and not request.reload and request.strategy is None
-    of_others = (RefreshPausedError, InterruptedRefreshError, MetadataUnavailableError, LeaseLostError)
+    is_usual = is_usual and not request.is_stale_only
+    of_others = (
+        *(RefreshPausedError, RefreshCancelledError),
+        *(InterruptedRefreshError, MetadataUnavailableError, LeaseLostError),
+    )
     return is_usual and not isinstance(error, of_others)
 
 

@@ -53,7 +53,7 @@ or an owner dies; `crash_points` lists the durable writes in order, with the poi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -253,9 +253,9 @@ class Refresher:
         """Refresh all tables of an ingestion in one state of its source. See `ingestion.group_run.ingest`."""
         return ingest(self._context, ingestion, caller)
 
-    def stage_ingestion(self, ingestion: str, caller: Caller) -> StagedRun:
-        """Stage all tables of an ingestion; `resume` publishes each. See `ingestion.group_run.stage`."""
-        return stage(self._context, ingestion, caller)
+    def stage_ingestion(self, ingestion: str, caller: Caller, names: Collection[str] | None = None) -> StagedRun:
+        """Stage tables of an ingestion; `resume` publishes each. See `ingestion.group_run.stage`."""
+        return stage(self._context, ingestion, caller, names)
 
     def finish_ingestion(self, ingestion: str, run_id: str, refreshes: Mapping[str, str]) -> IngestionReport:
         """End a run whose tables were published. See `ingestion.group_run.finish`."""

@@ -33,7 +33,7 @@ def test_table_is_in_the_state_only_if_its_refresh_read_it_and_ended_well(outcom
 
 
 def test_exit_code_is_that_of_the_worst_table():
-    good = IngestedTable("a", "a", is_in_state=True)
+    good = IngestedTable("a", "a", outcome=Outcome.NOTHING_TO_DO, is_in_state=True)
     late, bad = IngestedTable("b", "b", error=AGAIN), IngestedTable("c", "c", error=PERSON)
     unexplained = IngestedTable("d", "d", outcome=Outcome.PUBLISHED)
 
@@ -43,6 +43,6 @@ def test_exit_code_is_that_of_the_worst_table():
 
 
 def test_failed_release_is_not_success():
-    good = IngestedTable("a", "a", is_in_state=True)
+    good = IngestedTable("a", "a", outcome=Outcome.NOTHING_TO_DO, is_in_state=True)
 
     assert [exit_code(of(good, error=each)) for each in (AGAIN, PERSON)] == [75, 1]

@@ -125,6 +125,38 @@ def test_table_that_another_refresh_has_or_that_is_paused_is_left_behind_and_hol
 
 
 @pytest.mark.in_test_all
+def test_table_that_another_refresh_brings_further_meanwhile_is_no_regression(shop, at_point):
+    shop.send("ones", row(1, "a"))
+    shop.send("twos", row(1, "x"))
+    shop.ingest()
+    for name in shop.names:
+        shop.send(name, row(2, "new"))
+    at_point("staging.after", lambda: (shop.send("twos", row(3, "newer")), shop.lake.refresh("twos")))
+
+    report = shop.ingest()
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-REFRESH-IN-PROGRESS")}
+    assert shop.rows("twos") == [(1, "x"), (2, "new"), (3, "newer")]
+    assert shop.lake.store.obstacle(shop.lake.store.table("twos").id) is None
+    assert shop.committed() == {"ones": 2, "twos": 3}
+
+
+@pytest.mark.in_test_all
+def test_offsets_of_a_topic_are_not_released_to_another_one_of_its_name(shop):
+    for name in shop.names:
+        shop.send(name, row(1, "a"), row(2, "b"))
+    shop.ingest()
+    shop.broker.drop(shop.topics["twos"])
+    shop.broker.topic(shop.topics["twos"])
+    shop.send("ones", row(3, "c"))
+
+    report = shop.ingest()
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-SOURCE-REPLACED")}
+    assert report.released == {shop.topics["ones"]: [3]}
+
+
+@pytest.mark.in_test_all
 def test_topic_of_two_tables_is_released_as_far_as_both_are(shop):
     shop.topics["twos"] = shop.topics["ones"]
     shop.register()

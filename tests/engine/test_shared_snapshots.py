@@ -48,6 +48,37 @@ def test_tables_are_of_one_moment_while_others_write(shop, at_point):
 
 
 @pytest.mark.in_test_all
+@pytest.mark.parametrize("more", ["", ", changes: xmin"])
+def test_table_that_another_refresh_brings_further_meanwhile_never_goes_back(shop, at_point, more):
+    shop.register(more)
+    shop.add(1, 2)
+    shop.ingest()
+    shop.add(3)
+    at_point("staging.after", lambda: (shop.add(4), shop.lake.refresh("twos")))
+
+    report = shop.ingest()
+    seen = {name: [row[0] for row in shop.rows(name)] for name in shop.names}
+    later = shop.ingest()
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-REFRESH-IN-PROGRESS")}
+    assert seen == {"ones": [1, 2, 3], "twos": [1, 2, 3, 4]}
+    assert all(each.is_in_state for each in later.tables)
+    assert [len(shop.rows(name)) for name in shop.names] == [4, 4]
+    assert shop.lake.store.obstacle(shop.lake.store.table("twos").id) is None
+
+
+@pytest.mark.in_test_all
+def test_table_that_is_dropped_meanwhile_is_left_behind(shop, at_point):
+    shop.add(1)
+    at_point("staging.after", lambda: shop.lake.refresher().drop("twos", shop.lake.caller()))
+
+    report = shop.ingest()
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-TABLE-UNKNOWN")}
+    assert shop.rows("ones") == [(1, "v1")]
+
+
+@pytest.mark.in_test_all
 def test_truncate_waits_until_all_tables_are_read(shop, at_point):
     shop.add(1, 2)
 

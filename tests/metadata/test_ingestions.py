@@ -24,13 +24,31 @@ def test_run_is_kept_as_it_was_told(store):
     assert found.finished_at is not None
 
 
-def test_newest_hundred_runs_are_kept_by_ingestion(store):
-    other = store.ingestions.bind("other", "x", a_caller())
+def test_newest_hundred_runs_that_have_ended_are_kept_by_ingestion(store, clock):
+    other = store.ingestions.bind("other", "x", a_caller("other"))
+    slow = store.ingestions.bind("shop", "slow", a_caller("slow"))
     for n in range(102):
-        store.ingestions.bind("shop", str(n), a_caller())
+        store.ingestions.end(store.ingestions.bind("shop", str(n), a_caller(f"caller {n}")), None, None)
 
     states = [run.state for run in store.ingestion_runs("shop", 1000)]
+    clock.pass_ms(8 * 24 * 3600 * 1000)
+    store.ingestions.bind("shop", "a week later", a_caller("last"))
 
-    assert states == [str(n) for n in range(101, 1, -1)]
+    assert states == [*(str(n) for n in range(101, 1, -1)), "slow"]
+    assert store.ingestion_run(slow) is None
     assert store.ingestion_run(other) is not None
     assert store.ingestion_run("nobody") is None
+
+
+def test_caller_that_comes_again_goes_on_with_its_row(store):
+    """A run that waits for a table looks again every half minute."""
+    mine = store.ingestions.bind("shop", "t up to 3", a_caller("mine"))
+    theirs = store.ingestions.bind("shop", "t up to 4", a_caller("theirs"))
+    again = store.ingestions.bind("shop", "t up to 5", a_caller("mine"))
+    store.ingestions.end(mine, None, ERROR)
+
+    assert again == mine != theirs
+    assert store.ingestion_run(mine).state == "t up to 5"
+    [ended] = store.ingestion_runs("shop", is_finished=True)
+    assert (ended.run_id, ended.error) == (mine, ERROR)
+    assert store.ingestions.bind("shop", "t up to 6", a_caller("mine")) != mine

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.health.health import HealthStatus
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.status_text import status_text, statuses_text
-from tests.metadata.rows import a_caller, a_refresh, acquired, registered
+from tests.metadata.rows import a_caller, a_refresh, acquired, registered, walk
 
 AWAY = ErrorReport("MV-SOURCE-UNAVAILABLE", "source: no answer.", "Start it.", True)
 DENIED = ErrorReport("MV-SOURCE-DENIED", "source: refused.", "Grant it.", False)
@@ -48,6 +50,26 @@ def test_refresh_that_begins_ends_it(store, table, begins):
 
     assert store.obstacle(table.id) is None
     assert health(store).status is (HealthStatus.STARTING if begins == "acquired" else HealthStatus.CREATED)
+
+
+def test_refresh_that_publishes_ends_what_others_met_meanwhile(store, table):
+    own = acquired(store, table)
+    store.obstacles.met(table.id, AWAY)
+    walk(store, own, Phase.NORMAL)
+
+    assert store.obstacle(table.id) is None
+    assert health(store).status is HealthStatus.RUNNING
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.ABANDONED, Outcome.DIFFERENCES])
+def test_what_only_compares_says_nothing_of_the_health(store, table, outcome):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    looking = a_refresh(table, batch=None)
+    store.record(looking, a_caller(), Outcome.RUNNING, is_read_only=True)
+    store.end_preview(looking.id, outcome, "read-only", Counts(), ())
+
+    assert health(store).status is HealthStatus.RUNNING
+    assert [each.status for each in store.health_changes(table.id)] == [HealthStatus.RUNNING]
 
 
 def test_status_says_it(store, table):

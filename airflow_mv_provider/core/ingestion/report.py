@@ -16,7 +16,7 @@ class IngestedTable:
     """What became of one table in a run.
 
     outcome     : of its refresh; None if none began
-    is_in_state : it holds the state of the run
+    is_in_state : what it has read, or was published with, is of the state of the run
     error       : why it was left behind
     """
 
@@ -34,7 +34,7 @@ class IngestedTable:
     @property
     def is_left_behind(self) -> bool:
         """True if the run ended without this table in its state."""
-        return not self.is_in_state
+        return not self.is_in_state or self.outcome not in _DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ def ingested(
         output=output,
         refresh_id=report.refresh_id,
         outcome=report.outcome,
-        is_in_state=is_of_state and report.outcome in _DONE,
+        # Rows that the source has no longer, and that a person has kept, are of no state of it.
+        is_in_state=is_of_state and report.outcome in _DONE and not report.rows_kept,
         main_version=report.main_version,
         rows_inserted=report.rows_inserted,
         rows_updated=report.rows_updated,

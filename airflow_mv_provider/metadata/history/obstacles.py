@@ -66,7 +66,9 @@ def obstacles(db: Connection, table_id: int, limit: int) -> tuple[Obstacle, ...]
 def ended(db: Connection, table_id: int, limit: int) -> tuple[Ended, ...]:
     """Return a table's newest refreshes that have ended, without those that only compared, the newest first."""
     is_look = Refresh.outcome.in_((Outcome.RUNNING, Outcome.DIFFERENCES))
-    query = select(Refresh.finished_ms, Refresh.outcome, Refresh.error).where(Refresh.table_id == table_id, ~is_look)
+    query = select(Refresh.finished_ms, Refresh.outcome, Refresh.error).where(
+        Refresh.table_id == table_id, Refresh.is_read_only.is_(False), ~is_look
+    )
     rows = db.execute(query.order_by(Refresh.number.desc()).limit(limit))
     return tuple(
         Ended(row.finished_ms or 0, Outcome(row.outcome), ErrorReport(**row.error) if row.error else None)

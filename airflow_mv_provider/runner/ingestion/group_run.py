@@ -6,18 +6,21 @@ Each table goes on from its own binding and is refreshed by its own refresh, as 
 reports as its present state is the state that all share. So the protocol of a refresh is unchanged, and so is what
 happens to a refresh whose process dies.
 
+What a dead owner, or an earlier try of the same caller, has left of a table is ended before the state is fixed. A table
+that another refresh brings to a later state while this run stages the others is left behind: it never goes back.
+
 No table is published before all are sealed. One whose refresh fails, is held, or is another caller's is left behind
 and reported; the others go on. A sealed table waits for the others under a lease that is renewed, so that a run that
 is killed keeps it no longer than any other refresh.
 
-A retry of the same caller ends what its last try has left, in the state of that try, and begins again: all tables that
-it reports as in its state are in one that was fixed in this try.
+A retry of the same caller begins again in a state of its own: all tables that it reports as in its state are in one
+that was fixed in this try.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -28,12 +31,14 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import AS_USUAL
 from airflow_mv_provider.core.state import Admission, Caller, Ownership, TableRecord, admit
 from airflow_mv_provider.exceptions import (
+    DefinitionError,
     InterruptedRefreshError,
     LeaseLostError,
     MetadataUnavailableError,
     MvError,
     RefreshInProgressError,
 )
+from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.admission import begin
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -57,15 +62,19 @@ class Sealed:
 class GroupRun:
     """One run; used in a `with` block, at whose end nothing of it is held any more."""
 
-    def __init__(self, context: Context, ingestion: str, caller: Caller) -> None:
+    def __init__(self, context: Context, ingestion: str, caller: Caller, names: Collection[str] | None = None) -> None:
         self._context = context
         self._ingestion = ingestion
         # A refresh that fails is not kept for a retry, which would begin it again in another state.
         self._caller = replace(caller, will_retry=False)
-        self._tables = members_of(context.store, ingestion)
+        members = members_of(context.store, ingestion)
+        self._tables = tuple(table for table in members if names is None or table.name in names)
+        if not self._tables:
+            raise DefinitionError(ingestion[:60], "none of its registered tables is among those of this run.")
         self._shared = shared_state(context, self._tables)
         self._sealed: dict[str, Sealed] = {}
         self._found: dict[str, IngestedTable] = {}
+        self._published: dict[str, int] = {}  # how far each table was published when the state was fixed
         self.run_id = ""
 
     def __enter__(self) -> GroupRun:
@@ -86,6 +95,8 @@ class GroupRun:
         raises : SourceUnavailableError, SourceDeniedError: no table can be read; MetadataUnavailableError,
                  InterruptedRefreshError
         """
+        for table in self._tables:
+            self._each(table, self._end_former)
         with closing(self._shared):
             try:
                 self._shared.hold()
@@ -99,7 +110,8 @@ class GroupRun:
                 )
             log.info("ingestion %s: %s", self._ingestion, self._shared.describe())
             for table in self._tables:
-                self._each(table, self._stage)
+                if table.name not in self._found:
+                    self._each(table, self._stage)
         self._record()
 
     def publish(self) -> None:
@@ -111,16 +123,21 @@ class GroupRun:
     def park(self) -> dict[str, str]:
         """Keep each sealed table for the caller's next process; return the ids of their refreshes, by table."""
         parked = {}
-        for name in tuple(self._sealed):
-            each = self._sealed.pop(name)
-            each.lease.stop()
-            self._context.store.park(each.own, until_ms=self._context.settings.handover_ms)
-            parked[name] = each.own.refresh_id
+        for name, each in tuple(self._sealed.items()):
+            self._each(each.table, self._park)
+            if name not in self._sealed and not self._found[name].error:
+                parked[name] = each.own.refresh_id
+        self._record()
         return parked
+
+    def _park(self, table: TableRecord) -> None:
+        sealed = self._sealed.pop(table.name)
+        sealed.lease.stop()
+        self._context.store.park(sealed.own, until_ms=self._context.settings.handover_ms)
 
     @property
     def tables(self) -> tuple[IngestedTable, ...]:
-        """What has become of each table so far; those that are sealed are left out."""
+        """What has become of each table so far."""
         return tuple(self._found[table.name] for table in self._tables if table.name in self._found)
 
     def _each(self, table: TableRecord, work: Callable[[TableRecord], None]) -> None:
@@ -135,8 +152,27 @@ class GroupRun:
             log.warning("%s is left behind: %s", table.name, error)
             before = self._found.get(table.name)
             refresh_id = before.refresh_id if before else None
-            report = self._context.store.report(refresh_id) if refresh_id else None
+            report = _report(self._context.store, refresh_id)
             self._found[table.name] = self._left_behind(table, report, error_report(error))
+
+    def _end_former(self, table: TableRecord) -> None:
+        """End what a dead owner or the caller's last try has left: it is of another state."""
+        state = self._context.store.state(table.id)
+        match admit(state, self._caller.key):
+            case Admission.ADOPT:
+                Recoverer(self._context).take_over(table, state, self._caller)
+            case Admission.TAKE_OVER if state.paused_since_ms is None:
+                Recoverer(self._context).take_over(table, state, self._caller)
+        self._published[table.name] = self._context.store.state(table.id).published_upper
+
+    def _check_unmoved(self, table: TableRecord, published_upper: int) -> None:
+        """Check that no other refresh has brought a table to a state that may be later than the shared one.
+
+        raises : RefreshInProgressError
+        """
+        if published_upper != self._published[table.name]:
+            problem = "another refresh has published it since the state of this run was fixed."
+            raise RefreshInProgressError(table.name, problem, hint="The next run takes it along.")
 
     def _stage(self, table: TableRecord) -> None:
         context, caller = self._context, self._caller
@@ -144,9 +180,7 @@ class GroupRun:
             context.store.obstacles.met(table.id, error_report(error))
             raise error
         recoverer = Recoverer(context)
-        state = context.store.state(table.id)
-        if admit(state, caller.key) in (Admission.ADOPT, Admission.TAKE_OVER):
-            recoverer.take_over(table, state, caller)  # it is of another state
+        self._check_unmoved(table, context.store.state(table.id).published_upper)
         with context.sharing(table, self._shared):
             try:
                 begun = begin(context, table.name, caller, AS_USUAL)
@@ -157,7 +191,18 @@ class GroupRun:
                 is_of_state = begun.upper is None or self._is_of_state(table, begun.refresh_id)
                 self._found[table.name] = self._ended(table, begun, is_of_state=is_of_state)
                 return
-            self._found[table.name] = IngestedTable(table.name, mark_of(table).output, begun.own.refresh_id)
+            refresh_id = begun.own.refresh_id
+            is_in_state = self._is_of_state(table, refresh_id)
+            self._found[table.name] = IngestedTable(
+                table.name, mark_of(table).output, refresh_id, is_in_state=is_in_state
+            )
+            refresh = context.store.refresh(refresh_id)
+            try:
+                if refresh is not None and refresh.batch is not None:
+                    self._check_unmoved(table, refresh.batch.lower)
+            except RefreshInProgressError:
+                recoverer.abandon(table.name, caller)
+                raise
             recoverer.work(begun.table, begun.own, caller, Phase.MERGING)
         lease = context.kept(begun.own)
         lease.__enter__()
@@ -206,12 +251,13 @@ class StagedRun:
     tables: tuple[IngestedTable, ...]
 
 
-def stage(context: Context, ingestion: str, caller: Caller) -> StagedRun:
-    """Stage all tables of an ingestion in one state of its source, for other processes of the caller to publish.
+def stage(context: Context, ingestion: str, caller: Caller, names: Collection[str] | None = None) -> StagedRun:
+    """Stage tables of an ingestion in one state of its source, for other processes of the caller to publish.
 
+    names  : of the tables; None for all
     raises : as `ingest`
     """
-    with GroupRun(context, ingestion, caller) as run:
+    with GroupRun(context, ingestion, caller, names) as run:
         run.stage()
         refreshes = run.park()
         return StagedRun(run.run_id, refreshes, tuple(each for each in run.tables if each.table not in refreshes))
@@ -238,15 +284,11 @@ def finish(
     refreshes : those of a staged run, by table, whose outcomes are to be recorded
     """
     store = context.store
+    run = store.ingestion_run(run_id)
+    tables = run.tables if run is not None else ()
     if refreshes:
-        run = store.ingestion_run(run_id)
-        others = tuple(each for each in run.tables if each.table not in refreshes) if run else ()
-        outputs = {table.name: mark_of(table).output for table in members_of(store, ingestion)}
-        staged = (
-            ingested(outputs.get(name, ""), store.report(refresh_id), is_of_state=True)
-            for name, refresh_id in refreshes.items()
-        )
-        store.ingestions.record(run_id, (*others, *staged))
+        tables = tuple(_ended(store, each) if each.table in refreshes else each for each in tables)
+        store.ingestions.record(run_id, tables)
     released, problem = None, None
     try:
         released = release(context, ingestion)
@@ -257,6 +299,16 @@ def finish(
         problem = error_report(error)
     with durable(Write.RELEASED):
         store.ingestions.end(run_id, released, problem)
-    report = store.ingestion_run(run_id)
-    assert report is not None
-    return report
+    # Its row is forgotten if it took a week.
+    return store.ingestion_run(run_id) or IngestionReport(ingestion, run_id, "", tables, released, problem)
+
+
+def _ended(store: Store, table: IngestedTable) -> IngestedTable:
+    """Return what became of a staged table; it stays as it is if its table was dropped, or its history is forgotten."""
+    report = _report(store, table.refresh_id)
+    return table if report is None else ingested(table.output, report, is_of_state=table.is_in_state)
+
+
+def _report(store: Store, refresh_id: str | None) -> RefreshReport | None:
+    """Return a refresh's report; None if there is no such refresh: none began, or its table was dropped."""
+    return None if refresh_id is None or store.refresh(refresh_id) is None else store.report(refresh_id)

@@ -13,7 +13,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.sources.shared import SharedState
 
-_APPLY = "Apply the file that defines the ingestion with all of its tables."
+_APPLY = "Apply the file that defines the ingestion with all of its tables; drop those that belong to it no longer."
 
 
 def mark_of(table: TableRecord) -> Ingested:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.exceptions import MvError, SourceUnavailableError
+from airflow_mv_provider.exceptions import MvError, SourceNotFoundError, SourceUnavailableError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka.client import Found, commit, look
 from airflow_mv_provider.sources.kafka.cluster import cluster_of
@@ -66,12 +66,31 @@ class SharedTopics(SharedState[Kafka]):
     def release(self, group: str, published: Mapping[str, Frontier | None]) -> dict[str, Any]:
         """Commit to the group, for each topic, the least offsets up to which its tables are published.
 
-        A topic is left out while one of its tables was never published, or holds another topic of the name.
+        A topic is left out while one of its tables was never published, or has read another topic of the name: one that
+        was deleted since, or is another cluster's.
         """
-        offsets = releasable({name: source.topic for name, source in self.sources.items()}, published)
+        offsets = {
+            topic: each
+            for topic, each in releasable(
+                {name: source.topic for name, source in self.sources.items()}, published
+            ).items()
+            if self._is_same(topic, published)
+        }
         if offsets:
             commit(self._cluster, group, offsets, self._timeout_s)
         return {topic: list(each) for topic, each in offsets.items()}
+
+    def _is_same(self, topic: str, published: Mapping[str, Frontier | None]) -> bool:
+        """True if what has a topic's name now is the topic that its tables have read: offsets are committed by name."""
+        try:
+            now = look(self._cluster, topic, self._timeout_s).frontier
+        except SourceNotFoundError:
+            return False
+        read = [published[name] for name, source in self.sources.items() if source.topic == topic]
+        return all(
+            isinstance(each, KafkaFrontier) and (each.cluster, each.topic_id) == (now.cluster, now.topic_id)
+            for each in read
+        )
 
     @property
     def _timeout_s(self) -> float:
