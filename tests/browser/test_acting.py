@@ -184,3 +184,21 @@ def test_without_script_everything_can_be_read_and_a_table_be_paused(open_page, 
     assert page.locator("svg").count() > 2
     keeper = keepers["sensors"]
     assert keeper.store.state(keeper.table.id).paused_since_ms is None
+
+
+@pytest.mark.in_test_all
+def test_a_question_about_a_row_starts_a_run_and_its_answer_comes_to_the_open_page(open_page, keepers):
+    keeper = keepers["customers"]
+    page = open_page("/mv/tables/customers")
+    form = page.get_by_role("form", name="Ask about a row")
+    form.get_by_label(keeper.table.definition.key[0], exact=True).fill("5")
+    form.get_by_label("Only what has changed the column").fill("v")
+
+    form.get_by_role("button", name="Ask").click()
+
+    said = page.get_by_text(re.compile(r"Run manual__\S+ looks for it"))
+    said.wait_for()
+    run = page.request.get(f"/api/v2/dags/answering/dagRuns/{said.inner_text().split()[1]}").json()
+    assert run["conf"] == {"table": "customers", "key": {keeper.table.definition.key[0]: "5"}, "column": "v"}
+    keeper.store.row_answers.keep(keeper.table.id, "ann", "id=5, column v", "customers: id=5\n  it is as it was")
+    page.get_by_text("it is as it was").wait_for()
