@@ -7,6 +7,7 @@ Every question has a timeout. The end is the last stable offset, so no transacti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
@@ -27,6 +28,9 @@ from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier
 
 _T = TypeVar("_T")
 _CONNECT_S = 10.0
+_LOOKS_EVERY_S = 0.1
+# A group has no broker yet: the first one of a cluster, or one whose broker has just come back.
+_NO_COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 _DENIED = ("AUTHORIZATION_FAILED", "AUTHENTICATION", "_SSL")
 
 
@@ -84,7 +88,7 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], t
     """Write offsets of topics into a consumer group; whatever it had for these partitions is replaced.
 
     offsets : by topic, and there by partition
-    cost    : two round trips
+    cost    : two round trips, more while the group has no coordinator
     raises  : as `look`; SourceDeniedError also if a consumer is a member of the group
     """
     with _asking(cluster, f"group {group}", timeout_s) as admin:
@@ -92,15 +96,33 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], t
 
         wanted = [TopicPartition(topic, p, at) for topic, ends in offsets.items() for p, at in enumerate(ends)]
         asked = [ConsumerGroupTopicPartitions(group, wanted)]
-        answer = _answer(admin.alter_consumer_group_offsets(asked, request_timeout=timeout_s)[group], timeout_s)
-    # A group with a member is no exception: the client reports it for each partition.
-    refused = next((each for each in answer.topic_partitions if each.error is not None), None)
+        until = time.monotonic() + timeout_s
+        while (refused := _refused(admin, asked, timeout_s)) is not None and refused.name() in _NO_COORDINATOR:
+            if time.monotonic() > until:
+                break
+            time.sleep(_LOOKS_EVERY_S)
     if refused is None:
         return
-    if refused.error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC"):
+    if refused.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC"):
         hint = "Give the ingestion a group that no consumer uses."
         raise SourceDeniedError("source", f"the group {group!r} has members, which commit for themselves.", hint=hint)
-    raise _translated(refused.error, [], f"group {group}", cluster)
+    raise _translated(refused, [], f"group {group}", cluster)
+
+
+def _refused(admin: Any, asked: list[Any], timeout_s: float) -> Any:
+    """Write offsets, and return the error that kept the cluster from it, None if there was none."""
+    from confluent_kafka import KafkaException
+
+    try:
+        answer = _answer(
+            admin.alter_consumer_group_offsets(asked, request_timeout=timeout_s)[asked[0].group_id], timeout_s
+        )
+    except KafkaException as error:
+        if error.args[0].name() in _NO_COORDINATOR:
+            return error.args[0]
+        raise
+    # A group with a member is no exception: the client reports it for each partition.
+    return next((each.error for each in answer.topic_partitions if each.error is not None), None)
 
 
 def last_time_ms(cluster: Cluster, topic: str, ends: Sequence[int], timeout_s: float) -> int | None:
