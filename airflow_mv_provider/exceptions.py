@@ -15,6 +15,7 @@
     │   ├── EngineError                Spark or Delta failed for another reason
     │   │   └── DiskFullError          a disk that Spark writes to is full
     │   ├── CommitUnknownError         a commit's response was lost and main's log could not be read
+    │   ├── CatalogUnavailableError    Spark's catalog, or the metastore behind it, does not answer
     │   ├── InterruptedRefreshError    this process was interrupted (Ctrl-C), or its Spark job was cancelled
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
@@ -27,6 +28,8 @@
         │   └── ConnectionUnknownError the source's connection does not exist, or cannot be used
         ├── TableNotFoundError         no refreshable table has this name
         ├── TableConflictError         the location belongs to, or overlaps with, another refreshable table
+        ├── NameGoneError              the catalog has main's name no longer: it was dropped or renamed
+        ├── NameTakenError             main's name in the catalog leads to something else than main
         ├── MainUnsupportedError       main is a view, not Delta, unreadable, or has a transaction retention
         ├── MainRefusedError           main refuses the write: a constraint, a table property, a permission
         ├── MainNotOursError           main exists, and the definition does not set `adopt`
@@ -77,6 +80,14 @@ from airflow_mv_provider.error import MvError as MvError  # noqa: PLC0414
 from airflow_mv_provider.error import TerminalError as TerminalError  # noqa: PLC0414
 from airflow_mv_provider.error import TransientError as TransientError  # noqa: PLC0414
 from airflow_mv_provider.error import one_line as one_line  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import EventError as EventError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import EventIncompleteError as EventIncompleteError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import EventSchemaError as EventSchemaError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import SourceRegressedError as SourceRegressedError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import SourceReplacedError as SourceReplacedError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import StreamGoneError as StreamGoneError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import StreamReloadError as StreamReloadError  # noqa: PLC0414
+from airflow_mv_provider.stream_errors import StreamRestartedError as StreamRestartedError  # noqa: PLC0414
 
 
 class RefreshInProgressError(TransientError):
@@ -145,6 +156,11 @@ class CommitUnknownError(TransientError):
     hint = "Refresh again, or run `amv recover`: main's log then shows whether the commit succeeded."
 
 
+class CatalogUnavailableError(TransientError):
+    code = "MV-CATALOG-UNAVAILABLE"
+    hint = "Check that the metastore runs and that Spark's settings lead to it (hive-site.xml), then try again."
+
+
 class InterruptedRefreshError(TransientError):
     code = "MV-INTERRUPTED"
     hint = "Run it again: the next refresh continues from the last durable step."
@@ -200,6 +216,16 @@ class TableConflictError(TerminalError):
     hint = "One location holds one refreshable table: choose another name."
 
 
+class NameGoneError(TerminalError):
+    code = "MV-NAME-GONE"
+    hint = "Register main again, or change `catalog_name` in the definition."
+
+
+class NameTakenError(TerminalError):
+    code = "MV-NAME-TAKEN"
+    hint = "Nothing was written there. Rename or drop what has the name, or change `catalog_name` in the definition."
+
+
 class MainUnsupportedError(TerminalError):
     code = "MV-MAIN-UNSUPPORTED"
     hint = "Choose another name, or move the existing data away."
@@ -233,49 +259,6 @@ class SourceNotFoundError(TerminalError):
 class SourceDeniedError(TerminalError):
     code = "MV-SOURCE-DENIED"
     hint = "Correct the connection's login and password, or grant the login SELECT on the table."
-
-
-_RELOAD = "`amv refresh --reload` reads the topic from its start, if it is `complete` from there."
-
-
-class SourceReplacedError(TerminalError):
-    code = "MV-SOURCE-REPLACED"
-    hint = f"If that is intended: {_RELOAD}"
-
-
-class SourceRegressedError(TerminalError):
-    code = "MV-SOURCE-REGRESSED"
-    hint = f"Check whether it was restored from a backup, or lost records. {_RELOAD}"
-
-
-class StreamGoneError(TerminalError):
-    code = "MV-STREAM-GONE"
-    hint = f"Refresh more often than records are kept, or keep them longer. {_RELOAD}"
-
-
-class StreamReloadError(TerminalError):
-    code = "MV-STREAM-NEEDS-RELOAD"
-    hint = _RELOAD
-
-
-class StreamRestartedError(TerminalError):
-    code = "MV-STREAM-RESTARTED"
-    hint = _RELOAD
-
-
-class EventError(TerminalError):
-    code = "MV-EVENT-MALFORMED"
-    hint = "Correct `schema` or `envelope`, or the producer."
-
-
-class EventIncompleteError(EventError):
-    code = "MV-EVENT-INCOMPLETE"
-    hint = "ALTER TABLE ... REPLICA IDENTITY FULL in the database makes events complete."
-
-
-class EventSchemaError(EventError):
-    code = "MV-EVENT-SCHEMA"
-    hint = "See which registry the producers use, and which fields `schema_file` lacks; then refresh again."
 
 
 class SourceFileError(TerminalError):

@@ -249,6 +249,9 @@ def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
         done = interruptibly(refresher, lambda: refresher.drop(name, command_line_caller(), delete_main=delete_main))
     rest = "deleted" if done.is_main_deleted else "unchanged"
     document = {"table": name, "dropped": True, "main": done.location, "is_main_deleted": done.is_main_deleted}
+    if (named := record.definition.catalog_name) is not None:
+        document["is_name_dropped"] = done.unnamed is not None
+        rest += f", its name {named} " + ("dropped" if done.unnamed else "left, since it leads elsewhere")
     return Answer(document, f"{name}: dropped. {done.location} is {rest}.")
 
 

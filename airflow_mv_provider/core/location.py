@@ -41,8 +41,8 @@ _COPY = re.compile(r"[0-9a-f]{32}/[0-9]+-(all|new|joined)\Z")
 class TableRef:
     """The address of a Delta table, which need not exist: main, an error table, or a table that a source reads.
 
-    Today every table is addressed by its path. A table of a catalog would also have a name, which `sql` and `str` would
-    return, and by which `spark/delta`, the only module that opens tables, would open it.
+    Every table is addressed by its path. A name of a catalog is resolved to it first (`spark/catalog`), because a name
+    can be given to another table between two statements. `spark/delta` is the only module that opens tables.
 
     location : the absolute directory of its files and its log
     """
@@ -262,6 +262,11 @@ def check_apart(main: str, source: str) -> None:
             f"{source!r} and main {main!r} share a directory.",
             hint="Keep the source and main in separate directories.",
         )
+
+
+def one_spelling(location: str) -> str:
+    """Return a location so that two texts for one place are equal: file: URIs as paths, without slashes at the end."""
+    return _normalised(_plain(location))
 
 
 def moved_path(path: str, old: str, new: str) -> str:

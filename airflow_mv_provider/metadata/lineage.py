@@ -30,13 +30,16 @@ def registered_tables(db: Connection, now: ColumnElement[int]) -> RegisteredTabl
 
     cost : that of `overview`, and the source of each definition
     """
-    parts = (Table.definition[name].label(name) for name in ("source", "checks"))
+    parts = (Table.definition[name].label(name) for name in ("source", "checks", "catalog_name"))
     rows = db.execute(overview_query(now).add_columns(Table.warehouse, Table.location, *parts)).all()
     return RegisteredTables(
         now_ms=rows[0].now_ms if rows else 0,
         lines=tuple(map(line_of, rows)),
         inputs=tuple(
-            TableInputs(row.name, row.location, origins_of(row.source, row.warehouse), referenced_by(row.checks))
+            TableInputs(
+                *(row.name, row.location, origins_of(row.source, row.warehouse), referenced_by(row.checks)),
+                catalog_name=row.catalog_name,
+            )
             for row in rows
         ),
     )
@@ -48,9 +51,10 @@ def origins_of(source: Mapping[str, Any], warehouse: str) -> tuple[Origin, ...]:
     if kind is None:
         return ()
     found = kind.model.model_validate(source)
-    if not found.paths:
+    if not found.paths and not found.names:
         return (Origin(f"{kind.name} {found.reads}"),)
-    return tuple(Origin(path, _location(path, warehouse)) for path in found.paths)
+    of_paths = (Origin(path, _location(path, warehouse)) for path in found.paths)
+    return (*of_paths, *(Origin(name, name) for name in found.names))
 
 
 def referenced_by(checks: Iterable[Mapping[str, Any]] | None) -> tuple[str, ...]:

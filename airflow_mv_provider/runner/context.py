@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, Renewal, TableRecord
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
@@ -100,13 +99,10 @@ class Context:
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
-        roots = self.settings.source_roots
-        source = open_source(self.spark, definition, table.warehouse, roots, self.connections)
+        main, roots = None if is_rollback(definition, table) else table.location, self.settings.source_roots
+        source = open_source(self.spark, definition, table.warehouse, roots, self.connections, main)
         if (shared := self._shared.get(table.id)) is not None:
             source.share(shared)
-        if not is_rollback(definition, table):
-            for location in source.locations:
-                check_apart(table.location, location)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:

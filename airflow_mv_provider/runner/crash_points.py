@@ -21,6 +21,8 @@ class Write(StrEnum):
     ACQUIRE = "acquire"
     HAND_OVER = "hand_over"
     CREATE_MAIN = "create_main"
+    REGISTER_NAME = "register_name"  # main's name in Spark's catalog, if it has one
+    RECORD_NAME = "record_name"  # in main's properties: the name was registered
     CREATE_ERRORS = "create_errors"
     FENCE = "fence"
     STAGING = "staging"
@@ -40,9 +42,11 @@ class Write(StrEnum):
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"
     DROP = "drop"
+    UNREGISTER_NAME = "unregister_name"
     DROP_FILES = "drop_files"
     FORGET = "forget"
     RELOCATE = "relocate"
+    MOVE_NAME = "move_name"
     EXPORT_FILES = "export_files"
     EXPORT_MANIFEST = "export_manifest"
     BIND = "bind"  # the state in which all tables of an ingestion's run are read, before any is

@@ -1,6 +1,7 @@
 """Drop a table: delete its registration, history and workspaces, and main only on request.
 
     bar      one compare-and-set in NORMAL: no refresh can begin any more, only a drop can follow        drop
+    unname   main's name in Spark's catalog, if it has one and it still leads to main                 unregister_name
     remove   the workspaces and digests; main and its error table, after their identity is checked       drop_files
     forget   every database row of the table                                                             forget
 
@@ -16,21 +17,28 @@ from airflow_mv_provider.core.location import MainPlace, TableRef, absolute_sour
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.turned_away import in_progress
-from airflow_mv_provider.exceptions import MainNotOursError, RefreshInProgressError
+from airflow_mv_provider.exceptions import MainNotOursError, MainUnsupportedError, RefreshInProgressError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.identity import identity_at
 from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.runner.steps.naming import unregister
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, detail
+from airflow_mv_provider.spark.catalog import names
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, detail
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The result of a drop; `is_main_deleted` is True if main's files were deleted too."""
+    """The result of a drop; `is_main_deleted` is True if main's files were deleted too.
+
+    unnamed : main's name in Spark's catalog, if it was dropped
+    """
 
     table: str
     location: str
     is_main_deleted: bool
+    unnamed: str | None = None
 
 
 def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> Dropped:
@@ -42,7 +50,10 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
     table = context.store.table(name)
     if delete_main and (place := _provably_ours(context, table)) is not None:
         _is_ours(context, table, table.main.errors)
+    if (named := table.definition.catalog_name) is not None:
+        names.check_persistent(context.spark, named)
     _bar(context, table, caller)
+    unnamed = named if named is not None and _is_unnamed(context, table, named) else None
     with durable(Write.DROP_FILES):
         storage.remove_table_workspaces(context.spark, table.warehouse, table.uuid)
         # Checked again: the files that are there now are the ones that are deleted.
@@ -54,7 +65,17 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
     with durable(Write.FORGET):
         if not context.store.registry.forget(table.id):
             raise RefreshInProgressError(name, "another process changed it just now.", hint="Run `amv drop` again.")
-    return Dropped(name, table.location, place is not None)
+    return Dropped(table.name, table.location, place is not None, unnamed)
+
+
+def _is_unnamed(context: Context, table: TableRecord, name: str) -> bool:
+    """Drop main's name in Spark's catalog; return False if main, or where the name leads, is another table."""
+    try:
+        if identity_at(context, table.main) not in (None, table.uuid):
+            return False
+    except MainUnsupportedError:
+        return False  # whatever is there, its name is not this table's
+    return unregister(Main(context.spark, table.main, table.uuid), table, name)
 
 
 def _bar(context: Context, table: TableRecord, caller: Caller) -> None:
@@ -83,6 +104,10 @@ def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
         for path in other.definition.source.paths:
             # Sources outside the current source roots are checked too: they are still that table's source.
             check_apart(place.location, absolute_source(path, other.warehouse))
+        for source in other.definition.source.names:
+            found = names.entry(context.spark, source)
+            if found is not None and found.location is not None:
+                check_apart(place.location, absolute_source(found.location, other.warehouse))
     if not _is_ours(context, table, table.main):
         return None
     return place

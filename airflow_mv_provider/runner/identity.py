@@ -11,8 +11,9 @@ from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MainNotOursError, TableConflictError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.naming import check_name, named
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main, detail
+from airflow_mv_provider.spark.delta import NAME_PROPERTY, UUID_PROPERTY, Main, detail
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ NOBODY = ""
 def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]:
     """Return the table with the identity that main carries, and whether main exists.
 
-    raises : MainNotOursError, MainUnsupportedError, TableConflictError
+    raises : MainNotOursError, MainUnsupportedError, TableConflictError, NameGoneError, NameTakenError
     """
     confs = {name: context.spark.conf.get(name, None) for name in log_store_confs(table.location)}
     check_log_store(table.location, confs, is_single_driver=context.settings.is_s3_single_driver)
@@ -30,6 +31,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
     found = main.properties()
     if found is None:
         _check_not_moved(context, table)
+        check_name(main, table, None)
         return table, False
     carried = found.get(UUID_PROPERTY)
     if carried is None and not table.definition.adopt and not main.is_claimed:
@@ -48,6 +50,7 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
             *(table.name, table.main, carried, table.main.sql, UUID_PROPERTY),
         )
         table = replace(table, uuid=carried)
+    named(main, table, found.get(NAME_PROPERTY))
     return table, True
 
 

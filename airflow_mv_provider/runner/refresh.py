@@ -6,7 +6,8 @@ Main is the Delta table that users read. The right column names the durable writ
     NORMAL      mint       bind the source's current frontier to our next version: one batch, pinned for all retries
                 acquire    take the table's state row: one compare-and-set, a new epoch  acquire
     REFRESHING  fence      add an empty commit to main's log; older epochs then fail.    create_main, fence
-                           None is needed right after the last publish, which is one
+                           None is needed right after the last publish, which is one;
+                           register a new main's name in Spark's catalog, if it has one  register_name, record_name
                 stage      read the source at the bound frontier, into a path per epoch  staging
                 seal       check keys, count and digest the rows, with the results of
                            the definition's checks; row moves to MERGING                 seal
@@ -90,10 +91,11 @@ from airflow_mv_provider.runner.review.inspection import difference, past_differ
 from airflow_mv_provider.runner.review.rollback import roll_back
 from airflow_mv_provider.runner.review.row_history import LAST, row_history
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.runner.steps.naming import check_name
 from airflow_mv_provider.runner.transfer.exporting import Exported, export
 from airflow_mv_provider.runner.transfer.loading import load
 from airflow_mv_provider.runner.watching import Progress, Watcher
-from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.delta import NAME_PROPERTY, Main
 
 log = logging.getLogger(__name__)
 
@@ -151,8 +153,10 @@ class Refresher:
         table = self.store.table(name)
         state = self.store.state(table.id)
         check_scope(request.scope, table.definition, state.partition_type)
-        exists = Main(self.spark, table.main, table.uuid).properties() is not None
-        seen = assess(self._context, table, state, request, exists=exists)
+        main = Main(self.spark, table.main, table.uuid)
+        properties = main.properties()
+        check_name(main, table, (properties or {}).get(NAME_PROPERTY))
+        seen = assess(self._context, table, state, request, exists=properties is not None)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.holder if state.is_lease_live else None
         choice = seen.choice

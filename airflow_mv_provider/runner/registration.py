@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import DefinitionError, TableConflictError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.settings import Settings
 
@@ -25,5 +25,18 @@ def register(store: Store, settings: Settings, definition: RefreshableTable) -> 
     location = main_location(settings.warehouse, definition.name)
     for path in definition.source.paths:
         check_apart(location, source_location(path, settings.warehouse, settings.source_roots))
+    if definition.catalog_name is not None:
+        _check_free(store, definition)
     with durable(Write.REGISTER):
         return store.registry.register(definition, warehouse=settings.warehouse, location=location)
+
+
+def _check_free(store: Store, definition: RefreshableTable) -> None:
+    """Refuse a name of the catalog that another table's definition has; the catalog decides a race.
+
+    raises : TableConflictError
+    """
+    for other in store.tables():
+        if other.definition.catalog_name == definition.catalog_name and other.name != definition.name:
+            problem = f"{definition.catalog_name} is the catalog_name of {other.name}."
+            raise TableConflictError(definition.name, problem, hint="Choose another catalog_name.")

@@ -2,6 +2,7 @@
 
     check  the new location holds a Delta table with this table's identity, and the old location does not
     write  one compare-and-set: the location, and the path of the last publish's digests                  relocate
+    name   main's name in Spark's catalog, if it has one: lead it to the new location                move_name
     end    abandon an unfinished refresh of a dead owner, by main's log at the new location
 
 The old location is never written to: what is there may be the original of which the new one is a copy.
@@ -30,7 +31,8 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.identity import identity_at
 from airflow_mv_provider.runner.recovery import Recoverer
-from airflow_mv_provider.spark.delta import UUID_PROPERTY
+from airflow_mv_provider.runner.steps.naming import follow
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.errors import translated
 
 
@@ -54,9 +56,11 @@ def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool =
     table = context.store.table(name)
     new = _at_the_warehouse(context, table)
     if new.location == table.location:
+        follow(Main(context.spark, table.main, table.uuid), table)  # a relocation may have died before that
         return Relocated(name, table.location, table.location)
     _check_moved(context, table, new, is_old_gone=is_old_gone)
     _move(context, table, new)
+    follow(Main(context.spark, new.main, new.uuid), new)
     if context.store.state(table.id).is_owner_dead:
         Recoverer(context).abandon(name, caller)
     return Relocated(name, table.location, new.location)

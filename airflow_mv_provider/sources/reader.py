@@ -42,7 +42,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         self._source = source
         self._roots = (warehouse, roots)
         self.locations = tuple(confined(path, warehouse, roots) for path in source.paths)
-        """The absolute locations that it reads; empty if the definition names none."""
+        """The absolute locations that it reads; those that a catalog's names lead to are among them once probed."""
 
     def share(self, state: SharedState[Any]) -> None:
         """Read in a state that other sources share, from the next `probe` on; called if the kind has `shared`."""

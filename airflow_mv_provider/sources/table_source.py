@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.sources.reader import SourceReader
@@ -24,24 +25,25 @@ from airflow_mv_provider.spark.quality import evaluation
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """One table's source: its reader, and the definition that selects the table's rows."""
+    """One table's source: its reader, and the definition that selects the table's rows.
+
+    main : the location that it must not lie in or around; None for a rollback, whose source is main itself
+    """
 
     reader: SourceReader[Any, Any]
     table: RefreshableTable
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """See `SourceReader`."""
-        return self.reader.locations
+    main: str | None = None
 
     def probe(self, overrides: Collection[str] = ()) -> Frontier:
         """Return the reader's frontier; see `SourceReader`.
 
         overrides : names of the guards that a person has overridden
         raises    : also SourceNotFoundError if there is no file and SourceFileError if a file is empty, unless
-                    `allow_empty` is set
+                    `allow_empty` is set; UnsafeLocationError, if a name of the catalog leads to main
         """
         frontier: Frontier = self.reader.probe()
+        if self.table.source.names:
+            self.check_apart()
         if not (self.table.guards.allow_empty or "allow_empty" in overrides):
             self.reader.check_not_empty(frontier)
         return frontier
@@ -49,6 +51,15 @@ class TableSource:
     def share(self, state: SharedState[Any]) -> None:
         """See `SourceReader`."""
         self.reader.share(state)
+
+    def check_apart(self) -> None:
+        """Check that main and what is known of the source's locations do not overlap.
+
+        raises : UnsafeLocationError
+        """
+        for location in self.reader.locations:
+            if self.main is not None:
+                check_apart(self.main, location)
 
     @property
     def probe_note(self) -> str:
@@ -159,13 +170,17 @@ def open_source(
     warehouse: str,
     roots: Sequence[str] = (),
     connections: Lookup = of_environment,
+    main: str | None = None,
 ) -> TableSource:
     """Return a table's source.
 
     roots       : directories outside the warehouse that a source may lie under
     connections : finds the credentials of a source that is reached through a connection
+    main        : see `TableSource`
     raises      : UnsafeLocationError, ConnectionUnknownError
     """
     kind, conn_id = table.source_kind, table.source.connection_id
     credentials = (connections(conn_id),) if kind.needs_credentials and conn_id is not None else ()
-    return TableSource(kind.reader()(spark, table.source, warehouse, roots, *credentials), table)
+    found = TableSource(kind.reader()(spark, table.source, warehouse, roots, *credentials), table, main)
+    found.check_apart()
+    return found

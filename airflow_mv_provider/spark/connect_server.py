@@ -6,11 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import gettempdir
 
 import pyspark
 
-from airflow_mv_provider.spark.session import WITH_DELTA, check_java, collector, log_settings, warm_start
+from airflow_mv_provider.spark.session import (
+    WITH_DELTA,
+    check_java,
+    collector,
+    database_confs,
+    log_settings,
+    warm_start,
+)
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # nosec B105  # a name; Spark and PySpark both read it
 
@@ -50,8 +56,7 @@ class ConnectServer:
             "spark.connect.grpc.binding.address": self.host,
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
-            # Spark creates this directory for its default database, which is unused here; the temp directory exists.
-            "spark.sql.warehouse.dir": gettempdir(),
+            **database_confs(),
             "spark.ui.enabled": "false",
             **self.confs,
         }

@@ -27,6 +27,7 @@ from airflow_mv_provider.spark.refusal import writing_to
 
 UUID_PROPERTY = "mv.table_uuid"
 FEED_PROPERTY = "delta.enableChangeDataFeed"
+NAME_PROPERTY = "mv.catalog_name"
 _WIDENING = {"delta.enableTypeWidening": "true"}
 _MAPPING = {"delta.columnMapping.mode": "name"}
 _PROTOCOL = "delta.minReaderVersion"  # every Delta table shows it among its properties

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 from airflow_mv_provider.spark.packages import delta_packages, packages
-from airflow_mv_provider.spark.warm_start import WarmStart, java
+from airflow_mv_provider.spark.warm_start import WarmStart, is_default, java
 
 # Settings that every refresh relies on; they override those of the surrounding session.
 _CONFS = {
@@ -115,8 +115,7 @@ def local_session(
                 "spark.app.name": app_name,
                 "spark.driver.memory": os.environ.get("AMV_DRIVER_MEMORY", driver_memory),
                 "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
-                # Spark creates this directory for its default database, which is unused here; this one exists.
-                "spark.sql.warehouse.dir": gettempdir(),
+                **database_confs(),
                 "spark.ui.enabled": "false",
                 "spark.ui.showConsoleProgress": "false",
                 "spark.driver.bindAddress": "127.0.0.1",
@@ -128,6 +127,15 @@ def local_session(
         session = SparkSession.builder.getOrCreate()
         start.remember(session.sparkContext.getConf().get("spark.jars") or "")
     return session
+
+
+def database_confs() -> dict[str, str]:
+    """Return where Spark's default database lies, which Spark creates; nothing if spark-defaults.conf says it.
+
+    It is unused here, and the temporary directory exists. With a metastore it may be others' as well.
+    """
+    name = "spark.sql.warehouse.dir"
+    return {} if is_default(name) else {name: gettempdir()}
 
 
 def collector(java_options: str = "") -> str:

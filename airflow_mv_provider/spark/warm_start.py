@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -133,15 +134,30 @@ def _cache() -> Path:
 
 
 def _key(packages: str) -> str:
-    at, home = java(), Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
-    defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    at, home = java(), _home()
     facts = [packages, pyspark.__version__, *_files(home / "jars"), os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
     with suppress(OSError, ValueError):
-        facts.append(defaults.read_text(encoding="utf-8"))
+        facts.append(_defaults().read_text(encoding="utf-8"))
     with suppress(OSError):
         binary = Path(at or "").resolve(strict=True)
         facts += [str(binary), str(binary.stat().st_mtime_ns)]
     return f"{_digest([str(home)])}-{_digest(facts)}"
+
+
+def is_default(name: str) -> bool:
+    """True if this machine's spark-defaults.conf sets a conf."""
+    with suppress(OSError, ValueError):
+        lines = _defaults().read_text(encoding="utf-8").splitlines()
+        return any(re.match(rf"\s*{re.escape(name)}[\s=:]", line) for line in lines)
+    return False
+
+
+def _home() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def _defaults() -> Path:
+    return Path(os.environ.get("SPARK_CONF_DIR") or _home() / "conf") / "spark-defaults.conf"
 
 
 def _files(directory: Path) -> list[str]:

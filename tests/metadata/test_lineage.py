@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import event
 
 from airflow_mv_provider import DeltaSource, Files, Function, Jdbc, Kafka, Query
-from airflow_mv_provider.core.lineage.graph import Origin
+from airflow_mv_provider.core.lineage.graph import Edge, Origin, graph_of, table_id
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.lineage import origins_of
 from tests.metadata.rows import acquired, registered, walk
@@ -51,6 +51,23 @@ def test_each_kind_of_source_is_told_by_its_paths_or_by_what_it_reads():
     assert origins(Jdbc("shop", query="SELECT 1")) == [("jdbc shop: a query", None)]
     topic = Kafka("orders", conn_id="bus", envelope="upsert", schema="id BIGINT")
     assert origins(topic) == [("kafka orders", None)]
+
+
+def test_names_of_a_catalog_are_told_as_they_are():
+    name = "spark_catalog.gold.orders"
+    assert origins(DeltaSource(table=name)) == [(name, name)]
+    assert origins(Query("SELECT * FROM a, b", inputs={"a": {"table": name}, "b": "raw/b"})) == [
+        *(("raw/b", "s3://lake/wh/raw/b"), (name, name)),
+    ]
+
+
+def test_table_that_is_read_by_its_name_is_that_table(store):
+    registered(store, "orders", catalog_name="spark_catalog.gold.orders")
+    registered(store, "copies", source=DeltaSource(table="spark_catalog.Gold.orders"))
+
+    graph = graph_of(store.registered_tables().inputs)
+
+    assert Edge(table_id("orders"), table_id("copies")) in graph.edges
 
 
 def test_a_path_that_no_refresh_would_read_has_no_place():

@@ -162,8 +162,8 @@ def _options(table: RefreshableTable, defaults: Mapping[str, Any], own: object) 
     where, found = f"dags of {table.name!r}", _parsed(table.name, defaults, own)
     if found.interval is not None and not table.partition_by:
         raise DefinitionError(where, "interval needs a table with partition_by.")
-    if found.schedule == "source" and not table.source_kind.has_triggers:
-        raise DefinitionError(where, "schedule: source needs a Delta source.")
+    if found.schedule == "source" and not (table.source_kind.has_triggers and table.source.paths):
+        raise DefinitionError(where, "schedule: source needs a Delta source with a path.")
     return found
 
 

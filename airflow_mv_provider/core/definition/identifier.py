@@ -12,6 +12,7 @@ _MAX_COLUMN_CHARS = 255
 _BAD_IN_COLUMN = re.compile(r"[`\x00-\x08\x0b-\x1f\x7f]")
 _MAPPED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 RESERVED_PREFIX = "_mv_"
+SESSION_CATALOG = "spark_catalog"  # Spark's own name of the catalog that a Hive metastore is behind
 ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name plus this suffix
 
 
@@ -28,6 +29,21 @@ def check_table_name(name: str) -> str:
     if any(part.endswith(ERRORS_SUFFIX) for part in parts):
         raise InvalidIdentifierError("table name", f"{_shown(name)} ends with {ERRORS_SUFFIX}, as error tables do.")
     return name
+
+
+def check_catalog_name(name: str) -> str:
+    """Return the name of a table of Spark's catalog as the catalog stores it, in lower case.
+
+    raises : InvalidIdentifierError, unless it is spark_catalog.<schema>.<table>
+    """
+    parts = name.split(".")
+    hint = f"Write {SESSION_CATALOG}.<schema>.<table>, of letters, digits and underscores."
+    if len(parts) != 3 or not all(_PART.match(part) for part in parts):
+        raise InvalidIdentifierError("catalog name", f"{_shown(name)} is not catalog.schema.table.", hint=hint)
+    if parts[0].lower() != SESSION_CATALOG:
+        problem = f"{_shown(name)} is not in {SESSION_CATALOG}, the only catalog that is supported."
+        raise InvalidIdentifierError("catalog name", problem, hint=hint)
+    return name.lower()
 
 
 def check_column_name(name: str) -> str:

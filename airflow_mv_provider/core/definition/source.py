@@ -69,6 +69,11 @@ class Source(Part):
         return None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The tables of Spark's catalog that it reads by their names; empty if the definition names none."""
+        return ()
+
+    @property
     def reads(self) -> str:
         """What it reads if that is no path, in a few words: the value of `first`, unless a kind has more to say."""
         return str(getattr(self, self.first))

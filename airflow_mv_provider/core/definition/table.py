@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
 from airflow_mv_provider.core.definition.freshness import Freshness
-from airflow_mv_provider.core.definition.identifier import check_columns, check_table_name
+from airflow_mv_provider.core.definition.identifier import check_catalog_name, check_columns, check_table_name
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
@@ -222,6 +222,11 @@ class RefreshableTable(Part):
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
+    catalog_name: str | None = Field(
+        default=None,
+        description="A name in Spark's catalog for main, which lies at its path all the same:"
+        " spark_catalog.schema.table.",
+    )
     adopt: bool = Field(default=False, strict=True, description="Take over an existing Delta table at main's location.")
 
     @field_validator("source", mode="before")
@@ -235,6 +240,11 @@ class RefreshableTable(Part):
     @classmethod
     def _is_name(cls, name: str) -> str:
         return check_table_name(name)
+
+    @field_validator("catalog_name")
+    @classmethod
+    def _is_catalog_name(cls, name: str | None) -> str | None:
+        return None if name is None else check_catalog_name(name)
 
     @field_validator("key", "partition_by", "order_by", "sensitive")
     @classmethod
@@ -265,6 +275,8 @@ class RefreshableTable(Part):
             raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")
         if self.source_kind.is_log:
             self._fits_log()
+        if self.catalog_name is not None and self.catalog_name in self.source.names:
+            raise ValueError("its catalog_name is its source's: a table cannot be made of itself")
         return self
 
     def _check_checks(self) -> None:

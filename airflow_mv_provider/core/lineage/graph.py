@@ -60,7 +60,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a source reads: in words, and where it lies; None for what has no path."""
+    """What a source reads: in words, and where it lies, or its name in a catalog; None for what has neither."""
 
     name: str
     location: str | None = None
@@ -72,12 +72,14 @@ class TableInputs:
 
     origins    : of its source
     referenced : names of tables that its checks look at, registered or not
+    catalog_name : main's name in Spark's catalog, by which others may read it
     """
 
     name: str
     location: str
     origins: tuple[Origin, ...]
     referenced: tuple[str, ...] = ()
+    catalog_name: str | None = None
 
 
 def table_id(name: str) -> str:
@@ -89,7 +91,12 @@ def graph_of(tables: Iterable[TableInputs]) -> Graph:
     """Return the graph of what tables read; a source that is a table's main, or its error table, is that table."""
     found = tuple(tables)
     nodes = {table_id(each.name): Node(table_id(each.name), NodeKind.TABLE, each.name) for each in found}
-    of_table = {place: each.name for each in found for place in (each.location, errors_location(each.location))}
+    of_table = {
+        place: each.name
+        for each in found
+        for place in (each.location, errors_location(each.location), each.catalog_name)
+        if place is not None
+    }
     edges: dict[Edge, None] = {}
     for each in found:
         for origin in each.origins:

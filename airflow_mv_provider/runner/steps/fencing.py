@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.definition import schema
@@ -33,10 +34,11 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.approval import may_come_to_wait
+from airflow_mv_provider.runner.steps.naming import named
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Detail
+from airflow_mv_provider.spark.delta import NAME_PROPERTY, UUID_PROPERTY, Detail
 
 log = logging.getLogger(__name__)
 
@@ -200,8 +202,11 @@ class FencedMain:
             with durable(Write.CREATE_MAIN):
                 created = work.main.create(rows.schema, definition.partition_by, delta.tracking(definition))
             self._check_partitions(created)
+            properties = created.properties
         elif not self._is_of_definition(state):
             self._check_partitions(work.main.detail())
+        if definition.catalog_name is not None and properties.get(NAME_PROPERTY) != definition.catalog_name:
+            named(work.main, replace(work.table, definition=definition), properties.get(NAME_PROPERTY))
         if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):
             raise SchemaMismatchError(
                 work.table.name,

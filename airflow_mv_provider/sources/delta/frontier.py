@@ -1,4 +1,4 @@
-"""The state of a Delta table: its id and a version."""
+"""The state of a Delta table: its id and a version, and where it lay if it was found by a name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from airflow_mv_provider.core.frontier import Frontier
 
 @dataclass(frozen=True, slots=True)
 class DeltaFrontier(Frontier):
-    """A Delta table at a version (inclusive, as Delta counts). The id detects a table dropped and recreated."""
+    """A Delta table at a version (inclusive, as Delta counts). The id detects a table dropped and recreated.
+
+    location : where the catalog's name led when it was pinned; None for a table that the definition names by its path
+    """
 
     type = "delta"
 
     table_id: str
     version: int
+    location: str | None = None
 
     def versions(self) -> Mapping[str, str]:
         """See `Frontier`."""
@@ -28,9 +32,10 @@ class DeltaFrontier(Frontier):
 
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""
-        return {"type": self.type, "table_id": self.table_id, "version": self.version}
+        found = {"type": self.type, "table_id": self.table_id, "version": self.version}
+        return found if self.location is None else found | {"location": self.location}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """See `Frontier`."""
-        return cls(stored["table_id"], int(stored["version"]))
+        return cls(stored["table_id"], int(stored["version"]), stored.get("location"))

@@ -2,12 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
-from airflow_mv_provider.core.definition.source import PathSource
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from airflow_mv_provider.core.definition.identifier import check_catalog_name
+from airflow_mv_provider.core.definition.source import Source, requires_type
 
 
-class DeltaSource(PathSource):
-    """A Delta table, pinned by its version."""
+def _one_of_both(schema: dict[str, Any]) -> None:
+    requires_type(schema)
+    schema["oneOf"] = [{"required": ["path"]}, {"required": ["table"]}]
+    for name in ("path", "table"):
+        schema["properties"][name] = {"type": "string"} | {
+            key: value for key, value in schema["properties"][name].items() if key in ("title", "description")
+        }
+
+
+class DeltaSource(Source):
+    """A Delta table, by its path or by its name in Spark's catalog, pinned by its version."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of_both)
+
+    first = "path"
 
     type: Literal["delta"] = "delta"
+    path: str | None = Field(default=None, description="Relative to the warehouse, or absolute under an allowed root.")
+    table: str | None = Field(
+        default=None, description="Instead of a path, the table's name in Spark's catalog: spark_catalog.schema.table."
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _is_name(cls, table: str | None) -> str | None:
+        return None if table is None else check_catalog_name(table)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Self:
+        if (self.path is None) == (self.table is None):
+            raise ValueError("give either path or table")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: a table with a path has the document that it always had."""
+        found: dict[str, Any] = handler(self)
+        return {name: value for name, value in found.items() if value is not None or name not in ("path", "table")}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """See `Source`."""
+        return () if self.path is None else (self.path,)
+
+    @property
+    def named_paths(self) -> Mapping[str, str]:
+        """See `Source`."""
+        return {} if self.path is None else {"": self.path}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Source`."""
+        return () if self.table is None else (self.table,)
+
+    @property
+    def reads(self) -> str:
+        """See `Source`."""
+        return str(self.path or self.table)

@@ -21,9 +21,11 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in
 from airflow_mv_provider.sources.delta.model import DeltaSource
+from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import delta, marking
+from airflow_mv_provider.spark.catalog import names
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 
@@ -39,36 +41,57 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def __init__(self, spark: SparkSession, source: DeltaSource, warehouse: str, roots: Sequence[str]) -> None:
         super().__init__(spark, source, warehouse, roots)
-        (location,) = self.locations
-        self.table = TableRef(location)
+        self._table = TableRef(self.locations[0]) if self.locations else None
         self._judged: tuple[DeltaFrontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], bool] | None = None  # the probe's newest commits, and whether there is a feed
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
-        found = delta.detail(self._spark, self.table)
+        table = self._table or self._named()
+        found = delta.detail(self._spark, table)
         if found is None:
-            raise SourceNotFoundError("source", f"{self.table} is not a Delta table.")
-        commits = delta.history(self._spark, self.table, _MARGIN)
+            raise SourceNotFoundError("source", f"{table} is not a Delta table.")
+        commits = delta.history(self._spark, table, _MARGIN)
         self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
-        return DeltaFrontier(found.delta_id, commits[0].version)
+        return DeltaFrontier(found.delta_id, commits[0].version, None if self._table else table.location)
+
+    def table_at(self, frontier: DeltaFrontier) -> TableRef:
+        """Return the table that a frontier is of; a name is not asked for again: it may lead elsewhere by now."""
+        return self._table or TableRef(confined(frontier.location or "", *self._roots))
+
+    def _named(self) -> TableRef:
+        """Return the table that the definition's name leads to.
+
+        raises : SourceNotFoundError, DefinitionError, UnsafeLocationError
+        """
+        (name,) = self._source.names
+        found = names.entry(self._spark, name)
+        if found is None:
+            hint = "If it was renamed, change `table` in the definition."
+            raise SourceNotFoundError("source", f"the catalog has no table {name}.", hint=hint)
+        if not found.is_delta or found.location is None:
+            raise SourceNotFoundError("source", f"{name} is {found.describe()}, expected a Delta table.")
+        self.locations = (confined(found.location, *self._roots),)
+        return TableRef(self.locations[0])
 
     def read(self, frontier: DeltaFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
-        rows = delta.read(self._spark, self.table, frontier.version)
+        rows = delta.read(self._spark, self.table_at(frontier), frontier.version)
         return projected(rows, self._source.select, beside)
 
     def changes(self, since: Frontier, until: DeltaFrontier) -> SourceChanges | None:
         """Return what the table's log shows of the commits after `since`; see `SourceReader`."""
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
             return SourceChanges(None, "the source was replaced by another table", is_another=True)
+        if since.location != until.location:
+            return SourceChanges(None, "the source's name leads to another place", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
         commits, has_feed = self._seen or ((), False)
         asked = set(range(since.version + 1, until.version + 1))
         if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
-            commits = delta.history(self._spark, self.table, num_commits + _MARGIN)
-            properties = delta.properties(self._spark, self.table)
+            commits = delta.history(self._spark, self.table_at(until), num_commits + _MARGIN)
+            properties = delta.properties(self._spark, self.table_at(until))
             has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
         entries = [
             Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
@@ -86,7 +109,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
-            rows = delta.change_feed(self._spark, self.table, since.version + 1, until.version)
+            rows = delta.change_feed(self._spark, self.table_at(until), since.version + 1, until.version)
         is_gone = F.col("_change_type").isin("delete", "update_preimage")
         signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
@@ -99,7 +122,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         with translated("source"):
-            before, rows = (delta.read(self._spark, self.table, at.version) for at in (since, until))
+            before, rows = (delta.read(self._spark, self.table_at(at), at.version) for at in (since, until))
             new = {_name(path) for path in rows.inputFiles()} - {_name(path) for path in before.inputFiles()}
             if len(new) > _MAX_NEW_FILES:
                 raise SourceChangedError("source", f"it has {len(new):,} new files.")
@@ -112,7 +135,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
     def determinism(self, frontier: DeltaFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
         if self._judged is None or self._judged[0] != frontier:
-            pinned = f"{self.table.sql} VERSION AS OF {frontier.version}"
+            pinned = f"{self.table_at(frontier).sql} VERSION AS OF {frontier.version}"
             self._judged = frontier, projected_determinism(self._spark, self._source.select, pinned)
         return self._judged[1]
 
@@ -127,12 +150,12 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def _has_same_columns(self, since: DeltaFrontier, until: DeltaFrontier) -> bool:
         with translated("source"):  # over Spark Connect the log is first read for the schema
-            before, after = (delta.read(self._spark, self.table, at.version).schema for at in (since, until))
+            before, after = (delta.read(self._spark, self.table_at(at), at.version).schema for at in (since, until))
         return before == after
 
     def num_bytes(self, frontier: DeltaFrontier) -> int | None:
         """Return the size of the newest version, as an estimate for every version; see `SourceReader`."""
-        found = delta.detail(self._spark, self.table)
+        found = delta.detail(self._spark, self.table_at(frontier))
         return found.num_bytes if found else None
 
     def time_ms(self, frontier: DeltaFrontier) -> int | None:
@@ -142,9 +165,10 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def verify(self, frontier: DeltaFrontier) -> None:
         """Check that the table was not replaced by another; see `SourceReader`."""
-        found = delta.detail(self._spark, self.table)
+        table = self.table_at(frontier)
+        found = delta.detail(self._spark, table)
         if found is None or found.delta_id != frontier.table_id:
-            raise SourceChangedError("source", f"{self.table} was dropped or replaced while it was read.")
+            raise SourceChangedError("source", f"{table} was dropped or replaced while it was read.")
 
 
 def _name(path: str) -> str:

@@ -8,12 +8,23 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
-from airflow_mv_provider.core.definition.source import Source
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, check_catalog_name
+from airflow_mv_provider.core.definition.source import Part, Source
 
 _COMMENT = r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+"  # possessive: a failed match does not backtrack into it
 _BEGINS_QUERY = re.compile(rf"{_COMMENT}(?:\(|(?:select|with|from|values|table)\b)", re.IGNORECASE | re.DOTALL)
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+
+
+class NamedTable(Part):
+    """An input by its name in Spark's catalog."""
+
+    table: str = Field(description="spark_catalog.schema.table")
+
+    @field_validator("table")
+    @classmethod
+    def _is_name(cls, table: str) -> str:
+        return check_catalog_name(table)
 
 
 class Query(Source):
@@ -23,9 +34,10 @@ class Query(Source):
 
     type: Literal["query"] = "query"
     sql: str = Field(description="One query. It reads its inputs by their names, and nothing else.")
-    inputs: dict[str, str] = Field(
+    inputs: dict[str, str | NamedTable] = Field(
         min_length=1,
-        description="Name of each input → path of its Delta table, relative to the warehouse or under an allowed root.",
+        description="Name of each input → path of its Delta table, relative to the warehouse or under an allowed root;"
+        " or {table: spark_catalog.schema.table}.",
         json_schema_extra={"propertyNames": {"pattern": _NAME}},
     )
 
@@ -40,7 +52,7 @@ class Query(Source):
 
     @field_validator("inputs")
     @classmethod
-    def _have_names(cls, inputs: dict[str, str]) -> dict[str, str]:
+    def _have_names(cls, inputs: dict[str, str | NamedTable]) -> dict[str, str | NamedTable]:
         for name in inputs:
             if not re.fullmatch(_NAME, name) or name.lower().startswith(RESERVED_PREFIX):
                 hint = f"use letters, digits and underscores, without {RESERVED_PREFIX}"
@@ -52,9 +64,14 @@ class Query(Source):
     @property
     def paths(self) -> tuple[str, ...]:
         """See `Source`."""
-        return tuple(self.inputs.values())
+        return tuple(each for each in self.inputs.values() if isinstance(each, str))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Source`."""
+        return tuple(each.table for each in self.inputs.values() if isinstance(each, NamedTable))
 
     @property
     def named_paths(self) -> Mapping[str, str]:
         """See `Source`."""
-        return self.inputs
+        return {name: each for name, each in self.inputs.items() if isinstance(each, str)}

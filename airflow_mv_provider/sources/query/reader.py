@@ -14,7 +14,7 @@ from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
-from airflow_mv_provider.sources.query.model import Query
+from airflow_mv_provider.sources.query.model import NamedTable, Query
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark.errors import understood
@@ -26,13 +26,15 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
     def __init__(self, spark: SparkSession, source: Query, warehouse: str, roots: Sequence[str]) -> None:
         super().__init__(spark, source, warehouse, roots)
         self._inputs = {
-            name: DeltaReader(spark, DeltaSource(path=path), warehouse, roots) for name, path in source.inputs.items()
+            name: DeltaReader(spark, _source(given), warehouse, roots) for name, given in source.inputs.items()
         }
         self._checked: str | None = None
 
     def probe(self) -> QueryFrontier:
         """Return the id and newest version of each input; see `SourceReader`."""
-        return QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
+        found = QueryFrontier(tuple(sorted((name, reader.probe()) for name, reader in self._inputs.items())))
+        self.locations = tuple(location for reader in self._inputs.values() for location in reader.locations)
+        return found
 
     def read(self, frontier: QueryFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the query's rows over its inputs at their pinned versions; see `SourceReader`.
@@ -83,7 +85,7 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         return pinned_sql(self._source.sql, pinned)
 
     def _pinned(self, name: str, at: DeltaFrontier) -> str:
-        table = self._inputs[name].table
+        table = self._inputs[name].table_at(at)
         return f"SELECT * FROM {table.sql} VERSION AS OF {at.version}"  # nosec B608  # quoted; a whole number
 
     def _check(self, sql: str) -> None:
@@ -95,3 +97,7 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         if (other := unpinned_relation(explained)) is not None:
             raise UnpinnedTableError("query", f"it reads {other}, which is not among its inputs.")
         self._checked = sql
+
+
+def _source(given: str | NamedTable) -> DeltaSource:
+    return DeltaSource(path=given) if isinstance(given, str) else DeltaSource(table=given.table)

@@ -97,7 +97,7 @@ def test_defaults_are_careful():
                 ("s STRING COLLATE UNICODE_CI", "STRING COLLATE", "s STRING COLLATE UNICODE_CI"),
             )
         ),
-        ({"source": {"type": "delta"}}, "source.path: it is missing"),
+        ({"source": {"type": "delta"}}, "source: give either path or table"),
         *(({"source": {k: v for k, v in QUERY.items() if k != name}}, name) for name in ("sql", "inputs")),
         ({"source": QUERY | {"path": "raw/orders"}}, "source.path: unknown name"),
         ({"source": QUERY | {"inputs": {}}}, "source.inputs"),

@@ -1,0 +1,1 @@
+"""Names in Spark's catalog: what one leads to, and what a refresh does about the name of its main."""
