@@ -15,8 +15,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from scripts.ports import free_port
 from tests import small_tables
-from tests.ports import free_port
 
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _SPARK_HOME = Path(pyspark.__file__).parent

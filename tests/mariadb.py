@@ -14,8 +14,8 @@ from typing import Any
 import pymysql
 import pytest
 
+from scripts.ports import free_port
 from scripts.postgres_programs import as_account, own
-from tests.ports import free_port
 
 _PATIENCE_S = 60
 ASKED, PASSWORD = "asked", "c4n4ry/p4ss w@rd"  # the login that sources use

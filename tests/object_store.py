@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
-from tests.ports import free_port
+from scripts.ports import free_port
 
 _PATIENCE_S = 60
 _BUCKET, _USER, _PASSWORD, _REGION = "lake", "amv", "c4n4ry-s3cr3t", "us-east-1"

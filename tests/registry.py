@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import time
@@ -12,15 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
 
-import pyspark
 import pytest
 
-from airflow_mv_provider.spark.warm_start import java
-from tests.ports import free_port
+from scripts.java_programs import SMALL, java_program, run_ivy, start
+from scripts.ports import free_port
+from scripts.server_error import ServerError
 
 VERSION = "2.6.13.Final"  # the newest that runs on Java 17
 _PATIENCE_S = 120
-_MEMORY = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The archive with the whole program, and none of the libraries that it is built from.
 _WANTED = f"""
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -47,15 +45,14 @@ class Registry:
     def start(self) -> None:
         """Start it; after `kill` it is at the same address and has forgotten every schema."""
         settings = [f"-Dquarkus.http.port={self._port}", "-Dquarkus.http.host=127.0.0.1"]
-        words = [_java_program(), *_MEMORY, *settings, "-jar", str(next(self._directory.glob("*-runner.jar")))]
-        with open(self._directory / "registry.log", "ab") as log:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        words = [java_program(), "-Xmx512m", *SMALL, *settings, "-jar", str(next(self._directory.glob("*-runner.jar")))]
+        self._process = start(words, self._directory / "registry.log")
         until = time.monotonic() + _PATIENCE_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 said = (self._directory / "registry.log").read_text()[-800:]
                 self.kill()
-                pytest.fail(f"the registry did not start: {said}", pytrace=False)
+                raise ServerError(f"the registry did not start: {said}")
 
     def kill(self) -> None:
         """End it by its own pid, as SIGKILL does."""
@@ -71,28 +68,12 @@ class Registry:
 
 
 def _fetch(to: Path) -> None:
-    """Fetch the program by Spark's own Ivy, which keeps it in its cache, and unpack it."""
-    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-    (to / "ivy.xml").write_text(_WANTED)
-    wanted = ["-ivy", str(to / "ivy.xml"), "-retrieve", f"{to}/[artifact].[ext]"]
-    words = [_java_program(), *_MEMORY, "-jar", str(ivy), *wanted]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=to)
+    """Fetch the program and unpack it."""
+    run_ivy(to, _WANTED, f"{to}/[artifact].[ext]")
     archive = to / "apicurio-registry-app.tar.gz"
-    if done.returncode or not archive.exists():
-        said = next((line for line in done.stdout.splitlines() if "not found" in line or "Server access" in line), "")
-        pytest.fail(
-            f"the registry could not be fetched from Maven: {said.strip() or done.stdout[-300:]}", pytrace=False
-        )
     with tarfile.open(archive) as packed:
         packed.extractall(to, filter="data")
     archive.unlink()
-
-
-def _java_program() -> str:
-    found = java()
-    if found is None:
-        pytest.fail("java is not found: run `make setup`.", pytrace=False)
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +84,8 @@ def registry() -> Iterator[Registry]:
     try:
         found = Registry(directory)
         yield found
+    except ServerError as error:
+        pytest.fail(str(error), pytrace=False)
     finally:
         if found is not None:
             found.kill()

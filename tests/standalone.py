@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.ports import free_port
+from scripts.ports import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 120

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.ports import free_port
+from scripts.ports import free_port
 
 ROLES = ("viewer", "user", "op", "admin")
 _START_S = 240  # half a minute on a machine with nothing else to do

@@ -30,8 +30,8 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.table_source import open_source
+from scripts.ports import free_port
 from tests.conftest import Crash, Lake
-from tests.ports import free_port
 from tests.postgres import ASKED
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]

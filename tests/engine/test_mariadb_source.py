@@ -29,9 +29,9 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.table_source import open_source
+from scripts.ports import free_port
 from tests.conftest import Lake
 from tests.mariadb import ASKED, PASSWORD, MariaServer, mariadb
-from tests.ports import free_port
 from tests.proxy import proxied
 
 __all__ = ["mariadb"]

@@ -19,8 +19,8 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
 from airflow_mv_provider.sources.kafka.client import look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
+from scripts.ports import free_port
 from tests.kafka import LOGIN, PASSWORD, broker
-from tests.ports import free_port
 
 __all__ = ["broker"]
 SECRET = 'p"4ss\\word, of many'

@@ -20,7 +20,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.credentials import Credentials, confined_to
 from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
-from tests.ports import free_port
+from scripts.ports import free_port
 
 SECRET = "c4n4ry/p4ss w@rd"
 URL, LOGIN, CA = (f"schema.registry.{name}" for name in ("url", "basic.auth.user.info", "ssl.ca.location"))

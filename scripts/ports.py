@@ -1,4 +1,4 @@
-"""Ports on loopback for the servers that tests start."""
+"""Ports on loopback for the servers that tests and the demo start."""
 
 from __future__ import annotations
 
