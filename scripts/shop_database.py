@@ -140,7 +140,7 @@ class ShopDatabase:
         db.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, key), (self._any(),))
 
     def _give_another_key(self, db: psycopg.Connection[Any]) -> None:
-        """Change a key: Debezium tells of a delete, and of a row that comes. A note would be left out of it: it goes."""
+        """Change a key: a delete and an insert for Debezium. The note goes, for it would be left out of both."""
         table, key = self._a_table()
         also = sql.SQL(", note = NULL" if table == sql.Identifier("customers") else "")
         query = sql.SQL(

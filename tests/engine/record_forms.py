@@ -82,13 +82,15 @@ class Form:
 class Json:
     """Keys and values as they are, right or wrong."""
 
+    ddl: str = DDL
+
     def key_of(self, text: str | None) -> bytes | None:
         return None if text is None else text.encode()
 
     value_of = key_of
 
     def codecs(self, spark: Any) -> tuple[Codec, Codec]:
-        codec = TextCodec(declared(spark, DDL))
+        codec = TextCodec(declared(spark, self.ddl))
         return codec, codec
 
 

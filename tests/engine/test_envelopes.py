@@ -4,89 +4,24 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.kafka import debezium, envelope
-from airflow_mv_provider.spark.compare import replay
+from airflow_mv_provider.sources.kafka import envelope
 from airflow_mv_provider.spark.errors import translated
-from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON, Form, Json
+from tests.engine.folding import Log, cuts, folded, in_order, kept
+from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON
 
 pytestmark = pytest.mark.slow
 
 LEFT_OUT = "__debezium_unavailable_value"
-RECORD = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
-Record = tuple[int, int, str | None, str | None]
-"""Partition, time in seconds, key, value."""
 Row = dict[str, Any]
-
-
-@dataclass
-class Log:
-    """Records of a topic, by partition."""
-
-    num: int = 3
-    records: list[Record] = field(default_factory=list)
-
-    def add(self, key: str | None, value: object, partition: int | None = None) -> None:
-        text = value if value is None or isinstance(value, str) else json.dumps(value)
-        at = sum(map(ord, key or "")) % self.num if partition is None else partition
-        self.records.append((at, len(self.records), key, text))
-
-    def frame(
-        self,
-        spark: Any,
-        start: Sequence[int] | None = None,
-        end: Sequence[int] | None = None,
-        form: Form | Json = JSON,
-    ) -> DataFrame:
-        """Return the records of each partition from `start` up to `end`."""
-        found, seen = [], [0] * self.num
-        for partition, second, key, value in self.records:
-            offset = seen[partition]
-            seen[partition] += 1
-            if (start is None or offset >= start[partition]) and (end is None or offset < end[partition]):
-                at = datetime.fromtimestamp(second, UTC)
-                found.append(("t", partition, offset, at, form.key_of(key), form.value_of(value)))
-        return spark.createDataFrame(found, RECORD)
-
-    @property
-    def ends(self) -> list[int]:
-        return [sum(each[0] == partition for each in self.records) for partition in range(self.num)]
-
-
-def schema(spark: Any) -> StructType:
-    return declared(spark, DDL)
-
-
-def folded(
-    spark: Any,
-    log: Log,
-    how: str,
-    start: Sequence[int],
-    end: Sequence[int],
-    main: DataFrame | None,
-    form: Form | Json = JSON,
-) -> DataFrame:
-    records, (value, key) = log.frame(spark, start, end, form), form.codecs(spark)
-    continues = main is not None and any(start)
-    if how == "upsert":
-        events = envelope.last_of_keys(records, value, key)
-    elif form is JSON:
-        changes = debezium.changes_of_json(records, value, continues=continues)
-        events = envelope.last_changes(changes, value.columns)
-    else:
-        changes = debezium.changes_of_avro(records, value, key, continues=continues)
-        events = envelope.last_changes(changes, debezium.row_of_events(value.columns))
-    return replay.all_rows(events, main, ["id"])
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -97,18 +32,6 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 def expected(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     return sorted((row["id"], row["n"], row["v"], tuple(row["tags"])) for row in rows)
-
-
-def kept(spark: Any, frame: DataFrame) -> DataFrame:
-    """Return the same rows, computed once."""
-    with translated("t"):
-        return spark.createDataFrame(frame.collect(), frame.schema)
-
-
-def cuts(draw: random.Random, log: Log, num: int) -> list[list[int]]:
-    """Return the ends of so many parts of a log, each beginning where the one before ends."""
-    each = [sorted(draw.randint(0, end) for _ in range(num - 1)) for end in log.ends]
-    return [list(cut) for cut in zip(*each, strict=True)] + [log.ends]
 
 
 def a_row(draw: random.Random, number: int) -> Row:
@@ -207,15 +130,6 @@ def test_any_cut_of_changes_folds_to_the_table(spark, seed, form):
     assert rows_of(main) == expected(database.rows.values())
 
 
-def in_order(draw: random.Random, log: Log, num: int) -> list[list[int]]:
-    """As `cuts`, but each part ends at one moment: values that are left out are in what came before."""
-    moments = sorted(draw.randint(0, len(log.records)) for _ in range(num - 1))
-    ends = []
-    for moment in [*moments, len(log.records)]:
-        ends.append([sum(each[0] == partition for each in log.records[:moment]) for partition in range(log.num)])
-    return ends
-
-
 def test_events_that_come_again_change_nothing(spark):
     """After a crash the connector sends what it had sent already: later offsets, and no newer rows."""
     database = Database(random.Random(7))
@@ -260,7 +174,7 @@ def change(**more: Any) -> dict[str, Any]:
 )
 @pytest.mark.sample(4)
 def test_record_that_cannot_be_a_row_is_named(spark, how, key, value, error, words):
-    log, nothing = Log(1), spark.createDataFrame([], schema(spark))
+    log, nothing = Log(1), spark.createDataFrame([], declared(spark, DDL))
     log.add('{"id": 2}', change(after=GOOD | {"id": 2}) if how == "debezium" else GOOD | {"id": 2})
     log.add(key, value)
     main = nothing if error is not StreamRestartedError else kept(spark, nothing)
