@@ -16,7 +16,7 @@ in_two := --numprocesses 2 --dist loadscope
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo up shell down test test-cpu test-all crash-matrix object-store soak check fast model bench clean
+.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ $(gateway):
 
 soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE records it
 	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
+
+soak-stream: $(all) ## the same over PostgreSQL, Debezium's connector and Kafka, each of which is killed, too
+	@$(bin)/python scripts/soak.py --stream --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow
 	@$(bin)/pytest -m "not slow"

@@ -1,4 +1,7 @@
-"""`make soak`, whose text and work are in tests/soak.py. What it forks imports this file, so nothing is in it."""
+"""`make soak` and `make soak-stream`: their text and work are in tests/soak.py and tests/stream_soak.py.
+
+What they fork imports this file, so nothing is in it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.soak import main
-
+    if "--stream" in sys.argv:
+        sys.argv.remove("--stream")
+        from tests.stream_soak import main
+    else:
+        from tests.soak import main
     sys.exit(main())

@@ -26,76 +26,78 @@ from tests.scenarios.points import POINTS
 if TYPE_CHECKING:
     from tests.soak import Soak
 
-_DONE, _PERSON, _RETRY = 0, 1, 75
-_ENDED = {_DONE, _RETRY}
-_KILLED = _ENDED | {-signal.SIGKILL}
+DONE, PERSON, RETRY = 0, 1, 75
+ENDED = {DONE, RETRY}
+_KILLED = ENDED | {-signal.SIGKILL}
 _JVM_START_S = 8
 _DAY_MS = 86_400_000
+Weighted = tuple[int, "Callable[[Any, str], bool]"]
+"""A fault, and how often it is drawn."""
 _OTHER_KEYS = {"atomic": "[id, p]", "progressive": "[p, id]", "folder": "[id, p]"}
 
 
 def nothing(soak: Soak, name: str) -> bool:
     """Nothing happens."""
     with soak.timed():
-        return soak.ended(soak.start("refresh", name), f"refresh {name}", _ENDED) == _DONE
+        return soak.ended(soak.start("refresh", name), f"refresh {name}", ENDED) == DONE
 
 
 def killed_at_a_moment(soak: Soak, name: str) -> bool:
     """The process is killed at a random moment."""
-    with _at_a_moment(soak, name, _KILLED) as process:
+    with at_a_moment(soak, name, _KILLED) as process:
         process.kill()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def killed_at_a_write(soak: Soak, name: str) -> bool:
     """The process is killed just before or after a durable write."""
     points = POINTS["progressive" if name == "progressive" else "atomic"]
     process = soak.start("refresh", name, dies_at=soak.random.choice(points))
-    return soak.ended(process, f"refresh {name} that dies at a write", _KILLED) == _DONE
+    return soak.ended(process, f"refresh {name} that dies at a write", _KILLED) == DONE
 
 
 def server_killed(soak: Soak, name: str) -> bool:
     """The Spark Connect server dies and is started again at once: a client looks for its server for ten minutes."""
-    with _at_a_moment(soak, name, _ENDED) as process:
+    with at_a_moment(soak, name, ENDED) as process:
         soak.server.kill()
         soak.server = soak.server.again()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def postgres_killed(soak: Soak, name: str) -> bool:
     """PostgreSQL dies, and comes back once the refresh has ended."""
-    with _at_a_moment(soak, name, _ENDED) as process:
+    with at_a_moment(soak, name, ENDED) as process:
         soak.postgres.kill()
         process.join(300)
     soak.postgres.start()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def stopped_and_overtaken(soak: Soak, name: str) -> bool:
     """The process stands still until it is taken over, and goes on then."""
-    with _at_a_moment(soak, name, _ENDED) as process:
+    with at_a_moment(soak, name, ENDED) as process:
         if process.exitcode is None:
             os.kill(process.pid, signal.SIGSTOP)
             soak.wait_for_the_lease(name)
-            soak.expect(_DONE, "recover")
+            soak.expect(DONE, "recover")
             os.kill(process.pid, signal.SIGCONT)
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def cancelled(soak: Soak, name: str) -> bool:
     """Somebody cancels it, in whichever phase it is."""
-    with _at_a_moment(soak, name, _ENDED | {_PERSON}):
-        soak.expect(_DONE, "cancel", name)
+    with at_a_moment(soak, name, ENDED | {PERSON}):
+        soak.expect(DONE, "cancel", name)
     return True
 
 
 def interrupted(soak: Soak, name: str) -> bool:
     """Ctrl-C, in whichever phase it is; once or twice."""
-    with _at_a_moment(soak, name, _ENDED | {-signal.SIGINT, 130}) as process:
+    with at_a_moment(soak, name, ENDED | {-signal.SIGINT, 130}) as process:
         for _ in range(soak.random.choice((1, 2))):
             if process.exitcode is None:
                 os.kill(process.pid, signal.SIGINT)
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def clock_set_back(soak: Soak, name: str) -> bool:
@@ -111,20 +113,20 @@ def clock_set_back(soak: Soak, name: str) -> bool:
 def main_restored(soak: Soak, name: str) -> bool:
     """Somebody restores main to an older version beside a refresh."""
     versions = [int(f.stem) for f in (soak.warehouse / name / "_delta_log").glob("*.json") if f.stem.isdigit()]
-    with _at_a_moment(soak, name, _ENDED) as process:
+    with at_a_moment(soak, name, ENDED) as process:
         if versions:
             older = soak.random.choice(sorted(versions)[-8:])
             soak.spark_sql(f"RESTORE TABLE delta.`{soak.warehouse / name}` TO VERSION AS OF {older}")
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def database_restored(soak: Soak, name: str) -> bool:
     """PostgreSQL is dumped while a refresh runs, which goes on with some others; then the dump is put back."""
-    with _at_a_moment(soak, name, _ENDED):
+    with at_a_moment(soak, name, ENDED):
         dump = _dumped(soak)
     for _ in range(soak.random.randint(0, 2)):
         soak.change(name, 3)
-        soak.expect(_DONE, "refresh", name)
+        soak.expect(DONE, "refresh", name)
     known = _known(soak)
     url = _restored(soak, dump)
     soak.engine.dispose()
@@ -137,17 +139,17 @@ def two_databases(soak: Soak, name: str) -> bool:
     """A copy of the database is used for a refresh, as if a second installation had been made from a backup."""
     url = _restored(soak, _dumped(soak))
     known = _known(soak)
-    soak.ended(soak.start("refresh", name, url=url), f"refresh {name} in a second database", {_DONE})
+    soak.ended(soak.start("refresh", name, url=url), f"refresh {name} in a second database", {DONE})
     soak.change(name, 3)
-    ours = soak.ended(soak.start("refresh", name), f"refresh {name} in the first database", {_DONE})
-    soak.ended(soak.start("refresh", name, url=url), f"refresh {name} in the second database again", {_DONE})
+    ours = soak.ended(soak.start("refresh", name), f"refresh {name} in the first database", {DONE})
+    soak.ended(soak.start("refresh", name, url=url), f"refresh {name} in the second database again", {DONE})
     first, there = soak.url, soak.engine
     soak.open(url)
     soak.forgotten |= _known(soak) - known
     soak.engine.dispose()
     there.dispose()
     soak.open(first)
-    return ours == _DONE
+    return ours == DONE
 
 
 def warehouse_copied(soak: Soak, name: str) -> bool:
@@ -160,9 +162,9 @@ def warehouse_copied(soak: Soak, name: str) -> bool:
     has_main, there = (place / name / "_delta_log").exists(), {"AMV_WAREHOUSE": str(place)}
     # Both places hold a table of this identity: only a person knows which one is the copy.
     refused = soak.start("relocate", name, url=url, **there)
-    soak.ended(refused, f"relocate {name} to a copy", {_PERSON} if has_main else {_DONE})
+    soak.ended(refused, f"relocate {name} to a copy", {PERSON} if has_main else {DONE})
     for arguments in (("relocate", name, "--old-is-gone"), ("refresh", name)):
-        soak.ended(soak.start(*arguments, url=url, **there), f"{arguments[0]} {name} in a copy", {_DONE})
+        soak.ended(soak.start(*arguments, url=url, **there), f"{arguments[0]} {name} in a copy", {DONE})
     if read_independently(place / name) != soak.wanted(name):
         soak.fail(f"the copy of {name} is not what its source is")
     shutil.rmtree(place)
@@ -171,9 +173,9 @@ def warehouse_copied(soak: Soak, name: str) -> bool:
 
 def disk_full(soak: Soak, name: str) -> bool:
     """The server's disk is full from a moment on, and has room again once the refresh has ended."""
-    with _at_a_moment(soak, name, _ENDED) as process, full_disk(soak.server.pid):
+    with at_a_moment(soak, name, ENDED) as process, full_disk(soak.server.pid):
         process.join(300)
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def another_key_applied(soak: Soak, name: str) -> bool:
@@ -185,36 +187,36 @@ def another_key_applied(soak: Soak, name: str) -> bool:
         inside = line.strip() == f"- name: {name}" if line.strip().startswith("- name:") else inside
         lines.append(f"    key: {_OTHER_KEYS[name]}" if inside and line.strip().startswith("key:") else line)
     other.write_text("\n".join(lines))
-    with _at_a_moment(soak, name, _ENDED) as process:
-        soak.expect(_DONE, "apply", str(other))
+    with at_a_moment(soak, name, ENDED) as process:
+        soak.expect(DONE, "apply", str(other))
     if soak.random.random() < 0.5:
-        soak.expect(_DONE, "refresh", name)
-    soak.expect(_DONE, "apply", str(file))
-    return bool(process.exitcode == _DONE)
+        soak.expect(DONE, "refresh", name)
+    soak.expect(DONE, "apply", str(file))
+    return bool(process.exitcode == DONE)
 
 
 def ten_at_once(soak: Soak, name: str) -> bool:
     """Ten processes want the same table at once; one of them gets it, or several one after the other."""
     processes = [soak.start("refresh", name) for _ in range(10)]
-    codes = {soak.ended(process, f"one of ten refreshes of {name}", _ENDED) for process in processes}
-    if _DONE not in codes:
+    codes = {soak.ended(process, f"one of ten refreshes of {name}", ENDED) for process in processes}
+    if DONE not in codes:
         soak.fail(f"{name}: none of ten had an answer")
     return True
 
 
 def jvm_killed(soak: Soak, name: str) -> bool:
     """Its JVM, which it has started itself, is killed under it."""
-    with _embedded(soak, name, _ENDED) as process:
+    with _embedded(soak, name, ENDED) as process:
         for child in _children(process):
             child.kill()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def parent_of_a_jvm_killed(soak: Soak, name: str) -> bool:
     """It is killed, and the JVM that it has started lives on for as long as it likes."""
     with _embedded(soak, name, _KILLED) as process:
         process.kill()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
 def killed_with_its_jvm(soak: Soak, name: str) -> bool:
@@ -224,10 +226,10 @@ def killed_with_its_jvm(soak: Soak, name: str) -> bool:
         process.kill()
         for child in children:
             child.kill()
-    return bool(process.exitcode == _DONE)
+    return bool(process.exitcode == DONE)
 
 
-FAULTS: dict[str, tuple[int, Callable[[Soak, str], bool]]] = {
+FAULTS: dict[str, Weighted] = {
     "none": (30, nothing),
     "killed at a moment": (15, killed_at_a_moment),
     "killed at a write": (20, killed_at_a_write),
@@ -251,7 +253,7 @@ FAULTS: dict[str, tuple[int, Callable[[Soak, str], bool]]] = {
 
 
 @contextmanager
-def _at_a_moment(soak: Soak, name: str, codes: set[int]) -> Iterator[Any]:
+def at_a_moment(soak: Soak, name: str, codes: set[int]) -> Iterator[Any]:
     """Start a refresh, and enter at a random moment of it; leave once it has ended, with one of these codes."""
     process = soak.start("refresh", name)
     process.join(soak.random.uniform(0.05, 1.1) * soak.usual_s)
@@ -261,7 +263,7 @@ def _at_a_moment(soak: Soak, name: str, codes: set[int]) -> Iterator[Any]:
 
 @contextmanager
 def _embedded(soak: Soak, name: str, codes: set[int]) -> Iterator[Any]:
-    """As `_at_a_moment`, with Spark in a JVM of the process's own."""
+    """As `at_a_moment`, with Spark in a JVM of the process's own."""
     process = soak.start("refresh", name, AMV_SPARK_REMOTE="", AMV_SPARK_MASTER="local[1]")
     process.join(_JVM_START_S + soak.random.uniform(-0.5, 1.5) * soak.usual_s)
     yield process

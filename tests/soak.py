@@ -22,12 +22,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -103,16 +103,20 @@ class Summary:
 class Soak:
     """One warehouse with three tables: of a Delta source, atomic and progressive, and of a folder of files."""
 
+    definitions: ClassVar[str] = TABLES
+    every_fault: ClassVar[Mapping[str, faults.Weighted]] = faults.FAULTS
+
     def __init__(
         self, directory: Path, server: ConnectServer, postgres: PostgresServer, seed: int, only: Sequence[str] = ()
     ) -> None:
-        self._faults = {name: each for name, each in faults.FAULTS.items() if name in only or not only}
+        self._faults = {name: each for name, each in self.every_fault.items() if name in only or not only}
         self.summary = Summary()
         self.root = directory
         self.warehouse = directory / "warehouse"
         self.server = server
         self.postgres = postgres
         self.random = random.Random(seed)
+        self.surroundings: dict[str, str] = {}  # more of the environment of each process
         self.usual_s = 5.0  # of a refresh that nothing happens to, so that moments fall into all of it
         self.forgotten: set[str] = set()  # refreshes that only a database knew that was put back or left
         self._rows: dict[str, dict[int, tuple[int, str]]] = {}
@@ -120,10 +124,11 @@ class Soak:
         self._is_to_stop = False
         self.open(postgres.new_database())
         migrations.migrate(self.engine)
-        (directory / "tables.yaml").write_text(TABLES)
-        for definition in parse(TABLES):
-            self._rows[definition.name] = {}
-            self.change(definition.name, 60)
+        (directory / "tables.yaml").write_text(self.definitions)
+        self.names = [definition.name for definition in parse(self.definitions)]
+        for name in self.names:
+            self._rows[name] = {}
+            self.change(name, 60)
         self.expect(0, "apply", str(directory / "tables.yaml"))
 
     def open(self, url: str) -> None:
@@ -147,7 +152,7 @@ class Soak:
 
     def round(self) -> None:
         """Change a source, refresh it under some fault, and see that it is mended."""
-        name = self.random.choice(list(self._rows))
+        name = self.random.choice(self.names)
         if self.random.random() > 0.1:
             self.change(name, self.random.randint(1, 8))
         fault = self.random.choices(list(self._faults), [weight for weight, _ in self._faults.values()])[0]
@@ -159,6 +164,7 @@ class Soak:
                 self.expect(0, "recover")
                 if self.store.state(self.store.table(name).id).phase is not Phase.NORMAL:
                     raise ViolationError(f"{name}: `amv recover` has left it unfinished after {fault}")
+        self.settle()
         self.expect(0, "refresh", name)
         self.expect(0, "recover")  # what a refresh that was reset has left
         self._check(name)
@@ -200,7 +206,7 @@ class Soak:
     def start(self, *arguments: str, url: str | None = None, dies_at: str | None = None, **variables: str) -> Any:
         """Start `amv`, which kills itself at a durable write; url: another metadata database than the one in use."""
         surroundings = {"AMV_DATABASE_URL": url or self.url, "AMV_WAREHOUSE": str(self.warehouse)}
-        surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)}
+        surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)} | self.surroundings
         self.summary.processes += 1
         said = str(self.root / f"said-{self.summary.processes % 20}")
         process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said, dies_at), name=said)
@@ -218,6 +224,9 @@ class Soak:
         return int(code)
 
     # -- the source --------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let a source be complete, before the refresh after which its table has to equal it."""
 
     def change(self, name: str, num_rows: int) -> None:
         rows = self._rows[name]
@@ -265,7 +274,7 @@ class Soak:
         state = self.store.state(table.id)
         main = self.warehouse / name
         self._hold(state.phase is Phase.NORMAL, f"{name} is in {state.phase}")
-        self._hold(read_independently(main) == self.wanted(name), f"{name} is not what its source is")
+        self._hold(Counter(read_independently(main)) == Counter(self.wanted(name)), f"{name} is not what its source is")
         self._hold(not (left := self._left_in_staging()), f"staging holds {left[:3]}")
         actions = [json.loads(line) for file in _log_files(main) for line in file.read_text().splitlines()]
         applications = {action["txn"]["appId"] for action in actions if "txn" in action}
@@ -337,17 +346,25 @@ def soaking(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return soak_and_tell(soaking, Soak, __doc__)
+
+
+def soak_and_tell(
+    soaking: Callable[..., AbstractContextManager[Soak]], kind: type[Soak], text: str | None, jars: Sequence[str] = ()
+) -> int:
+    """Read the command line, soak, and print or record what it has come to; return the exit code."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--refreshes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--fault", action="append", default=[], choices=list(faults.FAULTS), help="only this one")
+    parser.add_argument("--fault", action="append", default=[], choices=list(kind.every_fault), help="only this one")
     parser.add_argument("--record", type=Path, help="write the summary to this file, as JSON")
     asked = parser.parse_args()
     begun, directory = time.monotonic(), Path(tempfile.mkdtemp(prefix="mv-soak-"))
     print(f"{asked.refreshes} refreshes, seed {asked.seed}, in {directory}")
     violation = ""
     with running_server() as postgres:
-        server = ConnectServer(directory, **{"spark.connect.session.manager.defaultSessionTimeout": "120s"})
+        session_ends = {"spark.connect.session.manager.defaultSessionTimeout": "120s"}
+        server = ConnectServer(directory, jars=jars, **session_ends)
         server.wait()
         with soaking(directory, server, postgres, asked.seed, asked.fault) as soak:
             signal.signal(signal.SIGTERM, lambda *_: soak.stop())

@@ -1,4 +1,4 @@
-"""PostgreSQL, Debezium's real connector, Kafka and two tables, each of them killed with SIGKILL, one after the other."""
+"""PostgreSQL, Debezium's real connector, Kafka and two tables: each of them is killed, one after the other."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def refresh_killed(chain: Chain, crash_at: Callable[[str], None], point: str) ->
 
 
 def refresh_as_it_is(chain: Chain) -> None:
-    """Refresh in the middle of whatever happens: what a repetition has left out so far is an error until it is whole."""
+    """Refresh in the middle of it: a value that half of a repetition leaves out is an error until the rest is there."""
     for table in TABLES:
         try:
             chain.lake.refresh(table)
