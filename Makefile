@@ -38,6 +38,9 @@ $(all): pyproject.toml constraints.txt scripts/setup.sh
 demo: $(stamp) ## refresh a real table on this machine, kill a refresh, and show the results
 	@$(bin)/python scripts/demo.py
 
+demo-ingest: $(server) ## follow a real PostgreSQL through Debezium and Kafka, and by JDBC; kill connector, run and broker
+	@$(bin)/python scripts/demo_ingest.py
+
 up: $(server) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
 	@$(bin)/python scripts/topology.py up
 
@@ -93,5 +96,5 @@ bench: $(stamp) ## measure a refresh and the other ways to keep a table equal to
 
 clean: ## remove .venv and everything the tools left behind
 	-if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
-	rm -rf .venv .demo .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	rm -rf .venv .demo .demo-ingest .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 import signal
 import sys
@@ -33,7 +32,8 @@ from demo_flights import (
     shipped_flights,
     write_months,
 )
-from demo_processes import FILES, HOME, LEASE_S, LOG, ROOT, STATE, WAREHOUSE, Worker, run_amv
+from demo_processes import FILES, HOME, LEASE_S, LOG, STATE, WAREHOUSE, Worker, environment
+from demo_telling import ROOT, Amv, say, shown, title
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from airflow_mv_provider.core.outcome import EXIT_RETRY, Outcome, RefreshReport
@@ -48,6 +48,7 @@ from airflow_mv_provider.runner.settings import Settings
 
 NAME = "flights"
 KEY = ("flight_date", "carrier", "flight", "origin")
+amv = Amv(environment, LOG)
 KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is not
 
 DOES = {
@@ -77,7 +78,7 @@ def main() -> None:
         worker.start(crash_at=KILL_AT)
         watch(worker, store)
         if worker.wait() != -signal.SIGKILL:
-            fail("The run was expected to be killed, and ended otherwise.")
+            amv.fail("The run was expected to be killed, and ended otherwise.")
         say("Killed with SIGKILL. The durable state now:\n")
         amv("status", NAME)
     killed = store.status(store.table(NAME)).refresh_id
@@ -114,7 +115,7 @@ def refresh(worker: Worker, store: Store) -> RefreshReport:
     watch(worker, store)
     state = worker.answer()
     if state != "success":
-        fail(f"The DAG run ended as {state}.")
+        amv.fail(f"The DAG run ended as {state}.")
     return store.history(store.table(NAME).id, 1)[0]
 
 
@@ -136,7 +137,7 @@ def verify(store: Store, columns: tuple[str, ...], kept: Counter[Row] | None = N
     expected = rows_of_source(FILES, columns) + (kept or Counter())
     found = rows_of_main(Path(store.table(NAME).location), columns)
     if found != expected:
-        fail(f"They differ: {(expected - found).total()} rows are missing, {(found - expected).total()} too many.")
+        amv.fail(f"They differ: {(expected - found).total()} rows are missing, {(found - expected).total()} too many.")
     beside = f", {number(kept.total())} of them kept beside the files" if kept else ""
     say(f"Equal: {number(found.total())} rows of {len(columns)} columns{beside}, compared as multisets.")
 
@@ -145,7 +146,7 @@ def decide_about_a_difference(store: Store, columns: tuple[str, ...]) -> None:
     """Hold a refresh that would delete half of the table, look at it, and approve the rest of it."""
     before = rows_of_main(Path(store.table(NAME).location), columns)
     say(described(end_early(FILES, last_day=15)))
-    with SparkServer():
+    with amv.server():
         amv("refresh", NAME, exit_code=EXIT_RETRY)
         amv("diff", NAME, "--limit", "2")
         amv("approve", NAME, "--without-deletes", "--note", "the export ended early; its delays are right")
@@ -236,7 +237,7 @@ def doing(status: TableStatus, *, has_begun: bool) -> str:
 def show(report: RefreshReport) -> None:
     """Show a refresh: its sums, its phases, and the partitions that it changed."""
     if report.outcome is not Outcome.PUBLISHED:
-        fail(f"The refresh ended as {report.outcome}.")
+        amv.fail(f"The refresh ended as {report.outcome}.")
     written = bytes_by_partition(report)
     print()
     phases = [(phase, f"{report.phase_seconds[phase]:.1f} s") for phase in Phase if phase in report.phase_seconds]
@@ -274,51 +275,6 @@ def described(change: Change) -> str:
         f"{number(change.corrected)} delays corrected, {number(change.withdrawn)} cancelled flights withdrawn, "
         f"{number(change.added)} flights of a new day"
     )
-
-
-def amv(*arguments: str, exit_code: int = 0) -> None:
-    """Run an `amv` command and print its output unchanged.
-
-    exit_code : the one that the demo goes on with; any other ends it
-    """
-    print(f"  $ amv {' '.join(map(quoted, arguments))}", flush=True)
-    done = run_amv(*arguments)
-    print("\n".join("  " + line if line else "" for line in done.stdout.splitlines()) + "\n")
-    if done.returncode != exit_code:
-        fail(f"It ended with exit code {done.returncode} instead of {exit_code}.")
-
-
-def quoted(argument: str) -> str:
-    return f'"{argument}"' if " " in argument else argument
-
-
-class SparkServer:
-    """Spark, started once for several `amv` commands, which find it by themselves."""
-
-    def __enter__(self) -> None:
-        amv("server", "start")
-
-    def __exit__(self, *_: object) -> None:
-        run_amv("server", "stop")
-
-
-def title(step: int, text: str) -> None:
-    print(f"\n{step}  {text}\n", flush=True)
-
-
-def say(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-def shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def fail(problem: str) -> None:
-    """End the demo with the problem, our last error in the log if there is one, and the log's path."""
-    errors = re.findall(r"\[MV-[A-Z-]+\] [^\n]{1,300}", LOG.read_text(errors="replace") if LOG.exists() else "")
-    reason = f"\n{errors[-1]}" if errors else ""
-    raise SystemExit(f"\n{problem}{reason}\nThe whole log is in {shown(LOG)}.")
 
 
 if __name__ == "__main__":

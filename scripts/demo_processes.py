@@ -1,4 +1,4 @@
-"""The demo's processes: where its files are, the worker that runs the DAG, and `amv` commands beside it."""
+"""The demo's processes: where its files are, and the worker that runs the DAG."""
 
 from __future__ import annotations
 
@@ -79,11 +79,3 @@ class Worker:
         for line in self._process.stdout:
             self._answers.put(line.strip())
         self._answers.put("")  # it has ended
-
-
-def run_amv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an `amv` command; its stdout and stderr are one text."""
-    command = [str(Path(sys.executable).with_name("amv")), *arguments]
-    return subprocess.run(  # nosec B603  # our own words alone
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
