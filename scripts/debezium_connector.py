@@ -25,10 +25,11 @@ _JARS = (
     f"io.debezium:debezium-connector-postgres:{VERSION}",
     f"org.apache.kafka:connect-runtime:{KAFKA}",
     f"org.apache.kafka:connect-json:{KAFKA}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",  # else it logs nothing
 )
 _WORKER = {
     "plugin.discovery": "only_scan",
-    "offset.flush.interval.ms": "200",
+    "offset.flush.interval.ms": "1000",
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "key.converter.schemas.enable": "false",
@@ -108,10 +109,11 @@ class Connector:
         """Wait until Kafka has all that was committed in PostgreSQL before this call, repetitions included.
 
         The connector confirms a position of PostgreSQL's log once Kafka has acknowledged all events before it. After
-        a fault it goes on from its own offsets, so what it repeats comes before the mark that is written here.
+        a fault it goes on from its own offsets, so what it repeats comes before the mark that is written here. The mark
+        is outside of a transaction: of one in a transaction only its begin is confirmed until something follows it.
         """
         with psycopg.connect(self._database, autocommit=True) as db:
-            mark = db.execute("SELECT pg_logical_emit_message(true, 'mark', '')").fetchone()
+            mark = db.execute("SELECT pg_logical_emit_message(false, 'mark', '')").fetchone()
             query = "SELECT confirmed_flush_lsn >= %s FROM pg_replication_slots WHERE slot_name = %s"
 
             def is_confirmed() -> bool:

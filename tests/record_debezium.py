@@ -5,15 +5,18 @@
     tests/engine/debezium/kinds.jsonl                       a row of each type of PostgreSQL
     tests/engine/debezium/moved.jsonl                       a key that changes in a row with a large value
 
-Each line is a message, or after an act the rows of PostgreSQL itself. Of an event's `source` the fields that are the
-same in all of them are in the first line; times that the connector notes (`ts_ms`, ...) and `sequence` are left out.
+Each line is a message, or after an act the rows of PostgreSQL itself. The first line has what a field of an event is
+unless it is given, and a long run of one character is written as ⟪x×2100⟫: `read` gives the events as they were, less
+the times that the connector notes (`ts_ms`, ...) and `sequence`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +31,7 @@ from scripts.shop_database import TABLES, ShopDatabase
 from tests.postgres import running_server
 
 HERE = Path(__file__).parent / "engine" / "debezium"
-ACTS, STATEMENTS, ROWS = 4, 140, 25
+ACTS, STATEMENTS, ROWS = 4, 200, 18
 _LEFT_OUT = ("ts_ms", "ts_us", "ts_ns", "sequence")
 _KINDS = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -49,7 +52,7 @@ INSERT INTO kinds (id) VALUES (3);
 # As the events have them: what Debezium writes as text in a form of its own is brought into that form.
 _KINDS_ROWS = """
 SELECT id, small, big, exact, any_scale::text, single, double, words, short, fixed, flag, day, at, moment, clock::text,
-  uid::text, doc::text, encode(bytes, 'base64'), numbers, texts, feeling::text, host::text FROM kinds
+  uid::text, doc::text, encode(bytes, 'base64'), numbers, texts, feeling::text, abbrev(host) FROM kinds
 """
 _MOVED = """
 CREATE TABLE moved (id int PRIMARY KEY, v text, note text);
@@ -88,17 +91,48 @@ class Recording:
 
     def write(self, name: str, postgres: str) -> None:
         """Write the file, and see that what is read back is what was recorded."""
+        recorded = json.loads(json.dumps(self.lines))
         events = [line["value"] for line in self.lines if line.get("value")]
         sources = [event["source"] for event in events]
-        same = {name: value for name, value in sources[0].items() if all(each[name] == value for each in sources)}
-        head = {"debezium": VERSION, "postgresql": postgres, "partitions": len(self._seen), "source": same}
+        usual = {"source": _usual(sources), "event": _usual([event | {"source": None} for event in events])}
+        head = {"debezium": VERSION, "postgresql": postgres, "partitions": len(self._seen), **usual}
         for event in events:
-            event["source"] = {name: value for name, value in event["source"].items() if name not in same}
+            _shorten(event["source"], usual["source"])
+            _shorten(event, usual["event"])
         HERE.mkdir(exist_ok=True)
         with (HERE / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             for line in [head, *self.lines]:
-                print(json.dumps(line, ensure_ascii=False, separators=(",", ":")), file=file)
+                text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+                print(re.sub(r"(\w)\1{99,}", lambda run: f"⟪{run[1]}×{len(run[0])}⟫", text), file=file)
+        assert read(name)[1:] == recorded
         print(f"{name}: {sum('p' in line for line in self.lines)} messages, {file.name}")
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """Return the lines of a recording with whole events, its head the first."""
+    text = (HERE / f"{name}.jsonl").read_text(encoding="utf-8")
+    whole = re.sub(r"⟪(\w)×(\d+)⟫", lambda run: run[1] * int(run[2]), text)
+    head, *lines = map(json.loads, whole.splitlines())
+    for line in lines:
+        if event := line.get("value"):
+            line["value"] = head["event"] | event | {"source": head["source"] | event["source"]}
+    return [head, *lines]
+
+
+def _usual(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the value of each field that most have."""
+    names = [name for name in found[0] if name not in ("lsn", "txId", "after", "source")]
+    return {name: Counter(each[name] for each in found if _is_plain(each[name])).most_common(1)[0][0] for name in names}
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _shorten(found: dict[str, Any], usual: dict[str, Any]) -> None:
+    for name, value in usual.items():
+        if found[name] == value:
+            del found[name]
 
 
 def plain(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:

@@ -3,8 +3,8 @@
     make soak-stream                                              100 refreshes
     make soak-stream N=200 RECORD=tests/records/soak-stream.json  and write down how it went
 
-As `make soak`, whose rounds these are; the faults of the way to Kafka come to those of a refresh. Before the last refresh
-of a round Kafka has everything; then main is compared with PostgreSQL's own rows.
+As `make soak`, whose rounds these are; the faults of the way to Kafka come to those of a refresh. Before the last
+refresh of a round Kafka has everything; then main is compared with PostgreSQL's own rows.
 """
 
 from __future__ import annotations
