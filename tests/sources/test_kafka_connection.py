@@ -8,6 +8,8 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import NewTopic
 
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
@@ -17,8 +19,9 @@ from airflow_mv_provider.exceptions import (
     UnsafeLocationError,
 )
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
-from airflow_mv_provider.sources.kafka.client import look
+from airflow_mv_provider.sources.kafka.client import commit, look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
+from scripts.kafka_server import KafkaServer
 from scripts.ports import free_port
 from tests.kafka import LOGIN, PASSWORD, broker
 
@@ -155,3 +158,21 @@ def test_cluster_that_does_not_answer_is_given_up(is_silent):
             look(cluster_of(credentials({"bootstrap.servers": f"127.0.0.1:{port}"})), "t", 1)
 
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.slow
+@pytest.mark.in_test_all
+def test_first_group_of_a_cluster_waits_for_its_coordinator(tmp_path):
+    """The topic of all groups' offsets is made when the first one asks, and its broker is not known at once."""
+    kafka = KafkaServer(tmp_path)
+    try:
+        kafka.admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        cluster = cluster_of(credentials({"bootstrap.servers": kafka.address}))
+
+        commit(cluster, "g", {"t": (0,)}, timeout_s=30)
+
+        asked = [ConsumerGroupTopicPartitions("g")]
+        kept = kafka.admin.list_consumer_group_offsets(asked)["g"].result(30)
+        assert [(each.topic, each.offset) for each in kept.topic_partitions] == [("t", 0)]
+    finally:
+        kafka.kill()
