@@ -28,6 +28,7 @@ from typing import Any, LiteralString
 
 import psycopg
 from deltalake import DeltaTable, QueryBuilder
+from psycopg import sql
 
 from airflow_mv_provider.core.outcome import EXIT_RETRY
 from airflow_mv_provider.core.phase import Phase
@@ -172,8 +173,9 @@ def follow_all(servers: Servers) -> None:
     amv("refresh", "stock")
     amv("health")
     for table, columns in (COLUMNS | {"stock": STOCK}).items():
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
         with psycopg.connect(servers.shop.url) as db:
-            found = db.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # type: ignore[arg-type]  # nosec B608
+            found = db.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table))).fetchall()
         compare(table, columns, multiset(found))
 
 
