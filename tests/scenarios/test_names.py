@@ -65,6 +65,7 @@ class Site:
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         own = {"AMV_DATABASE_URL": f"sqlite:///{self.root}/mv.db", "AMV_WAREHOUSE": str(self.warehouse)}
         own |= {"AMV_SOURCE_ROOTS": str(self.root / "schema"), "PYTHONPATH": str(ROOT)}
+        own |= {"AMV_SPARK_REMOTE": "", "AIRFLOW_HOME": str(self.root)}  # not a server that somebody has started
         return subprocess.run(
             words, env=os.environ | own | self.variables, cwd=self.root, capture_output=True, text=True, check=False
         )
