@@ -109,7 +109,7 @@ def main() -> None:
         servers.kafka.kill()
         sell(servers, 60)
         amv("ingest", "shop", exit_code=EXIT_RETRY)
-        amv("health", exit_code=1)
+        amv("health", exit_code=EXIT_RETRY)
         say("The broker comes back.\n")
         servers.kafka.start()
         follow_all(servers)
