@@ -37,6 +37,7 @@ def test_a_tables_page_has_an_address_of_its_own_within_airflow(open_page):
     frame_of(page).get_by_role("heading", name="orders", exact=True).wait_for()
 
 
+@pytest.mark.in_test_all
 def test_a_dag_has_a_tab_with_its_tables(open_page):
     page = open_page("/dags/hourly")
 
@@ -162,6 +163,7 @@ def test_an_open_table_notices_a_refresh_that_others_began(open_page, keepers):
     keeper.finish(own)
 
 
+@pytest.mark.in_test_all
 def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(open_page, keepers):
     page = open_page("/mv/tables/customers")
     page.clock.install()

@@ -36,6 +36,7 @@ def rows(amv):
     return len(read_independently(amv.warehouse / "orders"))
 
 
+@pytest.mark.in_test_all
 def test_a_person_sees_decides_and_finds_the_decision_again(amv, held):
     assert (held.code, held.document["error"]["code"], held.document["outcome"]) == (75, "MV-HELD", "running")
     assert "held for a decision" in amv("status").out

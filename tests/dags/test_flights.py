@@ -59,6 +59,7 @@ def expected(rows):
     return sorted(found, key=repr)
 
 
+@pytest.mark.in_test_all
 def test_flights_are_created_and_corrected(home, examples):
     rows = real_rows()
     write(home.root, rows)

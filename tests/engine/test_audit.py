@@ -52,6 +52,7 @@ def findings(found):
     return {side.against: side.finding for side in found.sides}
 
 
+@pytest.mark.in_test_all
 def test_a_table_that_nobody_has_touched_is_as_published_and_as_the_source(table):
     before = state_of(table)
 

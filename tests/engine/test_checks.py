@@ -91,6 +91,7 @@ def test_a_check_that_asks_for_a_decision_is_held_and_published_as_decided(lake)
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_rows_that_break_a_check_are_in_the_error_table_under_its_name(lake):
     checks = of_severity("quarantine", POSITIVE, {"not_null": ["status"]})
     lake.write(ROWS)

@@ -39,6 +39,7 @@ def files_of_ours(lake, uuid: str) -> list[str]:
     return [str(path) for path in root.rglob("*")] if root.exists() else []
 
 
+@pytest.mark.in_test_all
 def test_dropped_table_keeps_main_and_loses_the_rest(table):
     registered = table.store.table("orders")
     rows = table.rows("orders")

@@ -94,6 +94,7 @@ def test_its_owner_is_declared_dead(table):
     assert_at_rest(table, table.wanted)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("decision", list(Decision))
 @pytest.mark.parametrize("first", [Decision.APPROVED, Decision.WITHOUT_DELETES])

@@ -92,7 +92,7 @@ def test_table_follows_its_source_and_is_skipped_if_its_author_trusts_the_log(sh
     assert nothing.outcome is Outcome.NOTHING_TO_DO
     assert (changed.rows_inserted, changed.rows_updated, changed.rows_deleted) == (1, 1, 1)
     assert compared.strategy == "corrections"
-    assert "past the binary log" in compared.reason
+    assert "bypass the binary log" in compared.reason
     assert shop.is_equal()
 
 

@@ -116,6 +116,7 @@ def test_retry_of_the_same_caller_registers_the_name_before_it_publishes(shop, c
     check_equal(shop)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("statement", ["DROP TABLE shop.orders", "ALTER TABLE shop.orders RENAME TO shop.former"])
 def test_name_that_is_gone_is_noticed(shop, statement):
     lake = published(shop).lake
@@ -224,6 +225,7 @@ def test_two_tables_have_two_names(shop):
         shop.lake.apply(name="others", catalog_name=shop.name())
 
 
+@pytest.mark.in_test_all
 def test_dropped_table_has_no_name_any_more_and_keeps_main(shop):
     lake = published(shop).lake
     rows = lake.rows()

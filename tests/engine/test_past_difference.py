@@ -31,6 +31,7 @@ def look(lake, report):
     return lake.refresher().past_difference("orders", report.refresh_id, lake.caller())
 
 
+@pytest.mark.in_test_all
 def test_rows_of_a_past_refresh_are_found_again_and_kept_with_it(lake, past):
     before = lake.rows(), lake.versions(), lake.workspaces()
 

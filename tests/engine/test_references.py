@@ -35,6 +35,7 @@ def table(prepared):
     return prepared("references", build)
 
 
+@pytest.mark.in_test_all
 def test_rows_whose_value_the_other_table_lacks_are_counted_and_refused(table):
     """What another program has written there, or its source has, is not published."""
     version = table.store.state(1).published_version

@@ -50,6 +50,7 @@ def test_only_the_differences_are_written(lake):
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_refresh_right_after_the_last_publish_is_one_commit(lake):
     """And one that publishes nothing, or that comes after another commit, leaves a fence."""
     lake.write("SELECT id, 0 AS v FROM range(5)")

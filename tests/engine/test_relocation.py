@@ -52,6 +52,7 @@ def relocate(lake: Any, **asked: Any) -> Any:
     return lake.refresher().relocate("orders", lake.caller(), **asked)
 
 
+@pytest.mark.in_test_all
 def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     before = table.store.table("orders")
     old = moved(table)

@@ -42,6 +42,7 @@ def roll_back(lake, to=None):
     return lake.refresher().roll_back("orders", str(to or lake.good_version), lake.caller(user="ann"), "a bad export")
 
 
+@pytest.mark.in_test_all
 def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     report = roll_back(table)
 

@@ -64,6 +64,7 @@ STORY = [
 ]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("is_by_feed", [True, False], ids=["feed", "versions"])
 def test_a_row_is_followed_from_its_insert_to_now(told, is_by_feed):
     if not is_by_feed:

@@ -248,6 +248,7 @@ def test_read_only_looks_at_the_scope_alone(table):
     )
 
 
+@pytest.mark.in_test_all
 def test_a_row_that_moved_into_the_scope_is_refused(lake):
     lake.write(FIRST)
     lake.apply(partition_by=["on_day"])

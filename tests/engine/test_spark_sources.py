@@ -86,6 +86,7 @@ def shop(lake, shop_module, tmp_path, monkeypatch):
     return lake
 
 
+@pytest.mark.in_test_all
 def test_class_of_python_is_read_and_compared_each_time(shop):
     shop.shop()
     first, again = shop.refresh(), shop.refresh()

@@ -32,6 +32,7 @@ def drifted(home):
     return home
 
 
+@pytest.mark.in_test_all
 def test_a_task_fails_for_drift(drifted, airflow):
     failed = run(airflow)
 
