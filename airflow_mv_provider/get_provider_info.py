@@ -137,6 +137,12 @@ _OPTIONS: dict[str, Any] = {
         type="boolean",
         example="true",
     ),
+    "overwrite_small": _option(
+        "Set to false if corrections of a small table, of at most 2 MiB and 100,000 rows, shall be merged into it as"
+        " those of other tables are, instead of being published by an overwrite, which takes less time.",
+        type="boolean",
+        example="false",
+    ),
     "queue_timeout_s": _option(
         "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",
         type="float",

@@ -190,7 +190,8 @@ def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
         shutil.copy(migrated_database(), root / "mv.db")
     engine = open_engine(f"sqlite:///{root / 'mv.db'}")
     # A lease so long that no heartbeat falls into a test: its end is what a test passes the clock for.
-    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000)
+    # Tables as small as a test's would all be overwritten: `test_small_tables` has those that are.
+    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000, overwrites_small=False)
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
 
 

@@ -47,6 +47,7 @@ _VARIABLE_OF_OPTION = {
     "history_days": "AMV_HISTORY_DAYS",
     "spark_remote": "AMV_SPARK_REMOTE",
     "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
+    "overwrite_small": "AMV_OVERWRITE_SMALL",
 }
 
 
@@ -123,6 +124,7 @@ class MvHook(BaseHook):
                 "AMV_HISTORY_DAYS": settings.history_ms / DAY_MS,
                 "AMV_SPARK_REMOTE": settings.spark_remote,
                 "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
+                "AMV_OVERWRITE_SMALL": None if settings.overwrites_small else "false",
             }
         )
 

@@ -252,9 +252,10 @@ class Recoverer:
                 *(context.store, context.spark, table, refresh, own),
                 lambda: context.source_of(table, refresh.definition),
                 lease,
+                context.settings.overwrites_small,
             )
             with (
-                small_plan_confs(context.spark, is_small=work.is_small()),
+                small_plan_confs(context.spark, is_small=work.is_small),
                 closing(Attempt(work, context.watch)) as attempt,
             ):
                 yield attempt

@@ -37,6 +37,7 @@ class Settings:
     spark_remote : address of a Spark Connect server; None for Spark in this process
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
+    overwrites_small : corrections of a small main are published by an overwrite where that is possible
     """
 
     database_url: str
@@ -50,6 +51,7 @@ class Settings:
     source_databases: tuple[str, ...] = ()
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
+    overwrites_small: bool = True
     connections: Lookup = field(default=of_environment, compare=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,7 @@ def from_environment(
         history_ms=_milliseconds(environ, "AMV_HISTORY_DAYS", settings.history_ms, "days", _CENTURY_DAYS),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
+        overwrites_small=_flag(environ, "AMV_OVERWRITE_SMALL", default=True),
     )
 
 
@@ -142,11 +145,12 @@ def _from_file(name: str | None) -> str | None:
         raise DefinitionError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
 
 
-def _flag(environ: Mapping[str, str], name: str) -> bool:
+def _flag(environ: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     value = environ.get(name, "").strip().lower()
     if value not in ("", "true", "false", "1", "0"):
-        raise DefinitionError(name, f"{value!r} is neither true nor false.", hint="Set it to true, or leave it out.")
-    return value in ("true", "1")
+        hint = f"Set it to {str(not default).lower()}, or leave it out."
+        raise DefinitionError(name, f"{value!r} is neither true nor false.", hint=hint)
+    return value in ("true", "1") if value else default
 
 
 def _milliseconds(

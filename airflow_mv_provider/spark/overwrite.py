@@ -18,13 +18,16 @@ from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
 
 
-def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note: CommitNote) -> bool:
+def publish(
+    main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note: CommitNote, *, is_small: bool = False
+) -> bool:
     """Overwrite main; main's log decides whether the commit happened.
 
-    rows    : the desired rows, each key once
-    returns : True if the written rows are the sealed rows
-    cost    : one scan of the rows and one write; for a staged copy, also a scan of its hashes beforehand
-    raises  : SealBrokenError, before anything is written; FencedError, MainMovedError
+    rows     : the desired rows, each key once
+    is_small : they are written to one file
+    returns  : True if the written rows are the sealed rows
+    cost     : one scan of the rows and one write; for a staged copy, also a scan of its hashes beforehand
+    raises   : SealBrokenError, before anything is written; FencedError, MainMovedError
     """
     table, names = layout.table, columns(layout.names)
     if seal.rows is not None:
@@ -34,6 +37,8 @@ def publish(main: delta.Main, layout: Layout, seal: Seal, rows: DataFrame, note:
         written = hashing.aligned(rows, layout).observe(seen, *hashing.measure()).select(*names)
         if table.partition_by:
             written = written.hint("rebalance", *columns(table.partition_by))
+        if is_small:
+            written = written.coalesce(1)
         main.overwrite(written, note, new_partitions=table.partition_by if layout.changes_main else None)
     return hashing.measured(seen) == (seal.num_rows, seal.digest, seal.mixed)
 

@@ -63,6 +63,7 @@ class FencedMain:
         self.base = 0
         self.is_out_of_reach = False
         self.followed: Commit | None = None
+        self.properties: Mapping[str, str] = {}
         self._work = work
         self._commits: list[Commit] = []  # main's log up to the fence, at least since the last publish
         self._num_fences = 0
@@ -205,6 +206,7 @@ class FencedMain:
             properties = created.properties
         elif not self._is_of_definition(state):
             self._check_partitions(work.main.detail())
+        self.properties = properties
         if definition.catalog_name is not None and properties.get(NAME_PROPERTY) != definition.catalog_name:
             named(work.main, replace(work.table, definition=definition), properties.get(NAME_PROPERTY))
         if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):

@@ -38,9 +38,11 @@ from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.judge import Judge
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher
+from airflow_mv_provider.runner.steps.rewriting import is_rewritten
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import changes, digests
 from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +143,10 @@ class Merging:
                 if leaves_out_deletes(self._work, has_kept=self._has_kept) and self._leave_out_deletes(recorded):
                     return
                 txn_version = next_txn_version(commits, self._work.own.epoch)
-                if is_replaced:
+                is_small = not is_replaced and self._is_rewritten(layout, counts)
+                if is_replaced or is_small:
                     self._has_replaced_as_sealed = self._publisher.replace(
-                        layout, self._work.seal, recorded, txn_version
+                        layout, self._work.seal, recorded, txn_version, is_small=is_small
                     )
                 else:
                     self._publisher.merge(layout, recorded, txn_version)
@@ -245,6 +248,11 @@ class Merging:
         if self._work.seal.strategy != "replace":
             return False
         return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
+
+    def _is_rewritten(self, layout: Layout, counts: Counts) -> bool:
+        """True if main, being small, is overwritten with the sealed rows instead of merging the corrections into it."""
+        may_rewrite = not (self.is_published or self._has_tried_before)
+        return may_rewrite and is_rewritten(self._work, layout, self._ground.properties, counts)
 
     def _is_short(self, check: LogCheck, counts: Counts) -> bool:
         """True if the commit has a different number of rows than were sealed, or recorded to be changed."""

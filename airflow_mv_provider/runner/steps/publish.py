@@ -90,11 +90,20 @@ class Publisher:
 
         self._try(recorded, part, commit)
 
-    def replace(self, layout: Layout, seal: Seal, recorded: Sequence[RecordedChunk], txn_version: int) -> bool:
+    def replace(
+        self,
+        layout: Layout,
+        seal: Seal,
+        recorded: Sequence[RecordedChunk],
+        txn_version: int,
+        *,
+        is_small: bool = False,
+    ) -> bool:
         """Try once to overwrite main; the next read of main's log decides its outcome.
 
-        returns : True if this try wrote rows and they are exactly the sealed ones
-        raises  : as `merge` does
+        is_small : the rows are written to one file
+        returns  : True if this try wrote rows and they are exactly the sealed ones
+        raises   : as `merge` does
         """
         work, seen = self._work, list[bool]()
         note = self._note(recorded, txn_version, 0)
@@ -102,7 +111,7 @@ class Publisher:
         def commit() -> None:
             self._enable(delta.features_for(layout, is_rewritten=True))
             rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
-            seen.append(overwrite.publish(work.main, layout, seal, rows, note))
+            seen.append(overwrite.publish(work.main, layout, seal, rows, note, is_small=is_small))
 
         self._try(recorded, 0, commit)
         return seen == [True]

@@ -38,6 +38,7 @@ class Work:
     spark       : the runner's own session, with its own confs
     refresh     : as it was when the attempt began; `current` returns its present state
     open_source : opens its source, which may have moved or become forbidden since; called when a step reads it
+    overwrites_small : corrections of a small main are published by an overwrite where that is possible
     """
 
     store: Store
@@ -47,6 +48,7 @@ class Work:
     own: Ownership
     open_source: Callable[[], TableSource]
     lease: Lease
+    overwrites_small: bool
 
     @property
     def definition(self) -> RefreshableTable:
@@ -111,8 +113,9 @@ class Work:
             found = delta.schema_of(self.spark, self.table.main)
         return schema.columns_of(found.jsonValue())
 
+    @cached_property
     def is_small(self) -> bool:
-        """True if the source and main are small; False also if that cannot be determined now.
+        """True if the source and main are small, as the attempt begins; False also if that cannot be determined then.
 
         Main's row count at its last publish stands for its size, which Delta computes in half a second; without it the
         size is asked for. After the seal the sealed row count stands for the source, which may no longer exist.
