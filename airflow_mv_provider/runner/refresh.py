@@ -18,7 +18,8 @@ Main is the Delta table that users read. The right column names the durable writ
                            until then; an approved one goes on with the recorded
                            corrections, or with all of them but the deletes (keep); a
                            rejected one is cancelled
-                publish    one MERGE; main's log decides whether it was committed        publish, published
+                publish    one MERGE, or an overwrite of a small main; main's log        publish, published
+                           decides whether it was committed
                 errors     if the table has an error table: create it with the fence,    create_errors, collected,
                            collect records while staging, overwrite it after main's      errors
                            commit and before `published`. A takeover completes both

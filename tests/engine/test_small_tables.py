@@ -103,7 +103,7 @@ def test_rows_that_only_come_are_added(small):
 @pytest.mark.in_test_all
 def test_column_of_others_survives(small):
     small.sql("ALTER TABLE {t} ADD COLUMN note STRING")
-    small.apply(on_lost_column="keep")
+    small.apply(schema_policy="add", on_lost_column="keep")
     small.sql("UPDATE {t} SET note = 'mine'")
     small.refresh()
     change(small)
@@ -163,3 +163,17 @@ def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
     is_the_source(small)
     again = small.refresh(force=True)
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
+
+
+@pytest.mark.in_test_all
+def test_foreign_write_that_changes_no_value_needs_no_second_commit(small, at_point):
+    """The round after it finds nothing to correct; the publish before it is the fence of its epoch."""
+    small.settings = replace(small.settings, overwrites_small=False)
+    change(small)
+    at_point("publish.before", lambda: small.sql("UPDATE {t} SET v = v WHERE id = 3"))
+
+    report = small.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    assert operations(small)[:2] == ["MERGE", "UPDATE"]
+    is_the_source(small)

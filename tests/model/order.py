@@ -245,7 +245,7 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
     else:
         move = next_part_move(found)
     match move:
-        case Move.DONE if part is None and worker.is_spared and not found.published:
+        case Move.DONE if part is None and worker.is_spared and not fx.is_in_log(worker.own):
             after = worker._replace(at="fence", is_fenced=False, is_spared=False, data=())
             return "has nothing to commit, and needs a fence", after
         case Move.DONE if part is None:

@@ -318,6 +318,9 @@ class Process:
         base = min(rec.base for rec in chunks)
         return log_check(self.state.log, base, own, merge_round, part, self.design.tells_rounds)
 
+    def is_in_log(self, own: Own) -> bool:
+        return epoch_in(self.state.log) == own[1]
+
     def next_txn(self, own: Own) -> int:
         return txn_after(self.state.log, own[1])
 

@@ -290,6 +290,9 @@ class Stored:
         facts: dict[str, Any] = {"refresh_id": own[0], "epoch": own[1], "merge_round": merge_round}
         return classify_commits(commits, base=base, latest=commits[0].version, part=part, **facts)
 
+    def is_in_log(self, own: Own) -> bool:
+        return last_epoch(self.world.delta.log()) == own[1]
+
     def next_txn(self, own: Own) -> int:
         return next_txn_version(self.world.delta.log(), own[1])
 

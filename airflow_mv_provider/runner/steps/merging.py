@@ -17,6 +17,7 @@ from airflow_mv_provider.core.fence import (
     Commit,
     LogCheck,
     Move,
+    last_epoch,
     left_out,
     mark_at,
     next_move,
@@ -116,8 +117,8 @@ class Merging:
         # A column that main has to gain or lose is a change, even if no row differs.
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
-            case Move.DONE if self._ground.is_spared and not check.published:
-                self._ground.commit_fence()
+            case Move.DONE if self._ground.is_spared and last_epoch(commits) < self._work.own.epoch:
+                self._ground.commit_fence()  # a publish, also one of a former round, is a fence
             case Move.DONE:
                 num_kept = left_out(check.published[-1] if check.published else None, counts)
                 counts = replace(counts, deleted=counts.deleted - num_kept)
