@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.rewrite import RewriteFacts, rewrite_obstacle
+from airflow_mv_provider.core.progress.rewrite import RewriteFacts, rewrite_obstacle
 from airflow_mv_provider.core.scope.scope import Scope
 from tests.conftest import a_table
 
