@@ -53,9 +53,9 @@ KILL_AT = "progress.after:2"  # two chunks of Merging are recorded, the rest is 
 
 DOES = {
     Phase.NORMAL: "Airflow starts the run",
-    Phase.REFRESHING: "staging the source, then sealing it",
+    Phase.REFRESHING: "reading the source",
     Phase.MERGING: "comparing",
-    Phase.CLEANUP: "cleaning up",
+    Phase.CLEANUP: "removing working files",
 }
 
 

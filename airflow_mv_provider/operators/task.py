@@ -311,7 +311,7 @@ def summary(report: RefreshReport) -> str:
     written = f"; {size(report.bytes_main)} written" if report.bytes_main else ""
     took = f". It took {seconds_text(report)}" if report.finished_at else ""
     why = f" Why: {report.reason}." if report.reason else ""
-    which = f"Refresh {report.refresh_id}, epoch {report.epoch}."
+    which = f"Refresh {report.refresh_id}."
     return f"{report.table}: {what}{rows}{rejected}{written}{took}.{why} {which}"
 
 

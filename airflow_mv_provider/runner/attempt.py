@@ -142,11 +142,13 @@ class Attempt:
             raise
         except MvError as error:
             if self._phase() is Phase.REFRESHING:  # a database restored to before the seal; the pinned source is gone
-                log.warning("%s: abandoned although main has it: %s", self.work.table.name, error)
+                log.warning(
+                    "%s: its refresh is given up although the table has its changes: %s", self.work.table.name, error
+                )
                 return False
             if self._phase() is not Phase.MERGING:
                 raise
-            log.warning("%s: concluded from main's log alone: %s", self.work.table.name, error)
+            log.warning("%s: its refresh is ended by what the table's log shows: %s", self.work.table.name, error)
             try:
                 conclude(self.work, self._ground, self._clock)
             except OvertakenError:
@@ -179,33 +181,35 @@ class Attempt:
 
         def show(message: str) -> None:
             message = one_line(message, _MAX_MESSAGE)  # a partition's name comes from the source and may hold any text
-            log.info("%s refresh %s epoch %d: %s", table, own.refresh_id, own.epoch, message)
+            log.info("%s refresh %s: %s", table, own.refresh_id, message)
+            log.debug("%s refresh %s: epoch %d, step %s", table, own.refresh_id, own.epoch, type(step).__name__)
             self._watch(Progress(table, own.refresh_id, phase, message, len(done.recorded), num_chunks))
 
         match step:
             case plan.Fence():
-                show(f"fencing main for epoch {own.epoch}")
+                show("making sure that no earlier process can still change the table")
                 self._fence()
                 self._errors.prepare()
             case plan.Conclude():
-                show("concluding from main's log")
+                show("later refreshes have followed it: the table's log shows how it ended")
                 conclude(self.work, self._ground, self._clock)
             case plan.Stage():
-                show(f"staging {self.work.refresh.frontier.describe()}")
+                show(f"reading the source: {self.work.refresh.frontier.describe()}")
                 self._stage()
             case plan.Compare(chunk):
                 show(f"comparing {_named(chunk)}")
                 self._merging.compare(chunk)
             case plan.PublishPart(chunks):
-                show(f"publishing {_named(chunks[0])}")
+                show(f"publishing the changes of {_named(chunks[0])}")
                 _, recorded = store.chunks(own.refresh_id, [chunk.number for chunk in chunks])
                 self._merging.publish_part(recorded, is_first=not done.has_commit)
             case plan.Publish():
-                show("publishing")
+                is_tried = self.has_tried_publish
+                show("looking in the table's log whether it is published" if is_tried else "publishing the changes")
                 _, recorded = store.chunks(own.refresh_id)
                 self._merging.publish(recorded)
             case plan.Clean():
-                show("cleaning up")
+                show("removing working files")
                 self._clean()
             case _:
                 assert_never(step)

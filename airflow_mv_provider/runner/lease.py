@@ -128,7 +128,7 @@ class Lease:
             try:
                 self._renew()
             except Exception as error:  # any error: the next beat may succeed, and the lease needs this thread
-                log.warning("Heartbeat failed, trying again: %s", error)
+                log.warning("The database could not be told that this process works; trying again: %s", error)
             self._beaten.set()
 
     def _watch(self) -> None:

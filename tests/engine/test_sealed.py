@@ -76,7 +76,7 @@ def test_published_digests_that_are_gone_or_damaged_are_not_believed(table, capl
     shutil.rmtree(published())
     table.refresh()
     assert table.rows("orders") == table.rows("raw/orders")
-    assert "is gone.); main is read instead" in caplog.text
+    assert "is gone.); the table is read instead" in caplog.text
 
     _truncate_data(published())
     table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")

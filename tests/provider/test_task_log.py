@@ -32,20 +32,20 @@ DONE = RefreshReport(
         (
             DONE,
             "orders: published: 1,200 rows inserted, 0 updated, 3 deleted, 50,000 unchanged; 2.5 MB written. "
-            "It took 12.0 s. Why: the source changed: Delta version 88. Refresh r1, epoch 4.",
+            "It took 12.0 s. Why: the source changed: Delta version 88. Refresh r1.",
         ),
         (
             RefreshReport("orders", "r1", Outcome.NOTHING_TO_DO, reason="the source and the table are unchanged"),
-            "orders: nothing to do. Why: the source and the table are unchanged. Refresh r1, epoch 0.",
+            "orders: nothing to do. Why: the source and the table are unchanged. Refresh r1.",
         ),
         (
             RefreshReport("orders", "r1", phase=Phase.MERGING, epoch=2),
-            "orders: the source is read; the next task compares and publishes. Refresh r1, epoch 2.",
+            "orders: the source is read; the next task compares and publishes. Refresh r1.",
         ),
         (
             replace(DONE, outcome=Outcome.RUNNING, phase=Phase.CLEANUP, finished_at=None, reason=None, bytes_main=0),
             "orders: published (the next task removes working files): 1,200 rows inserted, 0 updated, 3 deleted, "
-            "50,000 unchanged. Refresh r1, epoch 4.",
+            "50,000 unchanged. Refresh r1.",
         ),
     ],
     ids=["published", "nothing", "merging", "cleanup"],

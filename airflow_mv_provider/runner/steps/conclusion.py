@@ -33,7 +33,7 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
         later = f"main's log shows the later refresh {by}, which is not in the metadata database."
         problem = later if by else unproven
         raise OvertakenError(work.table.name, problem)
-    why = f"main's log shows it, {_what_follows(work, by)}"
+    why = f"the table's log shows it, {_what_follows(work, by)}"
     log.warning("%s: refresh %s was published: %s", work.table.name, work.own.refresh_id, why)
     work.lease.ignore_cancel()
     _, recorded = work.store.chunks(work.own.refresh_id)

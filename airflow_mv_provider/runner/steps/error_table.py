@@ -135,7 +135,7 @@ class ErrorTable:
         except TransientError as error:
             # The commit may have failed, or succeeded with its answer lost: the log decides.
             log.warning(
-                "%s: the commit of the error table raised an error, its log decides whether it succeeded: %s",
+                "%s: the commit of the error table raised an error; its log shows whether it succeeded: %s",
                 work.table.name,
                 error,
             )

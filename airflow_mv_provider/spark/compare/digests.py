@@ -32,7 +32,7 @@ from airflow_mv_provider.spark.layout import Layout, columns
 
 log = logging.getLogger(__name__)
 
-_NOT_BELIEVED = "%s: the digests of the last publish are not valid (%s); main is read instead"
+_NOT_BELIEVED = "%s: what is kept of its rows since the last publish cannot be used (%s); the table is read instead"
 
 
 def write(rows: DataFrame, table: RefreshableTable, path: str, published: PublishedDigests | None) -> int:
@@ -157,7 +157,11 @@ def merged(
             storage.write(others.unionAll(read(spark, layout, seal.digests)), path)
         num_rows, digest, mixed = summed(read(spark, layout, path), layout.table)
     except MvError as error:
-        log.warning("%s: no digests of main are kept: %s", layout.table.name, error)
+        log.warning(
+            "%s: the next refresh has to read the table, because nothing is kept of its rows: %s",
+            layout.table.name,
+            error,
+        )
         return None
     return published.rewritten(path, (num_rows, digest, mixed))
 
@@ -186,7 +190,9 @@ def corrected(
     except InterruptedRefreshError:
         raise
     except MvError as error:
-        log.warning("%s: no digests of main are kept: %s", table.name, error)
+        log.warning(
+            "%s: the next refresh has to read the table, because nothing is kept of its rows: %s", table.name, error
+        )
         return None
     return published.rewritten(path, (num_rows, digest, mixed))
 
