@@ -5,8 +5,9 @@ from __future__ import annotations
 # pause-not and resume-not changed nothing.
 MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
-    "cancel-kept": "Cancel requested. Nobody works on the refresh now: its next task ends it before it publishes.",
-    "cancel-idle": "Cancel requested. Nobody works on the refresh. All of its source was read, so the table may"
+    "cancel-kept": "Cancel requested. Nobody works on the refresh now. All of it was compared: its next task ends it,"
+    " unless the table has its changes already.",
+    "cancel-idle": "Cancel requested. Nobody works on the refresh. All of it was compared, so the table may"
     " have its changes already: only the table's log shows that, and only Spark can read it. The next refresh, or"
     " `amv recover`, reads the log and ends this one.",
     "cancel-left": "Cancel requested. Nobody works on it any more: the next refresh, or `amv recover`, ends it.",

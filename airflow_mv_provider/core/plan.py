@@ -105,3 +105,19 @@ def remaining(
             return (*fence, *steps, Publish())
         case Phase.CLEANUP:
             return (Clean(),)
+
+
+def may_have_published(
+    phase: Phase, *, chunks: Collection[int], recorded: Collection[int], merge_round: int, is_progressive: bool = False
+) -> bool:
+    """True if main may have a commit of a refresh, as far as the database alone shows.
+
+    The first commit follows the record of the last chunk, of a progressive refresh of the first one; a round after the
+    first follows a commit. Whoever records a chunk must own the refresh, so that under a new epoch False stays False.
+
+    chunks, recorded : numbers of those that were planned at the seal, and of those whose corrections are recorded
+    """
+    if phase is not Phase.MERGING:
+        return phase is Phase.CLEANUP
+    num_before_commit = 1 if is_progressive else len(chunks)
+    return merge_round > 0 or not chunks or len(recorded) >= num_before_commit

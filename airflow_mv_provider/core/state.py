@@ -47,6 +47,7 @@ class RefreshState:
     partition_type : type of the first partition column at the last seal; it determines the order of the values
     is_held : its refresh waits for a person's decision, without a process
     num_kept : rows of main that the source had no longer at the last publish, whose deletes were left out
+    main_bytes : of main's data files at `published_version`; None if they are not known
     covered : the scopes of refreshes since the last one of the whole table; empty if main has one state of the source
     """
 
@@ -72,6 +73,7 @@ class RefreshState:
     partition_type: str | None = None
     is_held: bool = False
     num_kept: int = 0
+    main_bytes: int | None = None
 
     @property
     def holder(self) -> str:
@@ -133,7 +135,7 @@ class Cancelled(StrEnum):
     REQUESTED = "requested"  # its process stops within seconds
     KEPT = "kept"  # nobody works on it: its caller's next process ends it
     LEFT = "left"  # its owner is dead: whoever takes it over ends it
-    ENDED = "ended"  # nobody worked on it, and it has ended
+    ENDED = "ended"  # nobody worked on it, nothing of it can be in main, and it has ended
 
 
 class Admission(StrEnum):

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
+from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
@@ -121,6 +122,7 @@ class Reader:
             partition_type=row.partition_type,
             is_held=bool(row.is_held),
             num_kept=row.num_kept,
+            main_bytes=row.main_bytes,
         )
 
     def waiters(self, table_id: int) -> tuple[Waiter, ...]:
@@ -210,6 +212,21 @@ class Reader:
         with transaction(self.engine) as db:
             after = before.after(numbers, done(db, refresh_id, numbers))
             return done(db, refresh_id) if after is None else after
+
+    def may_have_published(self, seen: RefreshState) -> bool:
+        """True if main may have a commit of a table's refresh; see `plan.may_have_published`."""
+        if seen.refresh_id is None:
+            return False
+        with transaction(self.engine) as db:
+            found = refresh(db, seen.refresh_id)
+            planned, recorded = chunks(db, seen.refresh_id)
+        return found is None or plan.may_have_published(
+            seen.phase,
+            chunks={chunk.number for chunk in planned},
+            recorded={chunk.number for chunk in recorded},
+            merge_round=found.merge_round,
+            is_progressive=found.definition.publish == "progressive",
+        )
 
     def merging_attempts(self, refresh_id: str) -> int:
         """Return how many epochs have worked on a refresh while it was MERGING."""

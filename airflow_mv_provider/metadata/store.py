@@ -160,15 +160,18 @@ class Store(Control):
         return Cancelled.KEPT if seen.is_lease_live and not seen.is_held else Cancelled.LEFT
 
     def end_cancelled(self, table: TableRecord, seen: RefreshState, caller: Caller) -> bool:
-        """End a refresh that is to be cancelled and is not sealed; False for another, or if somebody was faster.
+        """End a refresh that is to be cancelled and is not compared yet; False for another, or if somebody was faster.
 
-        Before the seal no commit of it can reach main, so this needs neither Spark nor main's log: the new epoch bars a
-        seal by an older process. The sweep before the next refresh removes its files.
+        Before that no commit of it can reach main, so this needs neither Spark nor main's log: the new epoch bars the
+        seal, or the record of a chunk, by an older process. The sweep before the next refresh removes its files.
         """
-        if seen.phase is not Phase.REFRESHING or not seen.is_cancel_requested:
+        if not seen.is_cancel_requested or self.may_have_published(seen):
             return False
         own = self.hand_over(seen, caller, epoch=seen.epoch + 1, lease_ms=_ENDING_MS)
         if own is None:
+            return False
+        if self.may_have_published(seen):  # its dead owner was not dead, and has compared the last chunk in between
+            self.park(own, until_ms=0)
             return False
         error = RefreshCancelledError(table.name, "it was cancelled on request.")
         self.abandon(own, Outcome.CANCELLED, error_report(error), {})

@@ -26,7 +26,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
@@ -220,11 +220,14 @@ class PhaseTask(MvOperator):
             self.linked_table, self.linked_refresh = ended.table, ended.refresh_id
             if ended.outcome in _NOTHING_TO_PUBLISH:
                 raise AirflowSkipException(summary(ended))
-            if ended.outcome is Outcome.PUBLISHED and not was_cleared(context, self.retries):
+            is_cleared = was_cleared(context, self.retries)
+            if ended.outcome is Outcome.PUBLISHED and not is_cleared:
                 # This task died after its last write, or another owner took over its refresh: it is done either way.
                 self.log.info("Already done: %s", summary(ended))
                 self.announce(ended, context)
                 return
+            if ended.outcome is Outcome.CANCELLED and ended.error is not None and not is_cleared:
+                raise error_of(ended.error)  # it was ended while this task was waiting for its turn
         report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
         self.log_refresh(report)
         self.announce(report, context)

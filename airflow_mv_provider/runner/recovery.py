@@ -148,11 +148,11 @@ class Recoverer:
             return self.context.store.hand_over(state, caller, epoch=epoch, lease_ms=self.context.settings.lease_ms)
 
     def end_if_cancelled(self, table: TableRecord, state: RefreshState, caller: Caller) -> None:
-        """End the caller's own refresh, without waiting for Spark, if it is to be cancelled and is not sealed.
+        """End the caller's own refresh, without waiting for Spark, if it is to be cancelled and is not compared yet.
 
         raises : RefreshCancelledError
         """
-        if state.is_cancel_requested and state.phase is Phase.REFRESHING:
+        if state.is_cancel_requested and not self.context.store.may_have_published(state):
             with durable(Write.HAND_OVER):
                 is_ended = self.context.store.end_cancelled(table, state, caller)
             if is_ended:
@@ -171,7 +171,7 @@ class Recoverer:
         own = self.hand_over(table, state, caller)
         if own is None:
             return None
-        log.warning("%s: taking over refresh %s in %s", table.name, own.refresh_id, state.phase)
+        log.warning("%s: taking over refresh %s, on which nobody works any more", table.name, own.refresh_id)
         match on_takeover(state.phase, is_cancel_requested=state.is_cancel_requested or is_given_up):
             case Recovery.RESET:
                 why = _given_up(table, caller) if is_given_up else _reset(table)

@@ -14,6 +14,7 @@ from airflow_mv_provider.core.state import Caller
 from tests.api.conftest import PAGE, text_of
 from tests.metadata.rows import (
     LEASE_MS,
+    RECORDED,
     a_refresh,
     acquired,
     registered,
@@ -60,8 +61,10 @@ def test_cancel_asks_the_owner_to_stop(user, store, table):
     assert "orders/cancel" not in page, "once is enough"
 
 
-def test_cancel_ends_a_refresh_that_nobody_works_on_and_nothing_of_which_is_sealed(user, store, table):
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
+def test_cancel_ends_a_refresh_that_nobody_works_on_and_that_is_not_compared(user, store, table, phase):
     own = acquired(store, table, key="airflow:hourly:refresh:-1:run")
+    walk(store, own, phase)
     store.park(own, until_ms=LEASE_MS)
 
     assert act(user, "cancel") == "Cancelled: nobody worked on the refresh, and it has ended."
@@ -71,19 +74,25 @@ def test_cancel_ends_a_refresh_that_nobody_works_on_and_nothing_of_which_is_seal
     assert store.state(table.id).phase is Phase.NORMAL
 
 
-def test_cancel_says_who_ends_a_sealed_refresh_that_nobody_works_on(user, store, table):
-    own = acquired(store, table)
+def compared(store, own):
     walk(store, own, Phase.MERGING)
+    for chunk in RECORDED:
+        store.merging.record_chunk(own, chunk)
+
+
+def test_cancel_says_who_ends_a_compared_refresh_that_nobody_works_on(user, store, table):
+    own = acquired(store, table)
+    compared(store, own)
     store.park(own, until_ms=LEASE_MS)
-    assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now: its next task ends it")
+    assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now. All of it was compared")
     store.park(own, until_ms=0)
     assert act(user, "cancel").startswith("Cancel requested. Nobody works on it any more")
     assert store.state(table.id).phase is Phase.MERGING
 
 
-def test_cancel_says_that_nobody_will_come_for_a_sealed_refresh_whose_run_is_gone(user, store, table):
+def test_cancel_says_that_nobody_will_come_for_a_compared_refresh_whose_run_is_gone(user, store, table):
     own = acquired(store, table, key="airflow:hourly:refresh:-1:no_such_run")
-    walk(store, own, Phase.MERGING)
+    compared(store, own)
     store.park(own, until_ms=LEASE_MS)
 
     said = act(user, "cancel")

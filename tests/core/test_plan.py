@@ -14,6 +14,7 @@ from airflow_mv_provider.core.plan import (
     PublishPart,
     Stage,
     chunks_of,
+    may_have_published,
     remaining,
 )
 from airflow_mv_provider.core.progress.chunk import REST, Chunk, Slice, part_number
@@ -90,3 +91,35 @@ def test_comparison_or_commit_of_a_part_changes_the_records_of_its_own_chunks():
 @pytest.mark.parametrize("step", [Fence(), Conclude(), Stage(), Publish(), Clean()])
 def test_any_other_step_may_change_all_records(step):
     assert chunks_of(step) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "recorded", "merge_round", "is_progressive", "expected"),
+    [
+        (Phase.NORMAL, (), 0, False, False),
+        (Phase.REFRESHING, (), 0, False, False),
+        (Phase.MERGING, (), 0, False, False),
+        (Phase.MERGING, (0, 1, 2), 0, False, False),
+        (Phase.MERGING, (0, 1, 2, REST), 0, False, True),
+        (Phase.MERGING, (), 1, False, True),
+        (Phase.MERGING, (), 0, True, False),
+        (Phase.MERGING, (1,), 0, True, True),
+        (Phase.CLEANUP, (0, 1, 2, REST), 0, False, True),
+    ],
+)
+def test_main_may_have_a_commit_only_once_enough_is_compared(phase, recorded, merge_round, is_progressive, expected):
+    facts = {"chunks": [chunk.number for chunk in CHUNKS], "recorded": recorded, "merge_round": merge_round}
+
+    assert may_have_published(phase, **facts, is_progressive=is_progressive) is expected
+
+
+@pytest.mark.parametrize("is_progressive", [False, True])
+def test_no_step_before_the_first_commit_is_after_the_point_at_which_one_may_be_in_main(is_progressive):
+    recorded = []
+    for step in remaining(Phase.MERGING, is_fenced=True, chunks=CHUNKS, recorded=(), is_progressive=is_progressive):
+        facts = {"chunks": [chunk.number for chunk in CHUNKS], "recorded": recorded, "merge_round": 0}
+        may = may_have_published(Phase.MERGING, **facts, is_progressive=is_progressive)
+        if isinstance(step, Publish | PublishPart):
+            assert may
+            break
+        recorded.append(step.chunk.number)

@@ -198,6 +198,47 @@ def test_a_held_refresh_whose_task_failed_is_decided_and_goes_on_from_there(stac
         page.get_by_text(re.compile(r"It was approved by admin: .*onerror")).first.wait_for()
 
 
+@contextmanager
+def no_further_task(stack: Stack) -> Iterator[None]:
+    """Let Airflow start no task: the pool that all of them are in has no slot. Those that run go on."""
+    pool = "pools/default_pool"
+    slots = stack.ask("GET", pool)["slots"]
+    stack.ask("PATCH", f"{pool}?update_mask=slots", slots=0)
+    try:
+        yield
+    finally:
+        stack.ask("PATCH", f"{pool}?update_mask=slots", slots=slots)
+
+
+@pytest.mark.parametrize(("last", "waiting"), [("begin", "stage"), ("stage", "merge")])
+def test_a_cancel_between_two_tasks_ends_the_refresh_at_once_and_its_next_task_without_spark(
+    stack, window, filled, last, waiting
+):
+    before = stack.main("sales")
+    assert stack.write("sales", sales("8" if last == "begin" else "9")) != before
+    run_id = stack.trigger("sales")
+
+    def state(name: str) -> str | None:
+        return {task["task_id"]: task["state"] for task in stack.tasks("sales", run_id)}.get(f"refresh_sales.{name}")
+
+    wait_until(lambda: state(last) == "running", f"{last} runs")
+    with no_further_task(stack):
+        wait_until(lambda: state(last) == "success", f"{last} has done its work")
+        with opened(window, stack, "/mv/tables/sales") as page:
+            page.get_by_text(f"waiting for {waiting}, try 1, which is scheduled in Airflow").wait_for()
+            press(page, "Cancel")
+            press(page.get_by_role("dialog"), "Yes")
+            page.get_by_text("Cancelled: nobody worked on the refresh, and it has ended.").wait_for()
+        assert stack.status("sales").phase is Phase.NORMAL
+
+    wait_until(lambda: stack.has_ended("sales", run_id), "the run ends")
+    log = stack.log("sales", run_id, f"refresh_sales.{waiting}", 1)
+    assert "it was cancelled on request" in log
+    assert "Starting Spark" not in log
+    assert stack.history("sales")[0].outcome is Outcome.CANCELLED
+    assert stack.main("sales") == before
+
+
 def test_every_link_from_the_pages_leads_somewhere(stack, window, ids):
     ours, seen = f"{stack.topology.url}/mv/", dict[str, int]()
     to_open, page = [ours], window.new_page()

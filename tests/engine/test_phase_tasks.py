@@ -45,7 +45,17 @@ def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
     assert re.fullmatch(r"Spark is ready after \d+[.]\d s[.]", lines[1])
     assert lines[2] == "orders: looking for what has changed in its source and in the table."
     assert lines[3] == f"orders refresh {report.refresh_id}: first refresh: writing all rows anew."
+    of_refresh = f"orders refresh {report.refresh_id}: "
+    assert [line.removeprefix(of_refresh) for line in lines[4:] if line.startswith(of_refresh)] == [
+        "making sure that no earlier process can still change the table",
+        "reading the source: Delta version 0",
+        "comparing the whole table",
+        "publishing the changes",
+        "looking in the table's log whether it is published",
+        "removing working files",
+    ]
     assert lines[-1] == "orders: nothing to do: the source and the table are unchanged."
+    assert not re.search("fenc|epoch|stag|seal|digest|lease|corrections", " ".join(lines)), "these are the protocol's"
 
 
 def test_a_refresh_that_fails_says_how_long_it_worked(lake):
@@ -61,17 +71,20 @@ def test_a_refresh_that_fails_says_how_long_it_worked(lake):
     assert report.phase_seconds["REFRESHING"] > 0
 
 
-def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
+@pytest.mark.parametrize("phase", [Phase.REFRESHING, pytest.param(Phase.MERGING, marks=pytest.mark.in_test_all)])
+def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake, phase):
     lake.write("SELECT id FROM range(5)")
     lake.apply()
     caller = lake.caller()
     begun = lake.refresher().begin("orders", caller)
     lake.refresher().park(begun)
+    if phase is Phase.MERGING:
+        lake.refresher().resume(begun.own.refresh_id, caller, until=phase)
     lake.store.request_cancel(begun.table.id, "ann")
     without_spark = Refresher(lake.store, lake.settings, session=lambda: pytest.fail("Spark was started"))
 
     with pytest.raises(RefreshCancelledError):
-        without_spark.resume(begun.own.refresh_id, caller, until=Phase.MERGING)
+        without_spark.resume(begun.own.refresh_id, caller, until=Phase.CLEANUP)
 
     assert lake.phase() == "NORMAL"
     assert lake.store.report(begun.own.refresh_id).outcome is Outcome.CANCELLED

@@ -8,7 +8,21 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Cancelled, Renewal
 from airflow_mv_provider.exceptions import LeaseLostError
-from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, registered, walk
+from tests.metadata.rows import (
+    ERROR,
+    FIRST,
+    LAST,
+    LEASE_MS,
+    RECORDED,
+    SECOND,
+    a_caller,
+    acquired,
+    dump,
+    handed_over,
+    publish,
+    registered,
+    walk,
+)
 
 
 @pytest.fixture
@@ -42,14 +56,20 @@ def test_cancel_that_comes_too_late_or_for_nothing_changes_nothing(store, table,
     [
         (Phase.REFRESHING, True, Cancelled.ENDED),
         (Phase.REFRESHING, False, Cancelled.ENDED),
-        (Phase.MERGING, True, Cancelled.KEPT),
-        (Phase.MERGING, False, Cancelled.LEFT),
+        (Phase.MERGING, True, Cancelled.ENDED),
+        (Phase.MERGING, False, Cancelled.ENDED),
+        ("compared", True, Cancelled.KEPT),
+        ("compared", False, Cancelled.LEFT),
         (Phase.CLEANUP, True, Cancelled.NOTHING),
     ],
 )
 def test_cancel_ends_what_nobody_works_on_if_nothing_of_it_can_be_in_main(store, table, phase, is_kept, result):
     own = acquired(store, table)
+    is_compared = phase == "compared"
+    phase = Phase.MERGING if is_compared else phase
     walk(store, own, phase)
+    for chunk in RECORDED if is_compared else ():
+        store.merging.record_chunk(own, chunk)
     store.park(own, until_ms=LEASE_MS if is_kept else 0)
 
     assert store.cancel(table, a_caller("ann")) is result
@@ -59,6 +79,42 @@ def test_cancel_ends_what_nobody_works_on_if_nothing_of_it_can_be_in_main(store,
     if is_over:
         with pytest.raises(LeaseLostError):
             walk(store, own, Phase.MERGING)
+
+
+def test_cancel_of_a_dead_owner_bars_one_that_is_alive_from_its_last_chunk(store, table, clock):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.merging.record_chunk(own, FIRST)
+    store.merging.record_chunk(own, SECOND)
+    clock.pass_ms(LEASE_MS + 1)
+
+    assert store.cancel(table, a_caller("ann")) is Cancelled.ENDED
+
+    with pytest.raises(LeaseLostError):
+        store.merging.record_chunk(own, LAST)
+    assert store.report(own.refresh_id).outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("num_recorded", [0, 1])
+def test_cancel_does_not_end_a_progressive_refresh_that_may_have_committed(store, num_recorded):
+    changes = {"publish": "progressive", "partition_by": ["id"]}
+    table = registered(store, **changes)
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    for chunk in RECORDED[:num_recorded]:
+        store.merging.record_chunk(own, chunk, is_progressive=True)
+    store.park(own, until_ms=0)
+
+    assert store.cancel(table, a_caller("ann")) is (Cancelled.LEFT if num_recorded else Cancelled.ENDED)
+
+
+def test_cancel_does_not_end_a_refresh_in_its_second_round(store, table):
+    own = acquired(store, table)
+    walk(store, own, Phase.MERGING)
+    store.merging.discard_chunks(own, None, 0)
+    store.park(own, until_ms=0)
+
+    assert store.cancel(table, a_caller("ann")) is Cancelled.LEFT
 
 
 def test_cancel_leaves_a_refresh_to_the_process_that_works_on_it(store, table):

@@ -11,7 +11,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Admission, Cancelled, admit
 from airflow_mv_provider.exceptions import LeaseLostError
 from airflow_mv_provider.metadata.store import Store
-from tests.metadata.rows import a_caller, acquired, dump, handed_over, registered, walk
+from tests.metadata.rows import RECORDED, a_caller, acquired, dump, handed_over, registered, walk
 
 HOLD_MS = 3_600_000
 
@@ -148,6 +148,8 @@ def test_of_two_decisions_at_once_one_counts(store, table, own):
 
 
 def test_cancelling_what_is_held_rejects_it(store, table, own):
+    for chunk in RECORDED:
+        store.merging.record_chunk(own, chunk)
     held(store, own)
 
     assert store.cancel(table, a_caller("ann", user="ann")) is Cancelled.LEFT

@@ -3,7 +3,8 @@
 Beside the steps of the workers there are those of the world, each of which may happen a few times: the source changes,
 others write to main, a process dies (its MERGE goes on), a lease runs out, a caller starts a twin, somebody asks for a
 cancel, Spark fails, the answer to a MERGE is lost while it goes on, the metadata database is put back to what a backup
-holds of it (everybody who works dies with it, MERGEs go on; files and main are what they are).
+holds of it (everybody who works dies with it, MERGEs go on; files and main are what they are). After a cancel the page
+may end the refresh by itself, where nobody works on it and it is not compared yet.
 
 The twins are alike, so of two states that differ in their names only one is looked at.
 """
@@ -22,7 +23,7 @@ from tests.model.commits import committed
 from tests.model.decisions import cancelled, is_believed, is_waiting
 from tests.model.design import Design, Worker
 from tests.model.ending import merge_failed
-from tests.model.process import decided, failed, step, with_worker
+from tests.model.process import decided, ended_by_page, failed, step, with_worker
 from tests.model.world import (
     CLEANUP,
     FOREIGN,
@@ -161,6 +162,7 @@ def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelle
     if any(state.outcomes[path[1] - 1] != "running" for path, _ in state.files):  # type: ignore[operator]
         files = tuple((p, f) for p, f in state.files if state.outcomes[p[1] - 1] == "running")  # type: ignore[operator]
         yield None, "a sweep removes what ended refreshes left", state._replace(files=files)
+    yield from _of_the_page(design, state)
     yield from _of_the_person(design, bounds, state)
     if not is_calm:
         yield from _of_the_world(each, state)
@@ -172,6 +174,18 @@ def _taken(design: Design, state: State, number: int) -> tuple[str, State] | Non
     except Violated as error:
         error.step = (number, f"goes on at: {state.workers[number].at}")
         raise
+
+
+def _of_the_page(design: Design, state: State) -> Iterator[Labelled]:
+    """What the page does by itself after a cancel, where nobody works and nothing can be in main."""
+    said = "the page ends the cancelled refresh"
+    try:
+        after = ended_by_page(design, state)
+    except Violated as error:
+        error.step = (None, said)
+        raise
+    if after is not None:
+        yield None, said, after
 
 
 def _orphaned(design: Design, state: State, orphan: Merge) -> tuple[str, State]:

@@ -39,7 +39,7 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.strategy import compare_reason
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from tests.model.world import CHUNKS, NORMAL, PHASES, UUID, Commit, Held, Recorded, Row, commits_of, latest
+from tests.model.world import CHUNKS, NORMAL, PHASES, UUID, Commit, Held, Recorded, Refresh, Row, commits_of, latest
 
 
 @cache
@@ -234,6 +234,17 @@ def steps_left(
         committed={c.number for c in chunks if c and (c.committed or c.path is None)},
         is_progressive=is_progressive,
         is_overtaken=is_overtaken,
+    )
+
+
+@cache
+def may_have_published(phase: int, refresh: Refresh, is_progressive: bool) -> bool:
+    return plan.may_have_published(
+        PHASES[phase],
+        chunks={chunk.number for chunk in CHUNKS} if refresh.sealed_by else (),
+        recorded={c.number for c in refresh.chunks if c},
+        merge_round=refresh.merge_round,
+        is_progressive=is_progressive,
     )
 
 

@@ -101,6 +101,8 @@ def _hand_over(design: Design, fx: Effects, worker: Worker) -> Stepped:
     at, mode = "fence" if worker.mode else "run", worker.mode
     if not mode:
         match fx.recovery(worker.seen):
+            case None if fx.ends_at_once(worker.seen):
+                at = "abandon"
             case Recovery.RESET:
                 at = "abandon"
             case Recovery.ABANDON:

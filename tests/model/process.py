@@ -33,6 +33,7 @@ from tests.model.decisions import (
     is_waiting,
     leaves_out_deletes,
     log_check,
+    may_have_published,
     minted,
     objection,
     published_whole,
@@ -94,6 +95,21 @@ def decided(design: Design, state: State, shown: tuple[int, int], decision: Deci
     return state._replace(row=row, refresh=refresh._replace(hold=found._replace(decision=decision)))
 
 
+def ended_by_page(design: Design, state: State) -> State | None:
+    """End a cancelled refresh on which nobody works, as `Store.end_cancelled` does, without main's log; None if not."""
+    row, refresh = state.row, state.refresh
+    is_worked_on = row.live and any(worker.own == (row.refresh, row.epoch) for worker in state.workers)
+    if refresh is None or not row.cancel or is_worked_on:
+        return None
+    if may_have_published(row.phase, refresh, design.is_progressive):
+        return None
+    after = handed_over(row, row, row.owner, row.epoch + 1)
+    assert after is not None
+    page = Process(design, state._replace(row=after), 0)
+    assert page.abandon((after.refresh, after.epoch), "", is_main_known=True)
+    return page.state
+
+
 def with_worker(state: State, number: int, worker: Worker, **changes: object) -> State:
     workers = list(state.workers)
     workers[number] = IDLE if worker.at == "idle" else worker
@@ -141,6 +157,9 @@ class Process:
         if seen.owner == KEYS[self.number]:
             return None
         return on_takeover(PHASES[seen.phase], is_cancel_requested=seen.cancel)
+
+    def ends_at_once(self, seen: Row) -> bool:
+        return seen.cancel and not may_have_published(seen.phase, self._refresh, self.design.is_progressive)
 
     def hand_over(self, seen: Row, epoch: int) -> Own | None:
         if not seen.refresh:

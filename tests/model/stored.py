@@ -132,6 +132,9 @@ class Stored:
             self.taken_over = on_takeover(seen.phase, is_cancel_requested=seen.is_cancel_requested)
         return self.taken_over
 
+    def ends_at_once(self, seen: RefreshState) -> bool:
+        return seen.is_cancel_requested and not self.store.may_have_published(seen)
+
     def hand_over(self, seen: RefreshState, epoch: int) -> Own | None:
         self.is_theirs = seen.owner_key != self.caller.key
         own = self.store.hand_over(seen, self.caller, epoch=epoch, lease_ms=LEASE_MS)
