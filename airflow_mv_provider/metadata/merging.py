@@ -223,6 +223,7 @@ class Merging:
         is_main_known: bool = True,
         is_continued: bool = True,
         num_kept: int | None = None,
+        main_bytes: int | None = None,
         pauses: bool = False,
         reason: str | None = None,
     ) -> None:
@@ -233,6 +234,7 @@ class Merging:
         is_main_known : main is as this refresh left it; else the next one compares everything
         is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
         num_kept   : rows that main has and the source has no longer, because their deletes were left out
+        main_bytes : of main's data files at that version; None if they are not known
         pauses     : pause the table too, in the name of the user who requested the refresh
         reason     : replaces the reason for the strategy in the history; None keeps it
         """
@@ -259,6 +261,7 @@ class Merging:
                     published_digests=stored,
                     is_main_trusted=is_main_known,
                     num_kept=(num_kept or 0) + (0 if scope.is_everything else State.num_kept),
+                    main_bytes=main_bytes,
                 )
             )
             if pauses:

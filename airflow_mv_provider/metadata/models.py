@@ -60,6 +60,7 @@ class RefreshStateRow(Base):
     dropping_ms: Mapped[int | None]
     tickets_given: Mapped[int]
     num_kept: Mapped[int]  # rows of main that the source had no longer at the last publish: their deletes were left out
+    main_bytes: Mapped[int | None]  # of main's data files at `published_version`; None if they are not known
 
 
 class RefreshTicketRow(Base):

@@ -80,6 +80,7 @@ class TableLine:
     is_late  : that is longer ago than the table's freshness target, if it has one
     obstacle : what keeps refreshes from beginning; None if the newest one began
     num_rows : of main, as the last published refresh of everything left it; None before the first one
+    num_bytes : of main's data files at its last publish; None before the first one, or if they are not known
     """
 
     table: str
@@ -94,6 +95,7 @@ class TableLine:
     last: LastRefresh | None
     compared: Compared | None
     num_rows: int | None = None
+    num_bytes: int | None = None
     is_late: bool = False
     obstacle: Obstacle | None = None
     is_published: bool = False
@@ -187,6 +189,7 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             progress.c.completed,
             progress.c.total,
             _num_rows().label("num_rows"),
+            State.main_bytes,
             Table.definition[("freshness", "target")].as_integer().label("target_s"),
             Table.definition[("freshness", "measured_from")].as_string().label("measured_from"),
             now.label("now_ms"),
@@ -236,6 +239,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         ),
         compared=None if row.total is None else Compared(int(row.completed), row.total),
         num_rows=row.num_rows,
+        num_bytes=row.main_bytes,
         is_late=is_late(None if look is None else look.as_of_ms(measured_from), row.now_ms, row.target_s),
         measured_from=measured_from,
         obstacle=None

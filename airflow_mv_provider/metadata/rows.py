@@ -37,6 +37,7 @@ NEVER_REFRESHED: dict[str, Any] = NOBODY | {
     **dict.fromkeys(("paused_ms", "paused_by", "dropping_ms")),
     "tickets_given": 0,
     "num_kept": 0,
+    "main_bytes": None,
 }
 NOT_COMPARED: dict[str, Any] = {
     "is_completed": False,

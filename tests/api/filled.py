@@ -136,6 +136,7 @@ class Keeper:
             counts=total,
             digests=digests_to_keep(seal, own.refresh_id),
             bytes_main=total.changes * 96 + 20_000,
+            main_bytes=total.desired * 61,
             seconds={"MERGING": seconds["MERGING"]},
         )
         self.store.finish(own, {"CLEANUP": seconds["CLEANUP"]})

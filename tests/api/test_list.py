@@ -10,7 +10,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from tests.api.conftest import PAGE, text_of
 from tests.api.filled import Keeper, fill, months
-from tests.metadata.rows import ERROR, FIRST, a_caller, a_refresh, acquired, registered, walk
+from tests.metadata.rows import ERROR, FIRST, a_caller, a_refresh, acquired, publish, registered, walk
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     assert re.fullmatch(r"hourly, repair Merging 2 of 3 never none yet (due|in \d+ \w+)", found["orders"])
     lonely = (
         "<b>Alone & bold</b> ann & co #<b>sales #gold Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago)"
-        r" \d.*s 60 on request"
+        r" \d.*s 60 4.2 kB on request"
     )
     assert re.fullmatch(lonely, found["lonely"])
     assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
@@ -150,7 +150,7 @@ def test_sorting_owners_and_tags_are_in_the_address(viewer, store, several, quer
 
 
 @pytest.mark.parametrize("order", ["", "desc"])
-@pytest.mark.parametrize("sort", ["table", "phase", "fresh", "last", "took", "rows", "next"])
+@pytest.mark.parametrize("sort", ["table", "phase", "fresh", "last", "took", "rows", "size", "next"])
 def test_every_column_sorts_and_the_other_way_round_at_the_second_click(viewer, several, sort, order):
     page = viewer.get(f"{PAGE}/", params={"sort": sort, "order": order, "show": "paused", "search": "a"}).text
 
@@ -160,6 +160,22 @@ def test_every_column_sorts_and_the_other_way_round_at_the_second_click(viewer, 
     assert ("order=desc" in link) == (not order)
     assert "show=paused" in link
     assert "search=a" in link
+
+
+def test_tables_are_sorted_by_the_size_that_is_known(viewer, store):
+    for name, size in (("big", 7_000_000), ("asked", None), ("none", 0), ("small", 900)):
+        own = acquired(store, registered(store, name))
+        walk(store, own, Phase.MERGING)
+        publish(store, own, main_bytes=size)
+        store.finish(own, {})
+    registered(store, "never")
+
+    shown, other_way = (lines(viewer.get(f"{PAGE}/?sort=size{order}").text) for order in ("", "&order=desc"))
+
+    assert list(shown) == ["none", "small", "big", "asked", "never"]
+    assert list(other_way) == ["big", "small", "none", "asked", "never"]
+    assert [shown[name].endswith(f"60 {size} no DAG") for name, size in (("small", "900 B"), ("big", "7.0 MB"))]
+    assert shown["asked"].endswith("60 no DAG")
 
 
 @pytest.mark.parametrize("sort", ["owner", "tag", "rows"])

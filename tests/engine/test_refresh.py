@@ -99,3 +99,34 @@ def test_log_tells_the_story_of_a_refresh_by_its_id(lake, caplog):
     at = 0
     for part in story:
         at = next(n for n, line in enumerate(told) if n >= at and part in line) + 1
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("publish", ["atomic", "progressive"])
+def test_the_size_of_main_is_known_after_each_publish_whoever_has_written_in_between(lake, publish):
+    """Counted from the log alone: Delta's own count of all files takes half a second."""
+    lake.write("SELECT id, id % 3 AS p, concat('v', id) AS v FROM range(100)")
+    any_change = {"allow_empty": True, "max_deleted_fraction": 1.0}
+    lake.apply(key=["id", "p"], partition_by=["p"], publish=publish, guards=any_change)
+    main, asked = lake.root / "orders", []
+
+    def sizes(*statements: str, **request: object) -> tuple[int, int]:
+        for statement in statements:
+            lake.sql(statement, path="orders" if "-- main" in statement else "raw/orders")
+        assert lake.refresh(**request).outcome is Outcome.PUBLISHED
+        files = DeltaTable(str(main)).get_add_actions(flatten=True)["size_bytes"].to_pylist()
+        asked.append(sum(files))
+        return sum(files), lake.store.overview("orders").lines[0].num_bytes
+
+    late = "UPDATE {t} SET v = 'late' WHERE id IN (3, 6)"
+    for found in (
+        sizes(),
+        sizes(late),
+        sizes("OPTIMIZE {t} -- main", "DELETE FROM {t} WHERE id = 9"),
+        sizes("DELETE FROM {t} WHERE id < 5 -- main", "UPDATE {t} SET v = 'x' WHERE id = 50 -- main"),
+        sizes("INSERT INTO {t} VALUES (7, 7, 'y') -- main", "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b') -- main"),
+        sizes("RESTORE TABLE {t} TO VERSION AS OF 3 -- main"),
+        sizes("UPDATE {t} SET v = 'z'", **({} if publish == "progressive" else {"strategy": "replace"})),
+    ):
+        assert found[0] == found[1]
+    assert len(set(asked)) > 4, "it did change"

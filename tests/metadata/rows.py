@@ -109,7 +109,7 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
 
 
 def publish(store: Store, own: Ownership, **changes: Any) -> None:
-    facts: dict[str, Any] = {"main_version": 6, "commit": "r:1", "counts": TOTAL, "bytes_main": 500}
+    facts: dict[str, Any] = {"main_version": 6, "commit": "r:1", "counts": TOTAL, "bytes_main": 500, "main_bytes": 4200}
     facts |= {"digests": digests_to_keep(SEAL, own.refresh_id), "seconds": {"MERGING": 2.0}}
     store.merging.published(own, **(facts | changes))
 

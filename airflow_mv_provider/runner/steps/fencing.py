@@ -91,9 +91,8 @@ class FencedMain:
             except (FencedError, EngineError, MainMovedError) as error:
                 # The fence may have failed, or succeeded with its answer lost: the log decides.
                 work.lease.check(is_cancellable=False)
-                log.info(
-                    "The fence of epoch %d raised an error, main's log decides whether it succeeded: %s", epoch, error
-                )
+                what = "Shutting earlier processes out raised an error; the table's log shows whether it is done"
+                log.info("%s: %s: %s", work.table.name, what, error)
                 failure = error
             with self._reaching(MainUnsupportedError):
                 commits = work.main.log(since)
@@ -140,6 +139,11 @@ class FencedMain:
         except refusals:
             self.is_out_of_reach = True
             raise
+
+    @property
+    def commits(self) -> tuple[Commit, ...]:
+        """Main's log up to the fence, newest first, at least since the last publish."""
+        return tuple(self._commits)
 
     @property
     def is_as_published(self) -> bool:

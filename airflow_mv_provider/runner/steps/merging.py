@@ -38,7 +38,7 @@ from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.judge import Judge
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
-from airflow_mv_provider.runner.steps.publish import Publisher
+from airflow_mv_provider.runner.steps.publish import Publisher, size_of_main
 from airflow_mv_provider.runner.steps.rewriting import is_rewritten
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import changes, digests
@@ -315,6 +315,7 @@ class Merging:
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
                 num_kept=num_kept,
+                main_bytes=size_of_main(work, (*self._ground.commits, *commits), version),
                 pauses=work.is_rollback,
             )
         self.close()  # before CLEANUP deletes the files behind Spark's cache
@@ -360,7 +361,7 @@ class Merging:
         who = who or "its log shows only that our commit changed fewer rows than were recorded"
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
             raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
-        log.warning("%s: another writer changed main (%s); comparing again", work.table.name, who)
+        log.warning("%s: another writer changed the table (%s); comparing again", work.table.name, who)
         committed = check.changed(counts) if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):
             is_told = not work.is_progressive

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, classify_commits
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.progress.table_size import size_after
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
-from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, TransientError
+from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, MvError, TransientError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, merge, overwrite, storage
@@ -149,11 +151,25 @@ class Publisher:
                 commit()
         except TransientError as error:
             log.warning(
-                "%s: the commit raised an error, main's log decides whether it succeeded: %s", work.table.name, error
+                "%s: the commit raised an error; the table's log shows whether it succeeded: %s", work.table.name, error
             )
             _, check = self.check_log(recorded, part or None)
             if num_tries == _MAX_TRIES and not check.published and not check.foreign:
                 raise
+
+
+def size_of_main(work: Work, commits: Iterable[Commit], version: int) -> int | None:
+    """Return how many bytes of files main has at a version, for people; None if that cannot be found out.
+
+    commits : of main, at least since the last publish
+    """
+    state = work.store.state(work.table.id)
+    found = size_after(state.published_version, state.main_bytes, commits, version)
+    if found is None:
+        with suppress(MvError):
+            asked = work.main.detail()  # half a second, once: the next publish counts on from there
+            found = asked.num_bytes if asked else None
+    return found
 
 
 def note_of(
