@@ -11,6 +11,7 @@ from airflow_mv_provider.api import plots, words
 from airflow_mv_provider.api.airflow_database import DeclaringDag
 from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
 from airflow_mv_provider.api.attempts import work_of
+from airflow_mv_provider.api.ingestion_view import IngestionView, ingestion_of
 from airflow_mv_provider.api.story import Told, story
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.approval.audit import Audit
@@ -84,7 +85,7 @@ class Detail:
     may_act : the user may start runs of all DAGs that declare the table
     partition_by : the first partition column, by which a run can be confined; None without natural partitions
     audit   : the table's newest one; None if there was none
-    ingestion : whose output its source is, with the names of the other tables of it that the user may see
+    ingestion : whose output the table is; None if it is none
     health  : how the table's health changed, the newest first
     in_history : the refreshes of that audit whose pages are still there
     """
@@ -102,7 +103,7 @@ class Detail:
     partition_by: str | None
     audit: Audit | None = None
     in_history: frozenset[str] = frozenset()
-    ingestion: tuple[str, tuple[str, ...]] | None = None
+    ingestion: IngestionView | None = None
     health: tuple[Health, ...] = ()
 
 
@@ -235,20 +236,9 @@ def detail_of(
         partition_by=table.definition.partition_by[0] if table.definition.partition_by else None,
         audit=audit,
         in_history=frozenset(each for each in named if each and reader.refresh_ids(table.id, each)),
-        ingestion=_ingestion(reader, table, visible),
+        ingestion=ingestion_of(reader, table, visible),
         health=reader.health_changes(table.id, HISTORY)[:_MAX_CHANGES],
     )
-
-
-def _ingestion(
-    reader: Reader, table: TableRecord, visible: Callable[[str], bool]
-) -> tuple[str, tuple[str, ...]] | None:
-    mark = table.definition.source.ingested
-    if mark is None:
-        return None
-    marks = {each.name: each.definition.source.ingested for each in reader.tables() if each.name != table.name}
-    others = (name for name, each in marks.items() if each is not None and each.name == mark.name and visible(name))
-    return mark.name, tuple(others)
 
 
 @dataclass(frozen=True, slots=True)

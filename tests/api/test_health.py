@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_mv_provider import Ingestion
 from airflow_mv_provider.core.outcome import ErrorReport
 from tests.api.conftest import PAGE, text_of
-from tests.metadata.rows import acquired, registered, walk
+from tests.metadata.rows import a_caller, acquired, registered, walk
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +51,40 @@ def test_tables_of_an_ingestion_lead_to_each_other(user, store):
     assert "Output of erp, with lines" in text_of(shown)
     assert 'tables/lines"' in shown
     assert "Output of" not in text_of(alone)
+
+
+def dialog_of(page: str) -> str:
+    """Return what the dialog that starts a run says."""
+    [found] = re.findall(r'<dialog id="start-run".*?</dialog>', page, re.S)
+    return text_of(found)
+
+
+def test_the_dialog_says_how_the_tables_of_an_ingestion_do(user, viewer, store):
+    for name in ("orders", "customers"):
+        registered(store, name, source=ERP.output("orders"))
+    registered(store, "lonely")
+    store.obstacles.met(store.table("customers").id, AWAY)
+    run_id = store.ingestions.bind("erp", "snapshot 7", a_caller())
+    store.ingestions.end(run_id, None, AWAY)
+
+    page = user.get(f"{PAGE}/tables/orders").text
+
+    said = dialog_of(page)
+    assert "orders is an output of the ingestion erp :" in said
+    assert re.search(
+        r"customers stalled since .*: MV-SOURCE-UNAVAILABLE source: <b>no</b> answer[.] orders created", said
+    )
+    assert "Its last run has told its source nothing of what is published: source: <b>no</b> answer. Start it." in said
+    assert "<b>no" not in page
+    assert "ingestion" not in dialog_of(user.get(f"{PAGE}/tables/lonely").text)
+
+
+def test_the_dialog_names_no_table_that_the_user_may_not_see(user, store, rights):
+    for name in ("orders", "lonely"):
+        registered(store, name, source=ERP.output("orders"))
+    rights["GET"] = {"alone"}
+
+    page = user.get(f"{PAGE}/tables/orders").text
+
+    assert "orders is an output of the ingestion erp :" in dialog_of(page)
+    assert "lonely" not in page
