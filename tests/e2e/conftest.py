@@ -19,9 +19,9 @@ MONTHS = tuple(f"2026-{month:02d}" for month in range(1, 13))
 @pytest.fixture(scope="module")  # its servers are not to live beside other tests longer than they are needed
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     more = {"AIRFLOW__MV__LEASE_S": str(LEASE_S)}
-    files = [Path(__file__).parent / name for name in ("e2e_dags.py", "e2e_tables.yaml")]
+    files = [Path(__file__).parent / name for name in ("e2e_dags.py", "e2e_tables.yaml", "e2e_watched.yaml")]
     with running_stack(tmp_path_factory.mktemp("stack"), files, more) as stack:
-        wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 4, "the DAG processor has read the DAGs")
+        wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 5, "the DAG processor has read the DAGs")
         yield stack
 
 

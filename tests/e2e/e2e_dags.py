@@ -4,10 +4,14 @@ Tasks would look each second whether they may begin; Airflow bears no interval a
 """
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, AsyncCallback, CronDataIntervalTimetable
 
+from airflow_mv_provider.deadlines import freshness_deadline
+from airflow_mv_provider.definition_file import load
+from airflow_mv_provider.notifications import FreshnessNotifier
 from airflow_mv_provider.operators.form import refresh_params, table_param
 from airflow_mv_provider.operators.groups import refresh_table_group
 from airflow_mv_provider.operators.refresh import RefreshTableOperator
@@ -42,3 +46,9 @@ with DAG(
 
 with DAG("on_commits", schedule=[delta_asset("raw/feed", poke_interval=10)], start_date=START):
     EmptyOperator(task_id="told")
+
+[WATCHED] = load(Path(__file__).with_name("e2e_watched.yaml"))
+LATE = AsyncCallback(FreshnessNotifier, {"table": WATCHED.name, "http_conn_id": "alerts"})
+
+with DAG("watched", schedule=None, start_date=START, deadline=freshness_deadline(WATCHED, LATE)):
+    RefreshTableOperator(task_id="refresh", table=WATCHED, queue_interval=1)

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from airflow_mv_provider.core.phase import Phase
 from scripts.topology import Topology
 from tests.e2e.conftest import MONTHS, sales
 from tests.e2e.stack import wait_until
+from tests.webhook import webhook_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one starts everything
 
@@ -265,3 +267,26 @@ def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
     assert stack.main("sales") == rows
     hold = stack.history("sales")[0].hold
     assert (hold.decision, hold.decided_by, hold.note) == ("approved", "admin", "I have looked")
+
+
+@pytest.mark.in_test_all
+def test_a_run_of_a_late_table_alerts_by_airflows_deadlines(stack):
+    """The scheduler's part and the triggerer's: no other test has both."""
+    rows = stack.write("watched", [("2026-01", "1", "old")])
+    file = stack.topology.place.warehouse / "raw/watched/2026-01.csv"
+    os.utime(file, (file.stat().st_mtime - 7200,) * 2)
+    stack.command("mv", "apply", str(stack.topology.place.dags / "e2e_watched.yaml"))
+    stack.command("mv", "refresh", "watched")
+
+    with webhook_server() as (port, posted):
+        stack.ask("POST", "connections", connection_id="alerts", conn_type="http", host="127.0.0.1", port=port)
+        run_id = stack.trigger("watched")
+        wait_until(lambda: posted != [], "the scheduler sees the missed deadline, and the triggerer posts")
+        stack.succeeds("watched", run_id)
+
+    assert stack.main("watched") == rows
+    [(_, document)] = posted
+    since = datetime.fromtimestamp(file.stat().st_mtime + 3600, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    assert f"watched: is late since {since} UTC; its target is 1 h" in document["text"]
+    assert f"DAG watched, run {run_id}." in document["text"]
+    assert (document["table"]["is_late"], document["table"]["freshness_target"]) == (True, 3600)

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import traceback
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -296,6 +297,24 @@ def test_more_records_than_a_refresh_takes_are_taken_in_order(shop, crash_at):
     assert counts(of_one_time) == ("incremental", 5, 0, 0)
     assert counts(reloaded)[1:] == (0, 0, 0)
     assert shop.rows == [(1, "a3"), (3, "c"), (4, "d"), *((number, "e") for number in range(5, 10))]
+
+
+@pytest.mark.in_test_all
+def test_the_state_of_a_topic_is_as_old_as_its_newest_record_that_is_taken(shop):
+    """Times are out of order in one partition, and later records are there already, which the next refresh takes."""
+    start_ms = 1_767_225_600_000
+    shop.topic = shop.broker.topic(partitions=3, retention_ms="-1")  # the last one stays empty
+    for n, (at, partition) in enumerate([(2, 0), (5, 1), (1, 0), (7, 1), (9, 0)]):
+        shop.send(row(n, "a"), partition=partition, at_ms=start_ms + at * 1000)
+    shop.apply(source={"max_records": 3, "complete": True}, freshness={"target": "1h", "measured_from": "source"})
+    table = shop.lake.store.table("orders")
+
+    first, second, idle = shop.refresh(), shop.refresh(), shop.refresh()
+
+    seconds = [datetime.fromisoformat(each.source_at).timestamp() - start_ms / 1000 for each in (first, second, idle)]
+    assert (seconds, idle.outcome) == ([5, 9, 9], Outcome.NOTHING_TO_DO)
+    assert shop.rows == [(n, "a") for n in range(5)]
+    assert shop.lake.store.status(table).is_late
 
 
 @pytest.mark.in_test_all

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 
 import pytest
 
 from tests.airflow_home import airflow
 from tests.conftest import Lake
+from tests.webhook import webhook_server
 
 __all__ = ["airflow"]
 
@@ -25,23 +24,8 @@ def home(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 @pytest.fixture
 def webhook(monkeypatch):
-    """A web server on loopback that keeps what is posted to it."""
-    posted = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            posted.append((self.path, json.loads(body)))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    connection = {"conn_type": "http", "host": "127.0.0.1", "schema": "http", "port": server.server_port}
-    monkeypatch.setenv("AIRFLOW_CONN_ALERTS", json.dumps(connection | {"password": "services/T0/s3cr3t"}))
-    yield posted
-    server.shutdown()
-    server.server_close()
+    """A web server on loopback that keeps what is posted to it, as the Airflow connection `alerts`."""
+    with webhook_server() as (port, posted):
+        connection = {"conn_type": "http", "host": "127.0.0.1", "schema": "http", "port": port}
+        monkeypatch.setenv("AIRFLOW_CONN_ALERTS", json.dumps(connection | {"password": "services/T0/s3cr3t"}))
+        yield posted

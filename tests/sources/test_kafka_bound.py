@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.sources.kafka.bound import bounded_end
+from airflow_mv_provider.sources.kafka.bound import bounded_end, last_moment
 
 TIMES = st.lists(st.lists(st.integers(0, 40), max_size=12).map(sorted), min_size=1, max_size=3)
 
@@ -56,3 +56,16 @@ def test_every_record_is_taken_once_and_none_after_a_later_one(topic, most):
         assert min(taken) > latest
 
         since, latest = ends, max(taken)
+
+
+@given(topic=st.lists(st.lists(st.integers(1, 40), max_size=12), min_size=1, max_size=3), data=st.data())
+def test_last_moment_is_that_of_the_newest_record_below_the_ends_in_whatever_order_they_are(topic, data):
+    ends = [data.draw(st.integers(0, len(times))) for times in topic]
+
+    def first_at(moment: int) -> list[int]:
+        return [next((n for n, at in enumerate(times) if at >= moment), 1 << 40) for times in topic]
+
+    newest = max((at for times in topic for at in times), default=-1)
+    below = [at for times, end_ in zip(topic, ends, strict=True) for at in times[:end_]]
+
+    assert last_moment(ends, first_at, newest) == max(below, default=0)
