@@ -21,7 +21,6 @@ from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
 from scripts.postgres_programs import as_account, program
 from tests.conftest import read_independently
 from tests.full_disk import full_disk
-from tests.scenarios.points import POINTS
 
 if TYPE_CHECKING:
     from tests.soak import Soak
@@ -39,7 +38,7 @@ _OTHER_KEYS = {"atomic": "[id, p]", "progressive": "[p, id]", "folder": "[id, p]
 def nothing(soak: Soak, name: str) -> bool:
     """Nothing happens."""
     with soak.timed():
-        return soak.ended(soak.start("refresh", name), f"refresh {name}", ENDED) == DONE
+        return soak.ended(soak.start(*soak.command(name)), f"refresh {name}", ENDED) == DONE
 
 
 def killed_at_a_moment(soak: Soak, name: str) -> bool:
@@ -51,8 +50,7 @@ def killed_at_a_moment(soak: Soak, name: str) -> bool:
 
 def killed_at_a_write(soak: Soak, name: str) -> bool:
     """The process is killed just before or after a durable write."""
-    points = POINTS["progressive" if name == "progressive" else "atomic"]
-    process = soak.start("refresh", name, dies_at=soak.random.choice(points))
+    process = soak.start(*soak.command(name), dies_at=soak.random.choice(soak.points(name)))
     return soak.ended(process, f"refresh {name} that dies at a write", _KILLED) == DONE
 
 
@@ -255,7 +253,7 @@ FAULTS: dict[str, Weighted] = {
 @contextmanager
 def at_a_moment(soak: Soak, name: str, codes: set[int]) -> Iterator[Any]:
     """Start a refresh, and enter at a random moment of it; leave once it has ended, with one of these codes."""
-    process = soak.start("refresh", name)
+    process = soak.start(*soak.command(name))
     process.join(soak.random.uniform(0.05, 1.1) * soak.usual_s)
     yield process
     soak.ended(process, f"refresh {name}", codes)

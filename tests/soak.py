@@ -50,6 +50,7 @@ from tests.conftest import read_independently
 from tests.connect import ConnectServer
 from tests.postgres import PostgresServer, running_server
 from tests.scenarios.owners import be_amv, context
+from tests.scenarios.points import POINTS
 
 TABLES = """
 tables:
@@ -162,14 +163,33 @@ class Soak:
             self.wait_for_the_lease(name)
             if self.random.random() < 0.5:
                 self.expect(0, "recover")
-                if self.store.state(self.store.table(name).id).phase is not Phase.NORMAL:
-                    raise ViolationError(f"{name}: `amv recover` has left it unfinished after {fault}")
+                for each in self.together(name):
+                    if self.store.state(self.store.table(each).id).phase is not Phase.NORMAL:
+                        raise ViolationError(f"{each}: `amv recover` has left it unfinished after {fault}")
         self.settle()
-        self.expect(0, "refresh", name)
+        self.expect(0, *self.last_command(name))
         self.expect(0, "recover")  # what a refresh that was reset has left
-        self._check(name)
+        for each in self.together(name):
+            self._check(each)
+        self.summary.refreshes += 1
         took = {"seconds": round(time.monotonic() - begun, 1), "fault": fault}
         self.summary.slowest = max(self.summary.slowest, took, key=lambda each: each.get("seconds", 0))
+
+    def together(self, name: str) -> tuple[str, ...]:
+        """Return the tables that a process of `command` may have at once, this one among them."""
+        return (name,)
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Return the command of `amv` that a fault befalls."""
+        return ("refresh", name)
+
+    def last_command(self, name: str) -> tuple[str, ...]:
+        """Return the command of `amv` after which the tables equal their sources."""
+        return ("refresh", name)
+
+    def points(self, name: str) -> list[str]:
+        """Return the points at which a process of `command` may die."""
+        return POINTS["progressive" if name == "progressive" else "atomic"]
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -189,9 +209,9 @@ class Soak:
         raise ViolationError(problem)
 
     def wait_for_the_lease(self, name: str) -> None:
-        """Wait until nobody can be at work on a table any more."""
+        """Wait until nobody can be at work on a table any more, or on what is refreshed together with it."""
         until = time.monotonic() + PATIENCE_S
-        while self.store.state(self.store.table(name).id).is_lease_live:
+        while any(self.store.state(self.store.table(each).id).is_lease_live for each in self.together(name)):
             if time.monotonic() > until:
                 raise ViolationError(f"{name}: a dead owner's lease does not end")
             time.sleep(0.1)
@@ -291,7 +311,6 @@ class Soak:
         history = self.store.history(table.id, 100_000)
         self._hold(all(report.finished_at for report in history), "a refresh that is over has not ended")
         self.summary.outcomes[str(history[0].outcome)] += 1
-        self.summary.refreshes += 1
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """Return the rows of a source as `read_independently` would return them of main."""

@@ -3,8 +3,9 @@
     make soak-stream                                              100 refreshes
     make soak-stream N=200 RECORD=tests/records/soak-stream.json  and write down how it went
 
-As `make soak`, whose rounds these are; the faults of the way to Kafka come to those of a refresh. Before the last
-refresh of a round Kafka has everything; then main is compared with PostgreSQL's own rows.
+As `make soak`, whose rounds these are; the faults of the way to Kafka come to those of a refresh. The tables are the
+outputs of one ingestion: most processes are runs of it, the others refresh one table alone. Before the last run of a round
+Kafka has everything; then both mains are compared with PostgreSQL's own rows, and the group with the ends of the topics.
 """
 
 from __future__ import annotations
@@ -16,26 +17,45 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from airflow_mv_provider.spark.causes.databases import connectors
-from scripts.debezium_connector import Connector
+from scripts.debezium_connector import SETTINGS, Connector
 from scripts.kafka_server import KafkaServer
 from scripts.postgres_server import PostgresServer
 from scripts.shop_database import COLUMNS, SCHEMAS, SELECTS, TABLES, ShopDatabase
 from tests import faults
 from tests.connect import ConnectServer
 from tests.postgres import running_server
+from tests.scenarios.points import POINTS
 from tests.soak import Soak, soak_and_tell
+
+
+INGESTION, GROUP = "shop", "mv-shop"
+# Where a run of the ingestion dies, beside the points of a refresh, which are those of its first table.
+_POINTS_OF_A_RUN = [
+    *("bind.before", "bind.after", "acquire.before:2", "staging.after:2", "seal.before:2", "seal.after:2"),
+    *("publish.before:2", "publish.after:2", "normal.after:2"),
+    *("release.before", "release.after", "released.before", "released.after"),
+]
 
 
 def _definitions() -> str:
     tables = []
     for name in TABLES:
-        source = {"type": "kafka", "conn_id": "shop", "topic": f"shop.public.{name}", "envelope": "debezium"}
-        source |= {"schema": SCHEMAS[name], "select": SELECTS[name]}
+        source = {"type": "output", "of": INGESTION, "output": name, "schema": SCHEMAS[name], "select": SELECTS[name]}
         guards = {"max_deleted_fraction": 1.0, "allow_empty": True}
         tables.append({"name": name, "source": source, "key": [COLUMNS[name][0]], "guards": guards})
-    return yaml.safe_dump({"tables": tables})
+    shared = {"type": "kafka", "conn_id": "shop", "envelope": "debezium", "group": GROUP}
+    outputs = {name: {"topic": _topic(name)} for name in TABLES}
+    return yaml.safe_dump(
+        {"ingestions": [{"name": INGESTION, "source": shared, "outputs": outputs}], "tables": tables}
+    )
+
+
+def _topic(table: str) -> str:
+    return f"shop.public.{table}"
 
 
 def connector_killed(soak: StreamSoak, name: str) -> bool:
@@ -86,6 +106,7 @@ def _beside(soak: StreamSoak, name: str) -> Iterator[Any]:
         soak.fail(f"refresh {name} wants a person:\n{said[-3000:]}")
 
 
+_NUM_PARTITIONS = int(SETTINGS["topic.creation.default.partitions"])
 _OF_A_REFRESH = ("none", "killed at a moment", "killed at a write", "server killed", "PostgreSQL killed")
 _OF_A_REFRESH += ("stopped and overtaken", "cancelled", "interrupted")
 
@@ -116,6 +137,19 @@ class StreamSoak(Soak):
         extra = {"bootstrap.servers": self.kafka.address}
         self.surroundings["AIRFLOW_CONN_SHOP"] = json.dumps({"conn_type": "kafka", "extra": extra})
 
+    def together(self, name: str) -> tuple[str, ...]:
+        return TABLES
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Return a run of the ingestion, now and then a refresh of one of its tables alone."""
+        return ("refresh", name) if self.random.random() < 0.2 else self.last_command(name)
+
+    def last_command(self, name: str) -> tuple[str, ...]:
+        return ("ingest", INGESTION)
+
+    def points(self, name: str) -> list[str]:
+        return [*POINTS["atomic"], *_POINTS_OF_A_RUN]
+
     def change(self, name: str, num_rows: int) -> None:
         """Change both tables by some statements."""
         self.summary.changed_rows += num_rows
@@ -124,6 +158,15 @@ class StreamSoak(Soak):
     def settle(self) -> None:
         """Wait until Kafka has everything."""
         self.connector.settle()
+
+    def _check(self, name: str) -> None:
+        super()._check(name)
+        asked = [TopicPartition(_topic(name), partition) for partition in range(_NUM_PARTITIONS)]
+        told = self.kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, asked)])[GROUP]
+        ends = self.kafka.admin.list_offsets({each: OffsetSpec.latest() for each in asked})
+        released = {each.partition: each.offset for each in told.result(30).topic_partitions}
+        ended = {each.partition: found.result(30).offset for each, found in ends.items()}
+        self._hold(released == ended, f"{name} is released up to {released}, and its topic ends at {ended}")
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """Return PostgreSQL's own rows, their values in the order of the columns' names."""

@@ -22,6 +22,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking
+from airflow_mv_provider.spark.compare.replay import Cut
 
 SourceT = TypeVar("SourceT", bound=Source)
 FrontierT = TypeVar("FrontierT", bound=Frontier)
@@ -141,10 +142,12 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
         raise NotImplementedError(f"{type(self).__name__} is no log")
 
-    def events(self, since: Frontier | None, until: FrontierT) -> DataFrame:
+    def events(self, since: Frontier | None, until: FrontierT, cut: Cut | None = None) -> DataFrame:
         """Return the last event of each key between two frontiers, as `compare.replay` takes them; lazy.
 
         since   : None for all events since `until` begins
+        cut     : the last one of these events that truncates: what is older than it is left out then, and what is newer
+                  is returned from before `since` too, for its partition may have been read further than others
         returns : (columns after the projection, marks)
         raises  : as `check_continues`; EventError and what it stands for, also while the events are read
         """

@@ -20,6 +20,7 @@ from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking, rejected
+from airflow_mv_provider.spark.compare.replay import Cut
 from airflow_mv_provider.spark.quality import evaluation
 
 
@@ -124,9 +125,9 @@ class TableSource:
         """See `SourceReader`."""
         self.reader.check_continues(since, until)
 
-    def events(self, since: Frontier | None, until: Frontier) -> DataFrame:
+    def events(self, since: Frontier | None, until: Frontier, cut: Cut | None = None) -> DataFrame:
         """See `SourceReader`."""
-        return self.reader.events(since, until)
+        return self.reader.events(since, until, cut)
 
     def upserts(self, since: Frontier, until: Frontier, main: DataFrame) -> DataFrame:
         """See `SourceReader`."""

@@ -140,10 +140,7 @@ def _write_changes(
     path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
     if work.definition.source_kind.is_log:
-        events = work.source.events(since, upper)
-        marks = replay.marks_of(events)
-        copy = feed.copied(events, work.layout, work.workspace.new_files(work.own.epoch), *marks)
-        feed.write(replay.feed(copy, main, work.layout), work.layout, path)
+        feed.write(replay.feed(_copied_events(work, since), main, work.layout), work.layout, path)
         return path, {}
     if work.definition.source_kind.lists_upserts:
         return _write_upserts(work, main, published, since, path), {}
@@ -169,6 +166,19 @@ def _write_changes(
         return _write_replacing(work, new, main, published, path, total, rows), {}
     feed.write(work.source.feed(since, upper), work.layout, path)
     return path, {}
+
+
+def _copied_events(work: Work, since: Frontier) -> DataFrame:
+    """Copy the last event of each key since the last publish; if one truncates, also the newer ones from before it."""
+    upper, path = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
+    events = work.source.events(since, upper)
+    copy = feed.copied(events, work.layout, path, *replay.marks_of(events))
+    cut = replay.cut_of(copy)
+    if cut is None:
+        return copy
+    log.info("%s: what is newer than a TRUNCATE is read from the topic's start", work.table.name)
+    events = work.source.events(since, upper, cut)
+    return feed.copied(events, work.layout, again(path), *replay.marks_of(events))
 
 
 def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, path: str) -> str:

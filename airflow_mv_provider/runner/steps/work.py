@@ -192,7 +192,10 @@ def rows_at(
             raise StreamReloadError(source.table.name, "the position of the last publish is not known any more.")
         with translated(source.table.name):
             published = delta.read(main.spark, main.ref, base.version)
-            return replay.all_rows(source.events(base.frontier, frontier), published, source.table.key)
+            events = source.events(base.frontier, frontier)
+            if (cut := replay.cut_of(events)) is not None:
+                events = source.events(base.frontier, frontier, cut)
+            return replay.all_rows(events, published, source.table.key)
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
     with translated(str(main.ref)):

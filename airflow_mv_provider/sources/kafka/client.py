@@ -84,6 +84,18 @@ def bounded(
         return bounded_end(since, until, max_records, first_at, newest)
 
 
+def offsets_at(
+    cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int], timeout_s: float
+) -> tuple[int, ...]:
+    """Return, by partition, the first offset of a record of this time or a later one; `until` if there is none.
+
+    cost   : two round trips
+    raises : as `look`
+    """
+    with _asking(cluster, topic, timeout_s) as admin:
+        return _first_at(admin, topic, until, timeout_s)(moment_ms)
+
+
 def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], timeout_s: float) -> None:
     """Write offsets of topics into a consumer group; whatever it had for these partitions is replaced.
 

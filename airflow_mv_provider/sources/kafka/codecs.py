@@ -15,6 +15,7 @@ from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
+from airflow_mv_provider.spark.compare.replay import Cut
 from airflow_mv_provider.spark.layout import sql_of
 
 _NESTED = (ArrayType, MapType, StructType)
@@ -66,20 +67,21 @@ class Codecs:
 
         return replace(self, value=with_them(self.value), key=with_them(self.key))
 
-    def last(self, records: DataFrame, how: str, *, continues: bool) -> DataFrame:
+    def last(self, records: DataFrame, how: str, *, continues: bool, cut: Cut | None = None) -> DataFrame:
         """Return the last event of each key; see `envelope`.
 
         how       : the definition's envelope
         continues : events came before these
+        cut       : an event of Debezium that truncates; older ones are left out
         """
         if how == "none":
             return envelope.rows_of(records, self.value)
         if how == "upsert":
             return envelope.last_of_keys(records, self.value, self.key)
         if isinstance(self.value, TextCodec):
-            changes = debezium.changes_of_json(records, self.value, continues=continues)
+            changes = debezium.changes_of_json(records, self.value, continues=continues, cut=cut)
         else:
-            changes = debezium.changes_of_avro(records, self.value, self.key, continues=continues)
+            changes = debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
         return envelope.last_changes(changes, self.columns)
 
 

@@ -26,7 +26,7 @@ from airflow_mv_provider.sources.kafka.envelope import (
     placed,
 )
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, RESTARTED
-from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, TRUNCATES, refused
+from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut, refused
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.
@@ -35,11 +35,14 @@ _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
 
-def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool) -> DataFrame:
+def changes_of_json(
+    records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None
+) -> DataFrame:
     """Return each event as a row; empty values that follow a delete go.
 
     continues : events came before these, so a snapshot that begins here is a new one
-    returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_unavailable, place)
+    cut       : an event that truncates; older ones are left out
+    returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_unavailable, place)
     """
     of_values = placed(records).where(F.col("value").isNotNull())
     outer = of_values.select("*", F.from_json(F.col("value").cast("string"), _TEXTS).alias("outer"))
@@ -51,9 +54,10 @@ def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool) ->
         "*",
         F.col("event.op").alias("op"),
         F.col("event.after").alias("after"),
-        F.from_json(F.col("event.source"), "lsn BIGINT, snapshot STRING").alias("origin"),
+        F.from_json(F.col("event.source"), "lsn BIGINT, snapshot STRING, ts_ms BIGINT").alias("origin"),
         F.when(_is_wrapped(F.col("key_of")), F.col("key_of.payload")).otherwise(_spelt(key_text)).alias("key_text"),
     )
+    seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
     no_event = F.when(F.col("event").isNull(), F.lit("its value is no JSON object"))
     text = _refused(no_event, F.col("key_text"), StringType(), continues=continues)
@@ -66,7 +70,9 @@ def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool) ->
     return _spread(decoded, F.col("r"), codec.columns)
 
 
-def changes_of_avro(records: DataFrame, value: Codec, key: Codec, *, continues: bool) -> DataFrame:
+def changes_of_avro(
+    records: DataFrame, value: Codec, key: Codec, *, continues: bool, cut: Cut | None = None
+) -> DataFrame:
     """Return each event as a row; see `changes_of_json`.
 
     value : of whole events, see `row_of_events`
@@ -78,10 +84,12 @@ def changes_of_avro(records: DataFrame, value: Codec, key: Codec, *, continues: 
         (F.col("event.source.snapshot") if _has_snapshot(value.columns) else F.lit(None))
         .cast("string")
         .alias("snapshot"),
+        (F.col("event.source.ts_ms") if _has_time(value.columns) else F.lit(None)).cast("bigint").alias("ts_ms"),
     )
     seen = events.select(
         "*", F.col("event.op").alias("op"), F.col("event.after").alias("after"), origin.alias("origin")
     )
+    seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
     keyed = key.decoded(seen, F.when(op == "d", F.col("key")), "k")
     identity = key.identity(F.col("key"))
@@ -122,6 +130,16 @@ def _has_snapshot(event: StructType) -> bool:
     return isinstance(source, StructType) and isinstance(_fields(source).get("snapshot"), StringType)
 
 
+def _not_before(seen: DataFrame, cut: Cut | None) -> DataFrame:
+    """Leave out older events, and those without a place: each was checked when it was read as a new one."""
+    return seen if cut is None else seen.where(F.col("origin.lsn") >= cut.lsn)
+
+
+def _has_time(event: StructType) -> bool:
+    source = _fields(event)["source"]
+    return isinstance(source, StructType) and isinstance(_fields(source).get("ts_ms"), LongType)
+
+
 def _refused(first: Column, key: Column, kind: DataType, *, continues: bool) -> Column:
     """Return a chain of conditions that raises for an event which cannot be a row; more can be added.
 
@@ -154,6 +172,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
         (op == "d").alias(GONE),
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
+        F.when(op == "t", F.col("origin.ts_ms")).alias(WRITTEN_MS),
         F.when(is_row, F.coalesce(left_out, nothing)).otherwise(nothing).alias(UNAVAILABLE),
     ]
 

@@ -25,7 +25,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, schema_files
-from airflow_mv_provider.sources.kafka.client import Found, bounded, last_time_ms, look
+from airflow_mv_provider.sources.kafka.client import Found, bounded, last_time_ms, look, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
@@ -64,6 +64,7 @@ _RECORD = StructType(
         StructField("value", BinaryType()),
     ]
 )
+_CLOCKS_DIFFER_MS = 3_600_000  # at most, of a database and of who writes its events into the topic
 # What a record has beside its content, for `select`, unless the schema has a column of the name.
 _LINEAGE = {
     "_partition": (envelope.PARTITION, "INT"),
@@ -140,23 +141,35 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`."""
         return last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
 
-    def events(self, since: Frontier | None, until: KafkaFrontier) -> DataFrame:
+    def events(self, since: Frontier | None, until: KafkaFrontier, cut: replay.Cut | None = None) -> DataFrame:
         """Return the last event of each key between two states; see `SourceReader`.
 
-        With a schema registry the records are read for the ids of their schemas first.
+        With a schema registry the records are read for the ids of their schemas first. With `cut`
+        reading begins where the topic was at that time.
 
         raises : SourceChangedError, StreamGoneError; of a registry SourceUnavailableError, SourceDeniedError,
                  EventSchemaError; EventError while it is read
         """
         assert since is None or isinstance(since, KafkaFrontier)
         self._check_same(self._known, until)
-        self._wanted = wanted = spans(since, until)
+        begin = since if since is None or cut is None else self._before(cut, since, until)
+        self._wanted = wanted = spans(begin, until)
         check_kept(self._source.topic, wanted, self._known.lows)
         log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
-        records, continues = self._records(wanted), since is not None and any(since.offsets)
+        records, continues = self._records(wanted), since is not None and any(since.offsets) and cut is None
         codecs = self._reading(self._codecs_at(until), records)
-        rows = codecs.last(records, self._source.envelope, continues=continues)
+        rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut)
         return self._projected(rows, codecs.columns)
+
+    def _before(self, cut: replay.Cut, since: KafkaFrontier, until: KafkaFrontier) -> KafkaFrontier:
+        """Return a state of the topic, not after `since`, in which nothing newer than `cut` was written yet."""
+        lows = self._known.lows
+        known = starts_of(since, until)
+        if cut.written_ms is None:
+            return replace(since, offsets=tuple(map(min, lows, known)))
+        then = cut.written_ms - _CLOCKS_DIFFER_MS
+        found = offsets_at(self._cluster, self._source.topic, then, until.offsets, self._source.read_timeout)
+        return replace(since, offsets=tuple(map(min, map(max, lows, found), known)))
 
     def read(self, frontier: KafkaFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows that the topic gives from its start; see `SourceReader`. Order columns do not exist.

@@ -4,12 +4,14 @@
     events ───────┴──▶ new rows of the other keys ──────┴──▶ all rows
 
 An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
-its place in the log. One that truncates ends all rows that are not newer than it.
+its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not tell their place:
+whoever has an event that truncates (`cut_of`) gives the newer events with it, those that main has already included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -22,14 +24,28 @@ from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
+WRITTEN_MS = "_mv_written_ms"
 _TYPES: dict[str, schema.Type] = {
     GONE: "boolean",
     UNFILLED: {"type": "array", "elementType": "string", "containsNull": True},
     LSN: "long",
     TRUNCATES: "boolean",
+    WRITTEN_MS: "long",
     AT: "string",
 }
 _CUT, _OLD = "_mv_cut", "_mv_old"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The last event that truncates.
+
+    lsn        : its place in the log
+    written_ms : when the database wrote it, by its own clock; None if the event does not say
+    """
+
+    lsn: int
+    written_ms: int | None = None
 
 
 def marks_of(events: DataFrame) -> list[schema.Column]:
@@ -88,6 +104,18 @@ def feed(events: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
             .unionByName(_untruncated(old.select(*names), events))
         )
     return new.unionByName(old.select(*names, F.lit(-1).alias(corrections.SIGN)))
+
+
+def cut_of(events: DataFrame) -> Cut | None:
+    """Return the last event that truncates; None if there is none.
+
+    cost : reads the events, if they can truncate
+    """
+    if TRUNCATES not in events.columns:
+        return None
+    last = F.max(F.when(F.col(TRUNCATES), F.struct(LSN, WRITTEN_MS)))
+    found = events.agg(last).collect()[0][0]
+    return None if found is None else Cut(*found)
 
 
 def _alive(events: DataFrame) -> DataFrame:

@@ -1,0 +1,61 @@
+"""A TRUNCATE among Debezium's events lies in one partition: the others may have been read further, or not as far."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.engine.streaming import Record, counts, shop
+from tests.kafka import broker
+
+__all__ = ["broker", "shop"]
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+
+
+def event(op: str, lsn: int, number: int | None = None, value: str | None = None) -> Record:
+    after = None if value is None else {"id": number, "v": value}
+    source = {"lsn": lsn, "snapshot": "false", "ts_ms": round(time.time() * 1000)}
+    return None if number is None else json.dumps({"id": number}), {"op": op, "after": after, "source": source}
+
+
+@pytest.mark.parametrize("is_foreign", [False, True], ids=["incremental", "main has moved"])
+@pytest.mark.sample("incremental")
+def test_truncate_that_is_read_late_leaves_newer_rows(shop, at_point, is_foreign):
+    """Rows 2 and 3 came after it, and were read before it: 3 has changed since, of 4 only the change is new."""
+    shop.send(event("c", 100, 1, "old"), event("c", 101, 9, "old"), partition=0)
+    shop.send(event("c", 120, 2, "newer"), event("c", 121, 3, "newer"), event("c", 99, 4, "old"), partition=1)
+    shop.apply("debezium")
+    shop.refresh()
+    before = shop.rows
+    shop.send(event("t", 110), event("c", 130, 9, "again"), partition=0)
+    shop.send(event("u", 122, 3, "changed"), event("u", 109, 4, "gone"), partition=1)
+    if is_foreign:
+        at_point("staging.after", lambda: shop.lake.sql("UPDATE {t} SET v = 'foreign' WHERE id = 2"))
+
+    report = shop.refresh()
+
+    assert before == [(1, "old"), (2, "newer"), (3, "newer"), (4, "old"), (9, "old")]
+    assert shop.rows == [(2, "newer"), (3, "changed"), (9, "again")]
+    assert is_foreign or counts(report) == ("incremental", 0, 2, 2)
+    assert counts(shop.refresh(force=True))[1:] == (0, 0, 0)
+    assert shop.lake.workspaces() == []
+
+
+@pytest.mark.in_test_all
+def test_truncate_that_comes_again_leaves_what_came_after_it(shop):
+    """A connector that was killed sends it again: the first refresh reads another partition further than this one."""
+    first: dict[int, Any] = {0: [event("t", 110), event("c", 111, 1, "a")], 1: [event("c", 120, 2, "b")]}
+    for partition, events in first.items():
+        shop.send(*events, partition=partition)
+    shop.apply("debezium")
+    shop.refresh()
+    shop.send(*first[1], partition=1)
+    shop.refresh()
+    shop.send(*first[0], partition=0)
+
+    shop.refresh()
+
+    assert shop.rows == [(1, "a"), (2, "b")]
