@@ -29,6 +29,7 @@ from sqlalchemy.orm import aliased
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.freshness.lateness import Look, is_late
 from airflow_mv_provider.core.health.health import Facts, Health, Obstacle, health_of
+from airflow_mv_provider.core.health.health_changes import Ended
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.holds import is_held
@@ -75,6 +76,7 @@ class TableLine:
     is_held  : its refresh waits for a person's decision
     look     : when the last good refresh of everything began, and what time the source's state has that it found; None
                before the first one, and after a rollback or a load
+    telling  : how the newest refresh ended that says how the table is: one that a person cancelled says nothing
     compared : progress of the running refresh, once it is sealed
     measured_from : the one of the two times from which its age is counted
     is_late  : that is longer ago than the table's freshness target, if it has one
@@ -99,6 +101,7 @@ class TableLine:
     is_late: bool = False
     obstacle: Obstacle | None = None
     is_published: bool = False
+    telling: Ended | None = None
     measured_from: MeasuredFrom = MeasuredFrom.CHECK
 
     @property
@@ -119,7 +122,7 @@ class TableLine:
     @property
     def health(self) -> Health:
         """Whether the table follows its source."""
-        last = self.last
+        telling = self.telling
         facts = Facts(
             is_paused=self.is_paused,
             is_dropping=self.is_dropping,
@@ -127,9 +130,9 @@ class TableLine:
             is_left=self.is_left,
             is_held=self.is_held,
             is_published=self.is_published,
-            outcome=last.outcome if last else None,
-            ended_ms=last.finished_ms if last else None,
-            error=last.error if last else None,
+            outcome=telling.outcome if telling else None,
+            ended_ms=telling.ended_ms if telling else None,
+            error=telling.error if telling else None,
             obstacle=self.obstacle,
         )
         return health_of(facts)
@@ -152,11 +155,10 @@ def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -
 def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*tuple[Any, ...]]:
     """Return the query for all tables, or for the one of this name; `line_of` reads its rows.
 
-    cost : five index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
+    cost : six index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
            refreshes
     """
-    newest = _newest_that_ended()
-    good, cleaning = aliased(Refresh), aliased(Refresh)  # main has a refresh that cleans up already
+    telling, good, cleaning = aliased(Refresh), aliased(Refresh), aliased(Refresh)  # main has a refresh that cleans up already
     is_cleaning = and_(cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, cleaning.is_whole.is_(True))
 
     def of_look(column: str) -> ColumnElement[Any]:
@@ -186,6 +188,9 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             Refresh.rows_updated,
             Refresh.rows_deleted,
             Refresh.error,
+            telling.outcome.label("telling_outcome"),
+            telling.finished_ms.label("telling_ms"),
+            telling.error.label("telling_error"),
             progress.c.completed,
             progress.c.total,
             _num_rows().label("num_rows"),
@@ -200,7 +205,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             Met.num_tries,
         )
         .join(State, State.table_id == Table.id)
-        .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == newest))
+        .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == _newest_but(*_LOOKS)))
+        .outerjoin(telling, and_(telling.table_id == Table.id, telling.id == _newest_but(*_LOOKS, Outcome.CANCELLED)))
         .outerjoin(Met, and_(Met.table_id == Table.id, Met.ended_ms.is_(None)))
         .outerjoin(good, and_(good.table_id == Table.id, good.number == _last_good()))
         .outerjoin(cleaning, is_cleaning)
@@ -246,14 +252,25 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         if row.met is None
         else Obstacle(ErrorReport(**row.met), row.met_since_ms, row.met_last_ms, row.num_tries),
         is_published=row.published_version is not None,
+        telling=None
+        if row.telling_outcome is None
+        else Ended(
+            row.telling_ms,
+            Outcome(row.telling_outcome),
+            ErrorReport(**row.telling_error) if row.telling_error else None,
+        ),
     )
 
 
-def _newest_that_ended() -> ScalarSelect[str]:
-    """Return the id of a table's newest refresh that has ended; a look that has only compared hides no failure."""
-    is_look = Refresh.outcome.in_((Outcome.RUNNING, Outcome.DIFFERENCES))
-    inner = select(Refresh.id).where(Refresh.table_id == Table.id, Refresh.is_read_only.is_(False), ~is_look)
-    return inner.order_by(Refresh.number.desc()).limit(1).correlate(Table).scalar_subquery()
+_LOOKS = (Outcome.RUNNING, Outcome.DIFFERENCES)  # not ended, or only compared, which hides no failure
+
+
+def _newest_but(*outcomes: Outcome) -> ScalarSelect[str]:
+    """Return the id of a table's newest refresh that is not read-only and has another outcome; an index lookup."""
+    inner = aliased(Refresh)
+    wanted = (inner.table_id == Table.id, inner.is_read_only.is_(False), ~inner.outcome.in_(outcomes))
+    newest = select(inner.id).where(*wanted).order_by(inner.number.desc()).limit(1)
+    return newest.correlate(Table).scalar_subquery()
 
 
 def _num_rows() -> ScalarSelect[int]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.streaming import Record, counts, shop
-from tests.kafka import broker
+from tests.engine.streaming import counts, shop
+from tests.kafka import Record, broker
 
 __all__ = ["broker", "shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]

@@ -7,6 +7,7 @@ from sqlalchemy import event, update
 
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.health.health import HealthStatus
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.scope import asked_scope
@@ -196,6 +197,27 @@ def test_a_failure_and_a_refresh_of_some_partitions_leave_freshness_as_it_was(st
 
     line = the_line(store)
     assert (line.last.outcome, line.fresh_ms) == (Outcome.FAILED, before), "a look hides no failure"
+
+
+def test_a_cancelled_refresh_hides_no_failure_before_it(store, table):
+    walk(store, acquired(store, table), Phase.NORMAL)
+    cancelled_only = _cancelled(store, table).health.status
+    store.abandon(acquired(store, table), Outcome.REFUSED, ERROR, {})
+    line = _cancelled(store, table)
+    walk(store, acquired(store, table), Phase.NORMAL)
+
+    assert cancelled_only is HealthStatus.RUNNING
+    assert (line.last.outcome, line.health.status, line.health.problem) == (
+        Outcome.CANCELLED,
+        HealthStatus.STALLED,
+        ERROR,
+    )
+    assert the_line(store).health.status is HealthStatus.RUNNING
+
+
+def _cancelled(store, table):
+    store.abandon(acquired(store, table), Outcome.CANCELLED, ERROR, {})
+    return the_line(store)
 
 
 def test_any_number_of_tables_takes_one_query(store):
