@@ -26,10 +26,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport, ingested
+from airflow_mv_provider.core.ingestion.turn import check_unmoved, ends_former
 from airflow_mv_provider.core.outcome import ErrorReport, RefreshReport, error_report
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import AS_USUAL
-from airflow_mv_provider.core.state import Admission, Caller, Ownership, TableRecord, admit
+from airflow_mv_provider.core.state import Caller, Ownership, TableRecord
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     InterruptedRefreshError,
@@ -158,21 +159,9 @@ class GroupRun:
     def _end_former(self, table: TableRecord) -> None:
         """End what a dead owner or the caller's last try has left: it is of another state."""
         state = self._context.store.state(table.id)
-        match admit(state, self._caller.key):
-            case Admission.ADOPT:
-                Recoverer(self._context).take_over(table, state, self._caller)
-            case Admission.TAKE_OVER if state.paused_since_ms is None:
-                Recoverer(self._context).take_over(table, state, self._caller)
+        if ends_former(state, self._caller.key):
+            Recoverer(self._context).take_over(table, state, self._caller)
         self._published[table.name] = self._context.store.state(table.id).published_upper
-
-    def _check_unmoved(self, table: TableRecord, published_upper: int) -> None:
-        """Check that no other refresh has brought a table to a state that may be later than the shared one.
-
-        raises : RefreshInProgressError
-        """
-        if published_upper != self._published[table.name]:
-            problem = "another refresh has published it since the state of this run was fixed."
-            raise RefreshInProgressError(table.name, problem, hint="The next run takes it along.")
 
     def _stage(self, table: TableRecord) -> None:
         context, caller = self._context, self._caller
@@ -180,7 +169,8 @@ class GroupRun:
             context.store.obstacles.met(table.id, error_report(error))
             raise error
         recoverer = Recoverer(context)
-        self._check_unmoved(table, context.store.state(table.id).published_upper)
+        fixed_at = self._published[table.name]
+        check_unmoved(table.name, fixed_at, context.store.state(table.id).published_upper)
         with context.sharing(table, self._shared):
             try:
                 begun = begin(context, table.name, caller, AS_USUAL)
@@ -199,7 +189,7 @@ class GroupRun:
             refresh = context.store.refresh(refresh_id)
             try:
                 if refresh is not None and refresh.batch is not None:
-                    self._check_unmoved(table, refresh.batch.lower)
+                    check_unmoved(table.name, fixed_at, refresh.batch.lower)
             except RefreshInProgressError:
                 recoverer.abandon(table.name, caller)
                 raise
