@@ -195,14 +195,14 @@ def multiset(rows: list[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 
 def kill_a_run(servers: Servers) -> None:
-    """Kill a run once it publishes, and wait until nobody can think that it lives."""
+    """Kill a run once both tables are staged, and wait until nobody can think that it lives."""
     run = amv.start("ingest", "shop")
-    while run.poll() is None and not any(phase(servers, table) is Phase.MERGING for table in TABLES):
+    while run.poll() is None and not all(phase(servers, table) is Phase.MERGING for table in TABLES):
         time.sleep(0.02)
     run.kill()
     if run.wait() != -signal.SIGKILL:
         amv.fail("The run was expected to be killed, and ended otherwise.")
-    say("Killed with SIGKILL while it publishes. The durable state now:\n")
+    say("Killed with SIGKILL once both tables were staged. The durable state now:\n")
     amv("status")
     say(f"The dead process' lease expires after {LEASE_S} s; a live owner is never taken over.\n")
     while any(servers.store.status(servers.store.table(table)).is_lease_live for table in TABLES):
