@@ -4,8 +4,9 @@
     make soak-stream N=200 RECORD=tests/records/soak-stream.json  and write down how it went
 
 As `make soak`, whose rounds these are; the faults of the way to Kafka come to those of a refresh. The tables are the
-outputs of one ingestion: most processes are runs of it, the others refresh one table alone. Before the last run of a round
-Kafka has everything; then both mains are compared with PostgreSQL's own rows, and the group with the ends of the topics.
+outputs of one ingestion: most processes are runs of it, the others refresh one table alone. Before the last run of a
+round Kafka has everything; then both mains are compared with PostgreSQL's own rows, and what is committed to the group
+with the ends of the topics.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from tests.postgres import running_server
 from tests.scenarios.points import POINTS
 from tests.soak import Soak, soak_and_tell
 
-
 INGESTION, GROUP = "shop", "mv-shop"
 # Where a run of the ingestion dies, beside the points of a refresh, which are those of its first table.
 _POINTS_OF_A_RUN = [
@@ -49,9 +49,7 @@ def _definitions() -> str:
         tables.append({"name": name, "source": source, "key": [COLUMNS[name][0]], "guards": guards})
     shared = {"type": "kafka", "conn_id": "shop", "envelope": "debezium", "group": GROUP}
     outputs = {name: {"topic": _topic(name)} for name in TABLES}
-    return yaml.safe_dump(
-        {"ingestions": [{"name": INGESTION, "source": shared, "outputs": outputs}], "tables": tables}
-    )
+    return yaml.safe_dump({"ingestions": [{"name": INGESTION, "source": shared, "outputs": outputs}], "tables": tables})
 
 
 def _topic(table: str) -> str:

@@ -1,7 +1,7 @@
 """What a run of an ingestion may do with a table of it, which other refreshes may bring further at the same time.
 
-    before the state is fixed   `ends_former`     what a dead owner or the caller's last try has left is of another state
-    after it, before staging    `check_unmoved`   a table never goes back to the state of a run that began earlier
+before the state is fixed   `ends_former`     what a dead owner or the caller's last try has left is of another state
+after it, before staging    `check_unmoved`   a table never goes back to the state of a run that began earlier
 """
 
 from __future__ import annotations

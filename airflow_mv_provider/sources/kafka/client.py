@@ -84,9 +84,7 @@ def bounded(
         return bounded_end(since, until, max_records, first_at, newest)
 
 
-def offsets_at(
-    cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int], timeout_s: float
-) -> tuple[int, ...]:
+def offsets_at(cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int], timeout_s: float) -> tuple[int, ...]:
     """Return, by partition, the first offset of a record of this time or a later one; `until` if there is none.
 
     cost   : two round trips

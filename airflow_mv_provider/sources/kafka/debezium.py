@@ -35,9 +35,7 @@ _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
 
-def changes_of_json(
-    records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None
-) -> DataFrame:
+def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None) -> DataFrame:
     """Return each event as a row; empty values that follow a delete go.
 
     continues : events came before these, so a snapshot that begins here is a new one

@@ -73,7 +73,7 @@ def of_key(name: str, key: Codec, columns: StructType) -> Column:
 def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     """Return the last change of each key, of Debezium's events as `debezium` returns them. See `rows_of`.
 
-    returns : also (_mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms); an event that truncates is a row without values
+    returns : also (_mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms); a row without values is one that truncates
     """
     order = F.struct(LSN, PARTITION, OFFSET)
     names = [name for name in changes.columns if name != KEY]
