@@ -64,6 +64,7 @@ def folded(
     main: DataFrame | None,
     form: Form | Json = JSON,
     key_column: str = "id",
+    truncated: replay.Cut | None = None,
 ) -> DataFrame:
     """Fold the records between two cuts onto main, which earlier ones have become; main: None at first."""
     records, (value, key) = log.frame(spark, start, end, form), form.codecs(spark)
@@ -71,10 +72,10 @@ def folded(
     if how == "upsert":
         events = envelope.last_of_keys(records, value, key)
     elif isinstance(form, Json):
-        changes = debezium.changes_of_json(records, value, continues=continues)
+        changes = debezium.changes_of_json(records, value, continues=continues, cut=truncated)
         events = envelope.last_changes(changes, value.columns)
     else:
-        changes = debezium.changes_of_avro(records, value, key, continues=continues)
+        changes = debezium.changes_of_avro(records, value, key, continues=continues, cut=truncated)
         events = envelope.last_changes(changes, debezium.row_of_events(value.columns))
     return replay.all_rows(events, main, [key_column])
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.spark.compare.replay import Cut
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.folding import Log, cuts, folded, in_order, kept
 from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON
@@ -140,6 +141,22 @@ def test_events_that_come_again_change_nothing(spark):
     found = folded(spark, log, "debezium", [0] * log.num, log.ends, None)
 
     assert rows_of(found) == expected(database.rows.values())
+
+
+@pytest.mark.parametrize("form", EVENTS)
+def test_what_is_older_than_a_truncate_is_left_out(spark, form):
+    database = Database(random.Random(1))
+    database.event("c", 1, a_row(database.draw, 1))
+    database.event("t", None, None)
+    cut = Cut(database.lsn)
+    row = a_row(database.draw, 2)
+    database.event("c", 2, row)
+    log = database.log
+
+    found = folded(spark, log, "debezium", [0] * log.num, log.ends, None, EVENTS[form], truncated=cut)
+    whole = folded(spark, log, "debezium", [0] * log.num, log.ends, None, EVENTS[form])
+
+    assert rows_of(found) == rows_of(whole) == expected([row])
 
 
 GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 PUBLISHED, NOTHING = Outcome.PUBLISHED, Outcome.NOTHING_TO_DO
 DYING = Path(__file__).parents[1] / "dying.py"
-# Of a run over two tables, whose refreshes are incremental: of the first one, then of the second; numbers count passings.
+# Of a run over two tables, whose refreshes are incremental: each of the first one's, then of the second one's; the
+# numbers count passings.
 POINTS = [
     *("bind.before", "bind.after", "acquire.after", "staging.after", "seal.before", "seal.after", "acquire.before:2"),
     *("staging.before:2", "seal.after:2", "progress.after", "publish.before", "publish.after", "normal.after"),
