@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +39,7 @@ from airflow_mv_provider.sources.kafka.frontier import (
     spans,
     starts_of,
 )
+from airflow_mv_provider.sources.kafka.gaps import left_to_main
 from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
 from airflow_mv_provider.sources.kafka.shared import SharedTopics
@@ -46,7 +47,6 @@ from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, pr
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import delta
-from airflow_mv_provider.spark.causes.streams import UNFILLED_EVENT
 from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
@@ -179,9 +179,12 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         if not frontier.continues:
             return replay.all_rows(self.events(None, frontier), None, ())
         columns = self._codecs_at(frontier).columns
+        return projected(_with_lineage(self._nothing(columns), columns), self._select(columns))
+
+    def _nothing(self, columns: StructType) -> DataFrame:
+        """Return no rows, with these columns and those of a record's place."""
         lineage = [F.lit(None).cast(kind).alias(mark) for mark, kind in _LINEAGE.values()]
-        nothing = delta.no_rows(self._spark, columns).select("*", *lineage)
-        return projected(_with_lineage(nothing, columns), self._select(columns))
+        return delta.no_rows(self._spark, columns).select("*", *lineage)
 
     def changes(self, since: Frontier, until: KafkaFrontier) -> SourceChanges | None:
         """Return at most how many records came; see `SourceReader`."""
@@ -267,17 +270,17 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     def _projected(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """Return rows after the definition's projection, with their marks."""
         marks = [column.name for column in replay.marks_of(rows)]
+        select = [each.strip() for each in self._select(columns)]
         if self._source.select is not None and replay.UNFILLED in marks:
-            lacking = replay.refused(
-                UNFILLED_EVENT,
-                F.col(replay.AT),
-                "a value that has not changed is missing, and `select` may need it",
-            )
-            checked = F.when(F.size(replay.UNFILLED) > 0, lacking.cast("array<string>")).otherwise(
-                F.col(replay.UNFILLED)
-            )
-            rows = rows.withColumn(replay.UNFILLED, checked)
-        return projected(_with_lineage(rows, columns), [*self._select(columns), *marks])
+            names = [field.name for field in columns.fields]
+            gaps = [field.name for field in columns.fields if envelope.may_be_left_out(field.dataType)]
+
+            def without(some: Collection[str]) -> DataFrame:
+                fields = StructType([field for field in columns.fields if field.name not in some])
+                return _with_lineage(self._nothing(fields), columns)
+
+            rows = rows.withColumn(replay.UNFILLED, left_to_main(select, names, gaps, without))
+        return projected(_with_lineage(rows, columns), [*select, *marks])
 
     def _records(self, wanted: Sequence[Span]) -> DataFrame:
         """Return the records of some offsets, those of aborted transactions left out; lazy."""
