@@ -50,6 +50,7 @@ def late(prepared):
     return prepared("late rows", build)
 
 
+@pytest.mark.in_test_all
 def test_files_that_were_added_are_read_alone(folder):
     put(folder, "c.csv", "200,2,new", "201,0,newer")
 

@@ -55,6 +55,7 @@ def test_every_rule_counts_what_breaks_it_and_a_warning_publishes(lake, strategy
     assert "warn      positive: 1 row breaks `amount >= 0 -- or NULL`, of 5 rows." in refresh_text(report)
 
 
+@pytest.mark.in_test_all
 def test_a_broken_check_refuses_and_whoever_takes_over_judges_by_what_was_sealed(lake):
     """The source is mended after the seal: these are not the rows that would be published."""
     lake.write(ROWS.replace("-1.0", "1.0"))

@@ -34,6 +34,7 @@ def table(prepared):
     return prepared("guarded-nulls", build)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("strategy", ["corrections", pytest.param("replace", marks=pytest.mark.in_test_all)])
 def test_too_many_nulls_are_refused_and_overridden_once(table, strategy):
     table.apply(guards=GUARDS, partition_by=["p"], strategy=strategy)

@@ -48,6 +48,7 @@ def check_equal(shop: Any, path: str = "orders") -> None:
     assert entry.leads_to(str(shop.path(path)))
 
 
+@pytest.mark.in_test_all
 def test_readers_of_the_name_see_what_was_published(shop):
     lake = shop.lake
     assert lake.refresh().outcome is Outcome.PUBLISHED
