@@ -56,7 +56,11 @@ GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
 
 @dataclass
 class Measured:
-    """One case of one setting. `seconds` are medians; `bytes` are of data files and deletion vectors added."""
+    """One case of one setting. `seconds` are medians; `bytes` are of data files and deletion vectors added.
+
+    jobs         : Spark jobs of each way, Delta's own included; empty on a server
+    transactions : of the metadata database, reading or writing
+    """
 
     setting: str
     case: str
@@ -70,6 +74,8 @@ class Measured:
     strategy: str | None
     phase_seconds: dict[str, float]
     expected_seconds: float | None
+    jobs: dict[str, int]
+    transactions: int
 
 
 class Memory:
@@ -95,6 +101,8 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
     """Run one case; every time the source changes, and every way brings its own main up to it."""
     seconds: dict[str, list[float]] = {way: [] for way in (*STRATEGIES, "protocol")}
     peaks: dict[str, int] = {}
+    jobs: dict[str, list[int]] = {way: [] for way in ways}
+    transactions: list[int] = []
     # Forced where nothing changed but the source has to be read all the same.
     request = Request(force=case == "nothing changed")
     report: dict[str, Any] = {}
@@ -105,9 +113,13 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
         for way in ways:
             work: Callable[[], Any] = (lambda: bench.refresh(request)) if way == "refresh" else getattr(bench, way)
             memory.reset()
+            first_job, first_transaction = bench.next_job(), bench.num_transactions
             spent, report = timed(work)
+            jobs[way].append(bench.next_job() - first_job)
             seconds[way].append(spent)
             peaks[way] = max(peaks.get(way, 0), memory.peak_mb())
+            if way == "refresh":
+                transactions.append(bench.num_transactions - first_transaction)
         seconds["protocol"].append(bench.protocol_seconds)
         bench.check_equal(ways)
     added = {way: bench.added(way, before[way]) for way in STRATEGIES[1:] if way in ways}
@@ -125,6 +137,8 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
         report["strategy"],
         report["phase_seconds"],
         estimates.get(report["strategy"]),
+        {way: round(statistics.median(each)) for way, each in jobs.items() if any(each)},
+        round(statistics.median(transactions)),
     )
 
 
@@ -134,7 +148,7 @@ _HEAD = ("read", "overwrite", "merge", "merge if", "refresh", "protocol", "read"
 def head() -> str:
     names = " ".join(f"{name:>9}" for name in _HEAD[:6]) + "   " + " ".join(f"{name:>11}" for name in _HEAD[6:])
     left = f"{'':16} seconds{'':52}   refresh, times as long as"
-    return f"{left}\n{'':16} {names}   {'bytes':>7} {'files':>6}  strategy"
+    return f"{left}\n{'':16} {names}   {'bytes':>7} {'files':>6} jobs  strategy"
 
 
 def shown(found: Measured) -> str:
@@ -143,8 +157,9 @@ def shown(found: Measured) -> str:
     ratios = " ".join(
         f"{s['refresh'] / s[way]:9.2f} ×" if way in s else f"{'-':>11}" for way in ("read", "overwrite", "merge")
     )
+    jobs = f"{found.jobs['refresh']:4}" if found.jobs else "   -"
     part = f"{found.bytes['refresh'] / found.bytes['overwrite']:7.1%}" if found.bytes.get("overwrite") else f"{'-':>7}"
-    return f"{found.case:16} {times}   {ratios}   {part} {found.files['refresh']:6}  {found.strategy}"
+    return f"{found.case:16} {times}   {ratios}   {part} {found.files['refresh']:6} {jobs}  {found.strategy}"
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from sqlalchemy import event
+
 from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
 from airflow_mv_provider.core.scope.request import Request
@@ -20,6 +22,7 @@ from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.spark.session import is_remote
 from benchmarks.data import FILE_CASES, NUM_FILES, TABLES, Table, correct_a_file, rows, statements
 
 STRATEGIES = ("read", "overwrite", "merge", "merge_if", "refresh")
@@ -62,6 +65,7 @@ class Bench:
     spark: Any
     ways: Sequence[str] = STRATEGIES
     protocol_seconds: float = 0.0
+    num_transactions: int = 0
     table: Table = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +80,9 @@ class Bench:
         if self.setting.has_feed:
             self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({FEED})", "raw/source")
         settings = Settings(f"sqlite:///{self.root / 'mv.db'}", str(self.root))
-        self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
+        store = open_store(settings)
+        event.listen(store.engine, "begin", self._count_transaction)
+        self.refresher = Refresher(store, settings, lambda: self.spark)
         self.refresher.apply(
             RefreshableTable(
                 name="refreshed",
@@ -143,6 +149,13 @@ class Bench:
         with self._protocol_timed():
             report = self.refresher.refresh("refreshed", command_line_caller(), request)
         return report.to_json()
+
+    def next_job(self) -> int:
+        """Return the number of the next Spark job; 0 on a server, whose jobs a client cannot count."""
+        return 0 if is_remote(self.spark) else int(self.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
+
+    def _count_transaction(self, _connection: Any) -> None:
+        self.num_transactions += 1
 
     def added(self, way: str, since: int) -> tuple[int, int]:
         """Return the bytes and the number of data files and deletion vectors that commits after `since` added."""
