@@ -98,6 +98,7 @@ class Attempt:
     def close(self) -> None:
         """Release what Spark caches for this attempt, and what its source holds."""
         self.work.close_source()
+        self.work.forget_rows()
         self._merging.close()
 
     @property

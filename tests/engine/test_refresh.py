@@ -87,14 +87,14 @@ def test_log_tells_the_story_of_a_refresh_by_its_id(lake, caplog):
     told = [record.getMessage() for record in caplog.records if f"refresh {report.refresh_id}" in record.getMessage()]
     story = (
         "minted",
-        "fencing",
-        "staging",
+        "no earlier process can still change",
+        "reading the source",
         "comparing",
         "chunk 0",
-        "publishing",
+        "publishing the changes",
         "main since",
-        "publishing",
-        "cleaning",
+        "looking in the table's log",
+        "removing working files",
     )
     at = 0
     for part in story:
@@ -129,4 +129,4 @@ def test_the_size_of_main_is_known_after_each_publish_whoever_has_written_in_bet
         sizes("UPDATE {t} SET v = 'z'", **({} if publish == "progressive" else {"strategy": "replace"})),
     ):
         assert found[0] == found[1]
-    assert len(set(asked)) > 4, "it did change"
+    assert len(set(asked)) >= 4, "it did change"

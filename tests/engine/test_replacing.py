@@ -120,7 +120,7 @@ def test_copy_that_lost_rows_does_not_replace_main(lake, at_point):
     lake.apply(source=source | {"options": {"header": "true"}})
 
     def truncate() -> None:
-        copy = next((lake.root / "_mv").glob("*/*/staging-*"))
+        copy = next((lake.root / "_mv").glob("*/copies/*/*"))
         for file in copy.glob("*.parquet"):
             file.unlink()
 

@@ -56,7 +56,7 @@ def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
     source = Files("raw/orders/*.csv", format="csv", schema="id INT, v STRING", options={"header": "true"})
     lake.apply(source=source)
     stop_at(lake, crash_at, "seal.after")
-    _truncate_data(next((lake.root / "_mv").glob("*/*/staging-*")))
+    _truncate_data(next((lake.root / "_mv").glob("*/copies/*/*")))
 
     with pytest.raises(SealBrokenError):
         lake.refresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.rewrite import RewriteFacts, rewrite_obstacle
 from airflow_mv_provider.runner.steps.work import Work
@@ -26,7 +26,7 @@ def is_rewritten(work: Work, layout: Layout, properties: Mapping[str, str], coun
         counts=counts,
         properties=properties,
         is_small=work.is_small or (work.seal.rows is not None and cost.is_small(0, work.seal.num_bytes)),
-        is_readable=_is_readable(work),
+        is_readable=work.seal.rows is not None or not work.is_copied,
         is_undisturbed=_is_undisturbed(work),
         changes_columns=layout.changes_main,
         has_own_columns=bool(layout.left_alone),
@@ -35,12 +35,6 @@ def is_rewritten(work: Work, layout: Layout, properties: Mapping[str, str], coun
     how = "main is small: overwritten" if obstacle is None else f"merged: {obstacle}"
     log.debug("%s refresh %s: %s", work.table.name, work.own.refresh_id, how)
     return obstacle is None
-
-
-def _is_readable(work: Work) -> bool:
-    if work.seal.rows is not None:
-        return True
-    return not strategy.is_copied(work.definition, work.source.determinism(work.refresh.frontier))
 
 
 def _is_undisturbed(work: Work) -> bool:

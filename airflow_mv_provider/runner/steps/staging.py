@@ -252,10 +252,9 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     determinism = work.source.determinism(work.refresh.frontier)
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
     partitions.check_values(work.spark, layout)
-    is_copied = strategy.is_copied(work.definition, determinism)
-    is_by_file = is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
+    is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
     ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
-    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if is_copied else None
+    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None
     rows = work.source_rows(ground.base)
     if ids:
         rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)

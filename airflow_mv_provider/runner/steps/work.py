@@ -9,7 +9,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import cost
+from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import Evolution, evolved
@@ -25,6 +25,7 @@ from airflow_mv_provider.runner.pinning import Base, base_of
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta
 from airflow_mv_provider.spark.compare import replay
+from airflow_mv_provider.spark.compare.buckets import forget
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -77,6 +78,11 @@ class Work:
         """Release what reading the source holds, if a step has opened it."""
         if "source" in vars(self):
             self.source.close()
+
+    def forget_rows(self) -> None:
+        """Release the rows that Spark keeps in memory for this attempt, if there are any."""
+        if "_small_source" in vars(self):
+            forget(self._small_source)
 
     @cached_property
     def main(self) -> Main:
@@ -151,10 +157,22 @@ class Work:
 
         base : main's version; its row wins for every key (`on_conflict: keep`) or where the source has two (`ignore`)
         """
-        rows = in_scope(self.ordered_source, self.layout)
-        existing = None
         if base is not None and self.definition.on_conflict in ("ignore", "keep"):
-            existing = in_scope(delta.read(self.spark, self.table.main, base), self.layout)
+            return self._resolved(in_scope(delta.read(self.spark, self.table.main, base), self.layout))
+        return self._small_source if self.is_small and not self.is_copied else self._resolved(None)
+
+    @cached_property
+    def is_copied(self) -> bool:
+        """True if staging copies the source's rows; False if they are read again at the pinned frontier."""
+        return strategy.is_copied(self.definition, self.source.determinism(self.refresh.frontier))
+
+    @cached_property
+    def _small_source(self) -> DataFrame:
+        """The rows, kept in Spark's memory: a refresh reads them up to three times, each with jobs for Delta's log."""
+        return self._resolved(None).persist()
+
+    def _resolved(self, existing: DataFrame | None) -> DataFrame:
+        rows = in_scope(self.ordered_source, self.layout)
         return self.layout.shaped(conflicts.resolved(rows, self.layout, existing))
 
     @cached_property

@@ -142,7 +142,7 @@ class Buckets:
     def close(self) -> None:
         """Release the buckets that Spark caches."""
         if self.kept is not None:
-            _forget(self.kept)
+            forget(self.kept)
 
 
 def compared(desired: DataFrame, main: DataFrame, table: RefreshableTable, num_buckets: int) -> Buckets:
@@ -161,7 +161,7 @@ def kept_in_memory(beside: DataFrame, table: RefreshableTable, num_buckets: int)
     """
     with ExitStack() as undo, translated(table.name):
         kept = beside.persist()
-        undo.callback(_forget, kept)
+        undo.callback(forget, kept)
         found = counted(kept, table, num_buckets, kept)
         undo.pop_all()
     return found
@@ -175,7 +175,7 @@ def differing_in_memory(found: Buckets, table: RefreshableTable) -> Buckets:
     place = _place(table)
     with ExitStack() as undo, translated(table.name):
         kept = found.beside.where(differs | keys_differ).select(*place, differs, keys_differ).persist()
-        undo.callback(_forget, kept)
+        undo.callback(forget, kept)
         counts = kept.agg(F.count_if(differs), F.count_if(keys_differ)).collect()[0]
         if tuple(counts) != (found.num_differing, found.num_new_keys):
             raise SealBrokenError(table.name, "the digests are not as they were written when they are read again.")
@@ -252,9 +252,10 @@ def _place(table: RefreshableTable) -> list[Column]:
     return [*columns(table.partition_by), F.col(BUCKET)]
 
 
-def _forget(kept: DataFrame) -> None:
+def forget(kept: DataFrame) -> None:
+    """Release what Spark caches of rows; a failure leaves it to the session's end."""
     try:
         kept.unpersist()
     except FROM_SPARK as error:
-        # Connect analyses the plan again, its files may be removed, or Spark died; the session's end frees the cache.
-        log.debug("The cached buckets could not be removed from Spark: %s", error)
+        # Connect analyses the plan again, its files may be removed, or Spark died.
+        log.debug("The cached rows could not be removed from Spark: %s", error)
