@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import RefreshFinishedError
+from airflow_mv_provider.exceptions import RefreshCancelledError, RefreshFinishedError
 from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, TASKS, group_dag, history, let_leases_expire
 
 pytestmark = pytest.mark.slow
@@ -139,3 +139,33 @@ def test_a_task_that_never_began_can_be_killed():
     from airflow_mv_provider.operators.refresh import RefreshTableOperator
 
     RefreshTableOperator(task_id="refresh", table="orders").on_kill()
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(("last", "waiting"), [("g.begin", "g.stage"), ("g.stage", "g.merge")])
+def test_a_refresh_that_is_cancelled_between_two_tasks_fails_the_next_one_at_once(home, airflow, last, waiting):
+    """Cancelled by a task in between, as the page does; no later task retries, or begins another refresh."""
+    home.apply()
+    text = group_dag(retries=2).replace("}):", "}) as dag:")
+    between = f"""
+    from airflow.sdk import task
+
+    @task
+    def cancel():
+        from airflow_mv_provider.core.state import Caller
+        from airflow_mv_provider.hooks.mv import MvHook
+
+        store = MvHook().store()
+        assert store.cancel(store.table("orders"), Caller("page", "host:1", "manual", "ann")) == "ended"
+
+    dag.get_task("{last}") >> cancel() >> dag.get_task("{waiting}")
+"""
+
+    run = airflow.run(airflow.load("phases", text + between))
+
+    assert run.states[waiting] == "failed"
+    assert run.tries[waiting] == 1
+    [error] = run.errors[waiting]
+    assert isinstance(error.__cause__, RefreshCancelledError)
+    assert home.phase() == "NORMAL"
+    assert [report.outcome for report in history(home)] == [Outcome.CANCELLED]
