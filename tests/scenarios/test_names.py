@@ -99,8 +99,9 @@ def test_name_is_registered_once_its_killed_process_is_followed_by_another(tmp_p
     done = site.amv("refresh", "orders")
 
     assert done.returncode == 0, done.stderr
-    assert [tuple(row) for row in site.rows()] == read_independently(site.warehouse / "orders")
-    assert len(site.rows()) == 10
+    rows = [tuple(row) for row in site.rows()]
+    assert rows == read_independently(site.warehouse / "orders")
+    assert len(rows) == 10
 
 
 def test_process_by_process_on_a_connect_server(tmp_path, server):
