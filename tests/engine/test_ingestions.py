@@ -15,9 +15,7 @@ from airflow_mv_provider.exceptions import DefinitionError, SourceUnavailableErr
 from tests.conftest import Crash
 from tests.engine.ingesting import Topics
 from tests.engine.streaming import row
-from tests.kafka import broker
 
-__all__ = ["broker"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 PUBLISHED, NOTHING = Outcome.PUBLISHED, Outcome.NOTHING_TO_DO

@@ -11,9 +11,9 @@ from airflow_mv_provider.exceptions import EventError, SourceNotFoundError, Stre
 from tests.conftest import Crash
 from tests.engine.record_forms import AVRO_KEY, AVRO_ROW, avro
 from tests.engine.streaming import Shop, counts, shop
-from tests.kafka import Record, broker
+from tests.kafka import Record
 
-__all__ = ["broker", "shop"]
+__all__ = ["shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 AVRO_SOURCE = {

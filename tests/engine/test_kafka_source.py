@@ -28,9 +28,9 @@ from airflow_mv_provider.exceptions import (
 )
 from tests.conftest import Crash
 from tests.engine.streaming import counts, row, shop
-from tests.kafka import LOGIN, PASSWORD, broker
+from tests.kafka import LOGIN, PASSWORD
 
-__all__ = ["broker", "shop"]
+__all__ = ["shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.engine.streaming import counts, shop
-from tests.kafka import Record, broker
+from tests.kafka import Record
 
-__all__ = ["broker", "shop"]
+__all__ = ["shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 

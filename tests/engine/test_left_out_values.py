@@ -9,9 +9,9 @@ import pytest
 
 from airflow_mv_provider.exceptions import EventIncompleteError
 from tests.engine.streaming import shop
-from tests.kafka import Record, broker
+from tests.kafka import Record
 
-__all__ = ["broker", "shop"]
+__all__ = ["shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 LEFT_OUT = "__debezium_unavailable_value"

@@ -19,10 +19,10 @@ from airflow_mv_provider.core.secret import every_spelling
 from airflow_mv_provider.exceptions import EventSchemaError, SourceUnavailableError
 from tests.conftest import Crash, Lake
 from tests.engine.record_forms import AVRO_KEY, AVRO_ROW
-from tests.kafka import Broker, Record, broker
+from tests.kafka import Broker, Record
 from tests.registry import Registry, registry
 
-__all__ = ["broker", "registry"]
+__all__ = ["registry"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.in_test_all]
 SECRET = "c4n4ry/p4ss w@rd"
 FIELDS = AVRO_ROW["fields"]

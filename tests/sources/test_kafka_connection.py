@@ -23,9 +23,8 @@ from airflow_mv_provider.sources.kafka.client import commit, look
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from scripts.kafka_server import KafkaServer
 from scripts.ports import free_port
-from tests.kafka import LOGIN, PASSWORD, broker
+from tests.kafka import LOGIN, PASSWORD
 
-__all__ = ["broker"]
 SECRET = 'p"4ss\\word, of many'
 OPEN = {"bootstrap.servers": "b1:9092,b2:9093"}
 
