@@ -196,7 +196,7 @@ def test_a_killed_amv_is_recovered_by_another(amv, orders):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("moment", ["fencing", "publishing"])
+@pytest.mark.parametrize("moment", ["no earlier process", "publishing the changes"])
 def test_a_real_amv_whose_jvm_is_killed_asks_for_another_try(amv, orders, moment):
     """Python notices a dead JVM by refused connections, between two calls as well as in the middle of one."""
     running = _started(amv, "refresh", "orders", "--json", AMV_LEASE_S="5")
