@@ -64,6 +64,7 @@ def test_a_table_that_nobody_has_touched_is_as_published_and_as_the_source(table
     assert state_of(table) == before
 
 
+@pytest.mark.in_test_all
 def test_rows_that_others_have_changed_are_found_by_partition_with_samples(table):
     disturb(table)
     table.write("SELECT id, id % 2 AS p, 'later' AS v FROM range(20)")
@@ -269,7 +270,6 @@ def test_a_table_that_was_never_published_is_refused(lake):
         lake.refresher().audit("nowhere", lake.caller())
 
 
-@pytest.mark.in_test_all
 def test_a_wrong_scope_is_refused(table):
     before = state_of(table), len(table.store.history(1))
     for asked in ({"partitions": [["0", "1"]]}, {"from": "2", "until": "1"}, {"from": "abc"}):

@@ -23,6 +23,7 @@ def event(op: str, lsn: int, **row: Any) -> Record:
     return json.dumps({"id": row["id"]}), {"op": op, "after": row, "source": source}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("select", "expected"),
     [

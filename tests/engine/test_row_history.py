@@ -132,6 +132,7 @@ def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
         told.sql(NO_FEED)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("key", "more", "said"),
