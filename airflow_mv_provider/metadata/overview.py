@@ -158,11 +158,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
     cost : six index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
            refreshes
     """
-    telling, good, cleaning = (
-        aliased(Refresh),
-        aliased(Refresh),
-        aliased(Refresh),
-    )  # main has a refresh that cleans up already
+    telling, good = aliased(Refresh), aliased(Refresh)
+    cleaning = aliased(Refresh)  # main has this refresh already
     is_cleaning = and_(cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, cleaning.is_whole.is_(True))
 
     def of_look(column: str) -> ColumnElement[Any]:

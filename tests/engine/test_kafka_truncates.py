@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mv_provider.exceptions import EventError
 from tests.engine.streaming import counts, shop
 from tests.kafka import Record
 
@@ -59,3 +60,19 @@ def test_truncate_that_comes_again_leaves_what_came_after_it(shop):
     shop.refresh()
 
     assert shop.rows == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.in_test_all
+def test_events_are_not_read_to_know_their_columns(shop, at_point):
+    """Reading them is most of a refresh: whether one truncates is found in the copy that staging makes of them."""
+    shop.send(event("c", 1, 1, "a"), partition=0)
+    shop.apply("debezium")
+    shop.refresh()
+    shop.send((json.dumps({"id": 2}), "no event"), partition=0)
+    reached: list[str] = []
+    at_point("staging.before", lambda: reached.append("staging"))
+
+    with pytest.raises(EventError):
+        shop.refresh()
+
+    assert reached == ["staging"]

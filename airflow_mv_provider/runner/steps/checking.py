@@ -27,7 +27,7 @@ def check_valid(work: Work) -> None:
     raises : CheckInvalidError; DefinitionError
     """
     if is_needed(work.definition):
-        rows = work.layout.shaped(work.whole_source)
+        rows = work.layout.shaped(work.unread_source)
         others = referenced(work.store, work.spark, work.definition)
         evaluation.check_valid(rows, work.table.name, work.definition.checks, others)
         evaluation.check_guarded(rows, work.definition)

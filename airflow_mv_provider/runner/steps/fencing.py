@@ -196,11 +196,12 @@ class FencedMain:
             if properties is None:
                 raise _gone(work.table.name)
             return
-        rows = work.whole_source
+        rows = work.unread_source
         columns = schema.columns_of(rows.schema.jsonValue())
         definition = work.definition
         schema.check_source(work.table.name, columns, *definition.named_columns)
-        _ = work.ordered_source  # raises for a missing order_by column before main is created
+        if definition.order_by:
+            _ = work.ordered_source  # raises for a missing column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
                 raise MainUnsupportedError(str(work.table.main), "it is not a Delta table.")

@@ -176,7 +176,7 @@ def _copied_events(work: Work, since: Frontier) -> DataFrame:
     cut = replay.cut_of(copy)
     if cut is None:
         return copy
-    log.info("%s: what is newer than a TRUNCATE is read from the topic's start", work.table.name)
+    log.info("%s: rows that are newer than a TRUNCATE are read once more", work.table.name)
     events = work.source.events(since, upper, cut)
     return feed.copied(events, work.layout, again(path), *replay.marks_of(events))
 

@@ -109,7 +109,7 @@ class Work:
 
         raises : SchemaMismatchError
         """
-        source = schema.columns_of(self.whole_source.schema.jsonValue())
+        source = schema.columns_of(self.unread_source.schema.jsonValue())
         definition = self.definition
         fixed = (*definition.key, *definition.partition_by)
         return evolved(self.table.name, source, main, definition.schema_policy, fixed, definition.on_lost_column)
@@ -177,8 +177,15 @@ class Work:
 
     @cached_property
     def whole_source(self) -> DataFrame:
-        """Return all of the source's rows at the pinned frontier; lazy."""
+        """Return all of the source's rows at the pinned frontier; lazy, see `rows_at`."""
         return rows_at(self.source, self.refresh.frontier, self.main, base=self._base)
+
+    @cached_property
+    def unread_source(self) -> DataFrame:
+        """As `whole_source`, for its columns alone; reads no row."""
+        if not self.refresh.frontier.continues:
+            return self.whole_source
+        return rows_at(self.source, self.refresh.frontier, self.main, base=self._base, is_read=False)
 
     @cached_property
     def ordered_source(self) -> DataFrame:
@@ -199,11 +206,19 @@ class Work:
 
 
 def rows_at(
-    source: TableSource, frontier: Frontier, main: Main, order_by: Sequence[str] = (), *, base: Base | None = None
+    source: TableSource,
+    frontier: Frontier,
+    main: Main,
+    order_by: Sequence[str] = (),
+    *,
+    base: Base | None = None,
+    is_read: bool = True,
 ) -> DataFrame:
     """Return the source's rows; or no rows, with main's columns, if main exists and the source knows no columns.
 
-    base : what a log is continued from, for a frontier that continues
+    base    : what a log is continued from, for a frontier that continues
+    is_read : False if only the columns of the result are used
+    cost    : lazy; of a log that can truncate, a read of its events, unless `is_read` is False
     """
     if frontier.continues:
         if base is None:
@@ -211,7 +226,7 @@ def rows_at(
         with translated(source.table.name):
             published = delta.read(main.spark, main.ref, base.version)
             events = source.events(base.frontier, frontier)
-            if (cut := replay.cut_of(events)) is not None:
+            if is_read and (cut := replay.cut_of(events)) is not None:
                 events = source.events(base.frontier, frontier, cut)
             return replay.all_rows(events, published, source.table.key)
     if source.knows_columns(frontier) or main.properties() is None:
