@@ -153,7 +153,7 @@ class DiskFullError(EngineError):
 
 class CommitUnknownError(TransientError):
     code = "MV-COMMIT-UNKNOWN"
-    hint = "Refresh again, or run `amv recover`: main's log then shows whether the commit succeeded."
+    hint = "Refresh again, or run `amv recover`: the table's log then shows whether the commit succeeded."
 
 
 class CatalogUnavailableError(TransientError):
@@ -218,7 +218,7 @@ class TableConflictError(TerminalError):
 
 class NameGoneError(TerminalError):
     code = "MV-NAME-GONE"
-    hint = "Register main again, or change `catalog_name` in the definition."
+    hint = "Register the table again, or change `catalog_name` in the definition."
 
 
 class NameTakenError(TerminalError):
@@ -233,7 +233,7 @@ class MainUnsupportedError(TerminalError):
 
 class MainRefusedError(TerminalError):
     code = "MV-MAIN-REFUSED"
-    hint = "Correct the source's rows, or main's constraints, properties or permissions, then refresh again."
+    hint = "Correct the source's rows, or the table's constraints, properties or permissions, then refresh again."
 
 
 class MainNotOursError(TerminalError):
@@ -278,7 +278,7 @@ class FileEncodingError(SourceFileError):
 
 class SchemaMismatchError(TerminalError):
     code = "MV-SCHEMA"
-    hint = "Change the source or its `select` so that the columns match main's."
+    hint = "Change the source or its `select` so that the columns match the table's."
 
 
 class NotComparableError(SchemaMismatchError):
@@ -343,7 +343,9 @@ class StrategyError(TerminalError):
 
 class RefreshCancelledError(TerminalError):
     code = "MV-CANCELLED"
-    hint = "Refresh again at any time. Main is unchanged, except for parts that a progressive refresh has published."
+    hint = (
+        "Refresh again at any time. The table is unchanged, except for parts that a progressive refresh has published."
+    )
 
 
 class HoldExpiredError(TerminalError):
@@ -358,12 +360,12 @@ class NotHeldError(TerminalError):
 
 class VersionGoneError(TerminalError):
     code = "MV-VERSION-GONE"
-    hint = "Choose a later version (`amv history`), or restore main's files from a backup."
+    hint = "Choose a later version (`amv history`), or restore the table's files from a backup."
 
 
 class DriftError(TerminalError):
     code = "MV-DRIFT"
-    hint = "Find the other writer in main's log; `amv audit --repair` refreshes the table, within its guards."
+    hint = "Find the other writer in the table's log; `amv audit --repair` refreshes the table, within its guards."
 
 
 class RefreshFinishedError(TerminalError):

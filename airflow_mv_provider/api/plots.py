@@ -154,7 +154,7 @@ def timeline(report: RefreshReport, work: Sequence[Work], now_ms: int) -> Timeli
             bars.append(Bar(at, row * _LANE + 4, width, _LANE - 8, _kind(phase), _took(phase, ms)))
             at += width
         label = each.task.text if each.task else f"Attempt {row + 1}: {each.attempt.phase.lower()}"
-        title = f"epoch {each.attempt.epoch}, {words.process_text(each.attempt.process)}"
+        title = f"Attempt {row + 1}, {words.process_text(each.attempt.process)}"
         lanes.append(Lane(label, title, each.task, row * _LANE + _LANE / 2, tuple(bars)))
     spent = [part for each in work for part in each.parts]
     legend = tuple(

@@ -39,7 +39,7 @@ def audit(settings: Settings, name: str, repair: bool, wait_s: float, **asked: A
         if not found.is_drift:
             return Answer(document, text)
         if not repair:
-            error = error_report(DriftError(name, f"main has drifted {drift_text(found)}."))
+            error = error_report(DriftError(name, f"the table has drifted {drift_text(found)}."))
             return Answer(document | {"error": asdict(error)}, text, error, EXIT_PERSON)
         report = answer_of(refresher, name, caller, lambda: refresher.repair(found, caller, request), wait_s=wait_s)
     if report.outcome is Outcome.PUBLISHED:

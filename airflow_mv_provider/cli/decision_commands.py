@@ -72,7 +72,7 @@ def reject(settings: Settings, name: str, note: str | None, hold_id: str | None)
 
 @click.command()
 @click.argument("name")
-@click.option("--to", metavar="WHEN", required=True, help="A version of main, a refresh's id, or a time (UTC).")
+@click.option("--to", metavar="WHEN", required=True, help="A version of the table, a refresh's id, or a time (UTC).")
 @click.option("--note", metavar="TEXT", help="Why, for the history; required.")
 @answering
 def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer:

@@ -54,7 +54,7 @@ def load(settings: Settings, name: str, file: str, wait_s: float, **asked: Any) 
 @click.command()
 @click.argument("name")
 @click.option("--to", metavar="PATH", required=True, help="Directory for the files of this table alone.")
-@click.option("--version", type=click.IntRange(0), help="A version of main, instead of the one published last.")
+@click.option("--version", type=click.IntRange(0), help="A version of the table, instead of the one published last.")
 @click.option("--refresh", metavar="ID", help="The version that this refresh published.")
 @answering
 def export(settings: Settings, name: str, to: str, version: int | None, refresh: str | None) -> Answer:

@@ -42,7 +42,7 @@ def why_left(leftover: Leftover, commits: Sequence[Commit], *, epoch: int) -> st
     """
     newest = last_epoch(commits)
     if newest > epoch:
-        return f"main's log has epoch {newest}, this database only epoch {epoch}: a second database may be in use"
+        return f"the table's log is at epoch {newest}, this database at {epoch}: a second database may be in use"
     last = max((c.version for c in commits if c.note and c.note.refresh_id == leftover.refresh_id), default=None)
     if last is None:
         return None  # the refresh never wrote its fence, or main's log no longer contains it

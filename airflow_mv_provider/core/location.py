@@ -259,8 +259,8 @@ def check_apart(main: str, source: str) -> None:
     if _may_meet(main, source):
         raise UnsafeLocationError(
             "source",
-            f"{source!r} and main {main!r} share a directory.",
-            hint="Keep the source and main in separate directories.",
+            f"{source!r} and the table {main!r} share a directory.",
+            hint="Keep the source and the table in separate directories.",
         )
 
 

@@ -179,7 +179,7 @@ def compare_reason(
     if is_forced:
         return "a comparison was requested"
     if is_rolled_back:
-        return "main was rolled back since the last refresh from its source"
+        return "the table was rolled back since the last refresh from its source"
     if not same_definition:
         return "the definition changed"
     if not is_trusted:

@@ -55,7 +55,7 @@ def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
 
 def _who_works(state: RefreshState) -> str:
     since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
-    where = f"{since} (epoch {state.epoch}, {state.phase})"
+    where = f"{since} ({state.phase})"
     if state.is_held:
         return f"its refresh, begun{since}, is held for a person's decision" if since else "its refresh is held"
     return (

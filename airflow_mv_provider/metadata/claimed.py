@@ -25,7 +25,7 @@ def claimed(engine: Engine, own: Ownership, held: Claim, now: ColumnElement[int]
     with transaction(engine) as db:
         # The row is locked first and changed last: writes in between still match the unchanged row.
         if db.execute(update(State).where(*believed).values(epoch=State.epoch)).rowcount != 1:
-            raise LeaseLostError(f"refresh {own.refresh_id}", f"epoch {own.epoch} no longer owns the table.")
+            raise LeaseLostError(f"refresh {own.refresh_id}", "this process no longer owns the table.", epoch=own.epoch)
         yield db
         if after := becomes(held):
             db.execute(update(State).where(*is_owned(own)).values(**after))

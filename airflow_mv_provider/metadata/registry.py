@@ -59,7 +59,7 @@ class Registry:
                 found = db.execute(known.where(Table.name == definition.name)).one_or_none()
                 around = db.scalar(select(Table.name).where(is_around(location)))
                 if around is not None:
-                    raise TableConflictError(definition.name, f"{location} and main of {around} overlap.")
+                    raise TableConflictError(definition.name, f"{location} and the location of {around} overlap.")
                 if found is None:
                     new = {"name": definition.name, "uuid": str(uuid.uuid4()), "warehouse": warehouse}
                     times = {"created_ms": self._now(), "updated_ms": self._now()}
@@ -96,7 +96,7 @@ class Registry:
         except exc.IntegrityError as error:
             raise TableConflictError(
                 table.name,
-                f"main has the identity {found} of another registered table.",
+                f"the table has the identity {found} of another registered table.",
                 hint="If the directory is a copy, give it its own identity: remove its table property mv.table_uuid, "
                 "then set `adopt: true`.",
             ) from error
@@ -122,7 +122,7 @@ class Registry:
                     return False
                 around = select(Table.name).where(is_around(new.location), Table.id != new.id)
                 if (other := db.scalar(around)) is not None:
-                    raise TableConflictError(new.name, f"{new.location} and main of {other} overlap.")
+                    raise TableConflictError(new.name, f"{new.location} and the location of {other} overlap.")
                 if seen.refresh_id is not None:
                     old = db.execute(select(Table.warehouse).where(Table.id == new.id)).scalar_one()
                     _move_files(db, seen.refresh_id, old, new.warehouse)

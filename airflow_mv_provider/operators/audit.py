@@ -74,7 +74,7 @@ class AuditTableOperator(MvOperator):
             report = refresher.repair(found, caller, request)
             self.log_refresh(report)
         elif found.is_drift and self.fail_on_drift:
-            raise DriftError(table, f"main has drifted {drift_text(found)}.")
+            raise DriftError(table, f"the table has drifted {drift_text(found)}.")
         self.announce(report, context)
         return {
             "table": table,

@@ -206,7 +206,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                 time.sleep(self.poll_interval)
                 continue
             num_absent = 0
-            now = f"{state.holder} works on refresh {state.refresh_id}: epoch {state.epoch}, {state.phase}"
+            now = f"{state.holder} works on refresh {state.refresh_id}: {state.phase}"
             if now != logged:
                 self.log.info("Submitted by an earlier try: %s", now)
             logged = now

@@ -10,7 +10,7 @@ def audit_text(found: Audit) -> str:
     """Return an audit's result, with partitions and rows that differ."""
     lines = [f"{found.table}: {verdict(found)}"]
     if found.main_version is not None:
-        lines.append(f"  main      version {found.main_version}")
+        lines.append(f"  version    {found.main_version}")
     if found.scope is not None:
         lines.append(f"  scope     {shown(found.scope)}")
     if found.writes:
@@ -24,9 +24,9 @@ def audit_text(found: Audit) -> str:
 def verdict(found: Audit) -> str:
     """Return whether main has drifted."""
     if found.is_drift:
-        return "main has drifted"
+        return "the table has drifted"
     if all(side.finding is Finding.SAME for side in found.sides):
-        return "main is as it was published, and as its source was then"
+        return "the table is as it was published, and as its source was then"
     return "no drift found, but not everything could be compared"
 
 

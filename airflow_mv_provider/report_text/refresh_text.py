@@ -47,9 +47,9 @@ def refresh_text(report: RefreshReport) -> str:
         lines.append(f"  rejected  {number(report.rows_rejected)} of the source's records, {where}")
     if report.outcome is Outcome.PUBLISHED:
         lines += [f"  kept      {kept_text(report.rows_kept)}"] if report.rows_kept else []
-        lines.append(f"  bytes     {size(report.bytes_main)} to main, {size(report.bytes_staging)} to staging")
+        lines.append(f"  bytes     {size(report.bytes_main)} to the table, {size(report.bytes_staging)} to staging")
     if report.main_version is not None:
-        lines.append(f"  main      version {report.main_version}")
+        lines.append(f"  version   {report.main_version}")
     if report.phase_seconds:
         lines.append(f"  phases    {phases_text(report)}")
     lines += _attempts(report)
@@ -104,7 +104,7 @@ def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
 def phases_text(report: RefreshReport) -> str:
     """Return the wall time of each phase, in the order of the protocol, and the time outside of phases.
 
-    Before its first phase an attempt opens the source and estimates sizes. Between attempts, nobody works.
+    Before its first phase an attempt opens the source and estimates sizes. Between attempts, no process works.
     """
     spent = [(str(phase), report.phase_seconds[phase]) for phase in Phase if phase in report.phase_seconds]
     rest = (total_seconds(report) or 0.0) - sum(seconds for _, seconds in spent)
@@ -135,7 +135,7 @@ def outcome_text(report: RefreshReport) -> str:
 
 
 def _identity(report: RefreshReport) -> str:
-    return f"{report.refresh_id}, epoch {report.epoch}" if report.epoch else str(report.refresh_id)
+    return str(report.refresh_id)
 
 
 def _strategy(report: RefreshReport) -> str:
@@ -151,10 +151,10 @@ def _strategy(report: RefreshReport) -> str:
 def _attempts(report: RefreshReport) -> list[str]:
     """Return a line for each attempt of a refresh, if there was more than one."""
     lines = []
-    for each in report.attempts if len(report.attempts) > 1 else ():
+    for nth, each in enumerate(report.attempts if len(report.attempts) > 1 else (), start=1):
         figures = [f"{number(each.chunks)} {'chunk' if each.chunks == 1 else 'chunks'} compared"]
         figures += [f"{phase} {seconds:.1f} s" for phase, seconds in each.phase_seconds.items()]
-        began = f"epoch {each.epoch} from {each.phase} at {time_text(each.started_at)}"
+        began = f"{nth} from {each.phase} at {time_text(each.started_at)}"
         lines.append(f"  attempt   {began} by {shown(each.process)}: {', '.join(figures)}")
         if each.note is not None:
             lines.append(f"            {shown(each.note)}")

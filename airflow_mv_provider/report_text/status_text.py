@@ -43,14 +43,14 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
         )
         for s in statuses
     ]
-    return "\n".join(table(("table", "phase", "main version", "under way", "last refresh"), rows, numbers_from=5))
+    return "\n".join(table(("table", "phase", "version", "under way", "last refresh"), rows, numbers_from=5))
 
 
 def status_text(status: TableStatus) -> str:
     """Return the status of one table: phase, owner, progress, and the outcome of the last refresh."""
-    main = "not published yet" if status.main_version is None else f"version {status.main_version}"
+    main = "not published yet" if status.main_version is None else str(status.main_version)
     trust = "" if status.is_main_trusted or status.main_version is None else "; the next refresh compares all of it"
-    lines = [f"{status.table}: {status.phase}", f"  main       {main}{trust}"]
+    lines = [f"{status.table}: {status.phase}", f"  version    {main}{trust}"]
     if status.freshness_target is not None:
         lines.append(f"  fresh      {_freshness(status)}")
     if status.rows_kept:
@@ -60,7 +60,7 @@ def status_text(status: TableStatus) -> str:
     if status.refresh_id:
         alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [
-            f"  refresh    {status.refresh_id}, epoch {status.epoch}",
+            f"  refresh    {status.refresh_id}",
             f"  owner      {_owner(status)} since {time_text(status.owned_since)}; {alive}",
         ]
         lines += [f"  {name:<10} {text}" for name, text in hold_lines(status.hold)]
@@ -157,11 +157,11 @@ def cancelled_text(result: Cancelled, phase: Phase) -> str:
         case Cancelled.REQUESTED:
             return "cancel requested; its owner stops within seconds."
         case Cancelled.KEPT:
-            return "cancel requested; nobody works on the refresh now, so its next task ends it."
+            return "cancel requested; no process works on the refresh now, so its next task ends it."
         case Cancelled.LEFT:
             return "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
         case Cancelled.ENDED:
-            return "cancelled: nobody worked on the refresh, and it has ended."
+            return "cancelled: no process worked on the refresh, and it has ended."
         case Cancelled.NOTHING:
             is_late = phase is Phase.CLEANUP
             return "not cancelled: it is already published and cleaning up." if is_late else "no refresh is running."

@@ -253,7 +253,7 @@ class Attempt:
         own = self.work.own
         state = self.work.store.state(self.work.table.id)
         if state.refresh_id != own.refresh_id or state.epoch != own.epoch:
-            raise LeaseLostError(self.work.table.name, f"epoch {own.epoch} no longer owns the table.")
+            raise LeaseLostError(self.work.table.name, "this process no longer owns the table.", epoch=own.epoch)
         return state.phase
 
 

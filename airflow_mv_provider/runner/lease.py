@@ -100,11 +100,11 @@ class Lease:
         self._heard = self._news
         where = f"refresh {self.own.refresh_id}"
         if self._has_run_out:
-            problem = f"epoch {self.own.epoch} could not renew its lease for {self._lease_s:g} s."
+            problem = f"this process could not renew its lease for {self._lease_s:g} s."
             hint = "Check whether the database was unavailable or this machine was suspended, then refresh again."
-            raise LeaseLostError(where, problem, hint=hint)
+            raise LeaseLostError(where, problem, hint=hint, epoch=self.own.epoch)
         if self._is_lost:
-            raise LeaseLostError(where, f"epoch {self.own.epoch} no longer owns the table.")
+            raise LeaseLostError(where, "this process no longer owns the table.", epoch=self.own.epoch)
         if self._is_cancelled and is_cancellable:
             raise RefreshCancelledError(where, "it was cancelled on request.")
         if self._interrupted.is_set():
@@ -128,7 +128,7 @@ class Lease:
             try:
                 self._renew()
             except Exception as error:  # any error: the next beat may succeed, and the lease needs this thread
-                log.warning("The database could not be told that this process works; trying again: %s", error)
+                log.warning("The lease could not be renewed; trying again: %s", error)
             self._beaten.set()
 
     def _watch(self) -> None:

@@ -124,7 +124,7 @@ def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_o
     if is_there == table.uuid:
         raise TableConflictError(
             table.name,
-            f"main is still at {table.location}, and there is none at {new.location}.",
+            f"the table is still at {table.location}, and there is none at {new.location}.",
             hint="Move the warehouse first.",
         )
     has_main = context.store.state(table.id).published_version is not None

@@ -67,7 +67,7 @@ def _understood(table: TableRef) -> Iterator[None]:
             ) from error
         if (damage := damage_of_log(error)) is not None:
             log = f"{table.location}/_delta_log"
-            hint = f"Restore {log} from a backup; or move main away, and the next refresh creates it again."
+            hint = f"Restore {log} from a backup; or move the table away, and the next refresh creates it again."
             raise MainUnsupportedError(str(table), f"its Delta log is damaged: {damage}.", hint=hint) from error
         raise translate(error, str(table)) from error
 
@@ -176,7 +176,7 @@ class Main:
         if "delta.setTransactionRetentionDuration" in properties:
             raise MainUnsupportedError(
                 str(self.ref),
-                "with delta.setTransactionRetentionDuration its log loses the fence.",
+                "with delta.setTransactionRetentionDuration its log forgets which process may write.",
                 hint="Unset this table property.",
             )
 

@@ -138,7 +138,7 @@ def translate(error: BaseException, where: str) -> MvError:
     if external := of_database(all_text, where) or of_stream(text, where):
         return external
     if ROW_MISMATCH in text:
-        return MainMovedError(where, "a row of main changed after the differences were computed.")
+        return MainMovedError(where, "a row of the table changed after the differences were computed.")
     if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
     if BAD_QUOTE in text:
@@ -156,7 +156,7 @@ def translate(error: BaseException, where: str) -> MvError:
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
-        return MainMovedError(where, f"another writer changed main during the commit ({condition}).")
+        return MainMovedError(where, f"another writer changed the table during the commit ({condition}).")
     if any(words in text for words in _FULL):
         return DiskFullError(where, f"a disk that Spark writes to is full: {_informative(_FULL, text)}.")
     if condition in _CANCELLED:

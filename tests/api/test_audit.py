@@ -17,7 +17,7 @@ def test_the_page_of_a_table_shows_its_last_audit(user, store):
     assert "Last audit" not in user.get(f"{PAGE}/tables/orders").text
     sides = (
         Compared(
-            *(Against.PUBLISHED, Finding.DRIFT, "main at version 2", "every row was compared", None),
+            *(Against.PUBLISHED, Finding.DRIFT, "the table at version 2", "every row was compared", None),
             *(own.refresh_id, 1200, 0, 1, 7),
         ),
         Compared(Against.SOURCE, Finding.UNKNOWN, "<i>files</i>", "a\x1b[31m<b>gone", None, "f" * 32),

@@ -84,7 +84,7 @@ def test_the_wait_for_the_next_task_is_no_phases_work():
         [("cleanup", 608, 32)],
     ]
     assert [word for _, word in drawn.legend] == ["Refreshing 5.0 s", "Merging 8.0 s", "Cleanup 2.0 s", "Waiting 25 s"]
-    assert drawn.lanes[1].title == "epoch 2, process 2 on w"
+    assert drawn.lanes[1].title == "Attempt 2, process 2 on w"
 
 
 def a_try(task: str, number: int, state: str, began: float, ended: float | None, pid: int = 2) -> TaskTry:

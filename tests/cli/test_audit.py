@@ -34,7 +34,7 @@ def test_drift_is_shown_and_repaired(amv, published):
     said = amv("audit", "orders")
 
     assert said.code == 1
-    assert "[MV-DRIFT] orders: main has drifted against what was published: rows 1 different" in said.err
+    assert "[MV-DRIFT] orders: the table has drifted against what was published: rows 1 different" in said.err
     assert "written   since it was published: UPDATE at version" in said.out
     assert "different  id=2" in said.out
     assert r'v: "b\u001b[31m", expected "a"' in said.out
@@ -46,7 +46,7 @@ def test_drift_is_shown_and_repaired(amv, published):
     assert read_independently(amv.warehouse / "orders") == [(each, "a") for each in range(4)]
     again = amv("audit", "orders")
     assert (again.code, again.err) == (0, "")
-    assert "orders: main is as it was published, and as its source was then" in again.out
+    assert "orders: the table is as it was published, and as its source was then" in again.out
 
 
 @pytest.mark.in_test_all

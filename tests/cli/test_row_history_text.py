@@ -36,7 +36,7 @@ def test_history_is_told_from_its_beginning():
     assert told.splitlines() == [
         "shop: id=5",
         "  column    v",
-        "  main      version 8; 1,200 commits that may have changed rows, by its versions",
+        "  version   8; 1,200 commits that may have changed rows, by its versions",
         "  now       there is no such row",
         "",
         r"  begins    at version 1: version 0 cannot be read any more: x\x1b",
@@ -66,17 +66,17 @@ def test_history_is_told_from_its_beginning():
 
 
 def test_a_row_without_a_change():
-    begins = Beginning(0, "main begins there", (), is_complete=True)
+    begins = Beginning(0, "the table begins there", (), is_complete=True)
 
     told = row_history_text(RowHistory("shop", {"id": "5"}, None, 8, 1, True, (OLD, {"id": 5}), (), begins))
 
     assert told.splitlines() == [
         "shop: id=5",
-        "  main      version 8; 1 commit that may have changed rows, by its change feed",
+        "  version   8; 1 commit that may have changed rows, by its change feed",
         '  now       v="a", w=NULL',
         "  now       it is there",
         "",
-        "  begins    at version 0: main begins there",
+        "  begins    at version 0: the table begins there",
         "",
         "  Nothing has changed it since.",
     ]

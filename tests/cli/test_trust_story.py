@@ -60,7 +60,7 @@ def test_a_bad_file_is_held_decided_taken_back_and_main_is_repaired(bash, tmp_pa
     said = bash(decided)
     assert "cancelled" in said
     assert said.count("kept       3 rows that the source no longer has") == 1, "status says so"
-    assert "main       version 7" in said, "the next block goes back to it"
+    assert "version    7" in said, "the next block goes back to it"
     expect({2: "8.50"})
     said = bash(taken_back)
     assert re.findall(r"^  rows +(.*)", said, re.MULTILINE) == [

@@ -216,7 +216,7 @@ def test_main_that_is_gone_has_drifted_and_is_made_again(table):
     found = audit(table)
 
     assert found.is_drift
-    assert "main is gone" in found.sides[0].reason
+    assert "the table is gone" in found.sides[0].reason
     table.refresher().repair(found, table.caller())
     assert table.rows() == table.rows("raw/orders")
 

@@ -79,7 +79,7 @@ def test_types_are_widened_only_where_the_policy_says_so_and_only_then_shut_read
     lake.refresh()
     lake.apply(schema_policy="add")
     lake.write(EVOLVED)
-    with pytest.raises(SchemaMismatchError, match="column 'n' is long in the source and integer in main"):
+    with pytest.raises(SchemaMismatchError, match="column 'n' is long in the source and integer in the table"):
         lake.refresh()
     assert lake.phase() == "NORMAL"
 
@@ -147,7 +147,7 @@ def test_a_column_that_is_lost_keeps_its_values_also_where_main_is_to_be_replace
     lake.apply(schema_policy="add", **ANY_DELETES)
     lake.refresh()
     lake.write(FIRST)
-    with pytest.raises(SchemaMismatchError, match="main has column 'n', the source does not"):
+    with pytest.raises(SchemaMismatchError, match="the table has column 'n', the source does not"):
         lake.refresh()
 
     lake.write("SELECT id + 2 AS id, p, IF(id = 2, 'late', v) AS v FROM (" + FIRST + ")")
@@ -158,7 +158,7 @@ def test_a_column_that_is_lost_keeps_its_values_also_where_main_is_to_be_replace
         "corrections",
         ("column 'n' is not in the source: kept as it is",),
     )
-    assert "replacing main would lose n" in report.reason
+    assert "replacing the table would lose n" in report.reason
     found = {row[0]: row[1] for row in lake.rows()}  # id, n, p, v
     assert found == {id: id if id < 40 else None for id in range(2, 42)}
     lake.write("SELECT *, 7 AS n FROM (" + FIRST + ")")
@@ -255,6 +255,6 @@ def test_ignore_passes_over_what_is_not_on_both_sides(lake):
     )
     found = {row[0]: row[1:] for row in lake.rows()}  # id, n, p, v
     assert (found[3], found[99], len(found)) == ((3, 3, "late"), (None, 1, "new"), 40)
-    with pytest.raises(SchemaMismatchError, match="column 'v' is integer in the source and string in main"):
+    with pytest.raises(SchemaMismatchError, match="column 'v' is integer in the source and string in the table"):
         lake.write("SELECT id, p, CAST(id AS INT) AS v FROM (" + FIRST + ")")
         lake.refresh()

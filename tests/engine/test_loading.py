@@ -109,7 +109,7 @@ def test_source_that_cannot_be_is_refused_and_nothing_is_acquired(table, source,
 
 @pytest.mark.in_test_all
 def test_main_itself_is_no_source(table):
-    with pytest.raises(DefinitionError, match="main itself"):
+    with pytest.raises(DefinitionError, match="the table itself"):
         load(table, {"type": "delta", "path": str(table.root / "orders")})
 
     assert table.store.state(1).paused_since_ms is None

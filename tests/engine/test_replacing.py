@@ -59,7 +59,7 @@ def test_guards_judge_a_replacement_by_its_keys(lake):
     before = lake.rows("orders")
     change(lake, "DELETE FROM {t} WHERE id < 40")
 
-    with pytest.raises(GuardRefusedError, match="40 of main's 60 rows"):
+    with pytest.raises(GuardRefusedError, match="40 of the table's 60 rows"):
         lake.refresh()
 
     assert (lake.rows("orders"), lake.phase()) == (before, "NORMAL")

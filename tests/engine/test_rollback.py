@@ -57,7 +57,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     table.store.resume(table.store.table("orders").id)
     again = table.refresh()
 
-    assert "main was rolled back" in again.reason
+    assert "the table was rolled back" in again.reason
     assert (again.outcome, again.rows_deleted, again.rows_updated) == (Outcome.PUBLISHED, 5, 1)
     assert table.rows() == table.bad
     assert table.store.age_s(1) is not None

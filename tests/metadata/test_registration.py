@@ -88,7 +88,7 @@ def test_main_inside_another_main_is_refused(store, first, second):
     store.registry.register(a_table(name="one"), warehouse="/wh", location=first)
     before = dump(store.engine)
 
-    with pytest.raises(TableConflictError, match="main of one overlap"):
+    with pytest.raises(TableConflictError, match="the location of one overlap"):
         store.registry.register(a_table(name="two"), warehouse="/wh", location=second)
 
     assert dump(store.engine) == before

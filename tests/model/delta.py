@@ -101,7 +101,7 @@ class SimulatedDelta:
             if not held and not may_insert:
                 continue
             if held != ({change.old} if change.old else set()):
-                raise MainMovedError("main", "a row of main changed after the differences were computed.")
+                raise MainMovedError("main", "a row of the table changed after the differences were computed.")
             found.append(change)
         return Transaction(self.latest, tuple(found), note)
 

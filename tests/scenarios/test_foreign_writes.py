@@ -87,7 +87,7 @@ def test_table_that_has_taken_mains_place_is_left_alone(table, crash_at, point):
     table.write("SELECT id, CAST(7 AS INT) AS p, 'theirs' AS v FROM range(100, 103)", "orders")
     before = (table.rows(), table.versions())
 
-    with pytest.raises(MainMovedError, match="main was replaced by another table"):
+    with pytest.raises(MainMovedError, match="the table was replaced by another table"):
         table.refresh(caller=caller)
 
     assert (table.rows(), table.versions()) == before
@@ -128,7 +128,7 @@ def test_main_that_others_have_partitioned_otherwise_is_refused(table):
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer.partitionBy("v").save(str(table.root / "orders"))
 
-    with pytest.raises(MainUnsupportedError, match="main is partitioned by v, the definition by p"):
+    with pytest.raises(MainUnsupportedError, match="the table is partitioned by v, the definition by p"):
         table.refresh()
 
     assert table.phase() == "NORMAL"

@@ -228,7 +228,7 @@ def published_text(version: int, last: Scope | None) -> str:
     last : the scope of that publish, if it is known: a refresh of a part leaves the rest as it finds it
     """
     rest = "" if last is None or last.is_whole else f", with the rest as the refresh of {last.describe()} found it"
-    return f"main at version {version}, as it was published{rest}"
+    return f"the table at version {version}, as it was published{rest}"
 
 
 def published_obstacle(state: RefreshState, commits: Sequence[Commit]) -> str | None:
@@ -241,7 +241,7 @@ def published_obstacle(state: RefreshState, commits: Sequence[Commit]) -> str | 
     known = last_of_ours(commits, version)
     if commits[0].version >= version and known is not None and known.mark == state.published_commit:
         return None
-    return "main's log does not have the last publish: it was made again, or restored from a copy"
+    return "the table's log does not have the last publish: it was made again, or restored from a copy"
 
 
 def source_obstacle(
@@ -255,7 +255,7 @@ def source_obstacle(
     if publish is None or not has_pin:
         return "which state of the source was published last is not known any more"
     if not publish.is_of_source:
-        return "main was last published by a rollback or a load, not from its source"
+        return "the table was last published by a rollback or a load, not from its source"
     if publish.definition.source_kind.is_log and not publish.definition.source.is_complete:
         return "a log that is not `complete` is read once, and not again from its start"
     return None if nondeterminism_reason is None else f"it cannot be read again as it was: {nondeterminism_reason}"

@@ -177,7 +177,7 @@ class Objection(StrEnum):
     ANOTHER = "another difference is held now than the one that was shown"
     DECIDED = "it has been decided already"
     OVER = "it is no longer held: its time has expired"
-    OVERWRITES = "main is overwritten without a column, which cannot leave out the deletes"
+    OVERWRITES = "the table is overwritten without a column, which cannot leave out the deletes"
 
 
 def objection(

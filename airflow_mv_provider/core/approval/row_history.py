@@ -200,8 +200,8 @@ def beginning(looked: Looked, rows: Sequence[Row]) -> Beginning:
     if looked.why is not None:
         return Beginning(before, looked.why, tuple(rows))
     if looked.first > 0:
-        return Beginning(min(looked.first, before), "main's log does not go back further", tuple(rows))
-    return Beginning(0, "main begins there", tuple(rows), is_complete=True)
+        return Beginning(min(looked.first, before), "the table's log does not go back further", tuple(rows))
+    return Beginning(0, "the table begins there", tuple(rows), is_complete=True)
 
 
 def changes_between(before: Sequence[Row], after: Sequence[Row]) -> tuple[tuple[Row | None, Row | None], ...]:

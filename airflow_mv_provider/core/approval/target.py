@@ -30,14 +30,14 @@ def version_of(table: str, to: str, history: Sequence[RefreshReport]) -> int:
         found = [r for r in published if r.finished_at and datetime.fromisoformat(r.finished_at) <= at][:1]
     if len(found) != 1 or found[0].main_version is None:
         problem = f"{text[:60]!r} names {len(found) or 'no'} published refreshes."
-        raise DefinitionError(table, problem, hint="See `amv history`; a version of main is a number.")
+        raise DefinitionError(table, problem, hint="See `amv history`; a version of the table is a number.")
     return found[0].main_version
 
 
 def _time(table: str, text: str) -> datetime:
     found = time_of(text)
     if found is None:
-        hint = "Give a version of main, a refresh's id, or a time such as 2026-01-31T12:00."
+        hint = "Give a version of the table, a refresh's id, or a time such as 2026-01-31T12:00."
         raise DefinitionError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint)
     return found
 

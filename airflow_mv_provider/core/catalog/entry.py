@@ -83,7 +83,7 @@ def name_step(table: str, name: str, entry: Entry | None, location: str, recorde
     if entry is None:
         if recorded != name:
             return NameStep.REGISTER
-        problem = f"the catalog has no {name} any more: it was dropped or renamed. Main is still at {location}."
+        problem = f"the catalog has no {name} any more: it was dropped or renamed. The table is still at {location}."
         hint = f"If by mistake, run `{registering(name, location)}`; if not, change `catalog_name` in the definition."
         raise NameGoneError(table, problem, hint=hint)
     if (other := obstacle(entry, location)) is not None:

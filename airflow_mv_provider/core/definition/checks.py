@@ -87,7 +87,7 @@ class Check(Part):
     severity: Severity = Field(
         default="fail",
         description="If the rule does not hold: publish nothing, wait for a person's decision, leave the rows out of"
-        " main and keep them in the error table, or only report it.",
+        " the table and keep them in the error table, or only report it.",
     )
 
     @field_validator("not_null", "unique")

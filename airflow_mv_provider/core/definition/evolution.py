@@ -65,7 +65,7 @@ def evolved(
         taken = _follows(source, main, fixed)
         if taken is None or error.advice != SchemaMismatchError.hint:
             raise
-        raise error.advising(f"{error.advice} Or change main's columns with {taken}.") from None
+        raise error.advising(f"{error.advice} Or change the table's columns with {taken}.") from None
 
 
 def _follows(source: Sequence[Column], main: Sequence[Column], fixed: Collection[str]) -> str | None:
@@ -104,7 +104,7 @@ def _decided(
             if is_adding and on_lost == "fail":
                 raise SchemaMismatchError(
                     where,
-                    f"main has column {column.name!r}, the source does not.",
+                    f"the table has column {column.name!r}, the source does not.",
                     column=column.name,
                     hint="Restore it in `select`, or set `on_lost_column` to keep or drop.",
                 )
@@ -121,7 +121,7 @@ def _decided(
         if column.name not in have:
             same = lower.get(column.name.lower())
             if same is not None:
-                problem = f"the source has column {column.name!r}, main {same!r}."
+                problem = f"the source has column {column.name!r}, the table {same!r}."
                 raise SchemaMismatchError(where, problem, column=column.name, hint="Rename it in `select`.")
             if is_adding:
                 columns.append(column)

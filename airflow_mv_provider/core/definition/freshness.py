@@ -50,7 +50,7 @@ class Freshness(Part):
     )
     measured_from: MeasuredFrom = Field(
         default=MeasuredFrom.CHECK,
-        description="check: the age counts from when a refresh of the whole table last looked at the source, so a"
-        " source without new data keeps the table fresh. source: from the time of the source's state that main has, so"
-        " a source that gets no new data makes the table late.",
+        description="check: the age counts from when a refresh of the whole table last checked the source, so a"
+        " source without new data keeps the table fresh. source: from the time of the source's state that the table"
+        " has, so a source that gets no new data makes the table late.",
     )

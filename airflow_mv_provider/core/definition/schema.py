@@ -104,7 +104,7 @@ def check_same(
     desired: Sequence[Column],
     main: Sequence[Column],
     *,
-    names: tuple[str, str] = ("the source", "main"),
+    names: tuple[str, str] = ("the source", "the table"),
 ) -> None:
     """Refuse a source whose columns are not main's; their order does not matter.
 

@@ -47,7 +47,7 @@ class Source(Part):
     watermark: str | None = Field(
         default=None,
         description="A column, after the projection, that grows with every change. The author guarantees that every row"
-        " that is new or changed since the last refresh has NULL there, or at least the greatest value in main.",
+        " that is new or changed since the last refresh has NULL there, or at least the greatest value in the table.",
     )
 
     def __init__(self, first: str | None = None, /, **data: Any) -> None:

@@ -31,21 +31,21 @@ class Guards(Part):
     """Limits on the difference, judged on exact counts before main is changed."""
 
     max_deleted_fraction: float = Field(
-        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger fraction of main's rows."
+        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger fraction of the table's rows."
     )
     max_updated_fraction: float | None = Field(
         default=None,
         ge=0.0,
         le=1.0,
         strict=True,
-        description="Refuse to update a larger fraction of main's rows; no limit if it is not set.",
+        description="Refuse to update a larger fraction of the table's rows; no limit if it is not set.",
     )
     max_inserted_fraction: float | None = Field(
         default=None,
         ge=0.0,
         strict=True,
         allow_inf_nan=False,
-        description="Refuse to insert more rows than this fraction of main's; no limit if unset, or if main is empty.",
+        description="Refuse to insert more than this fraction of the table's rows; no limit for an empty table.",
     )
     min_rows: int | None = Field(
         default=None,
@@ -55,7 +55,7 @@ class Guards(Part):
         description="Refuse a source with fewer rows; judged if the whole table is refreshed.",
     )
     max_changed_partitions: int | None = Field(
-        default=None, ge=0, le=10**9, strict=True, description="Refuse to change rows in more partitions of main."
+        default=None, ge=0, le=10**9, strict=True, description="Refuse to change rows in more partitions of the table."
     )
     max_times_usual: float | None = Field(
         default=None,
@@ -67,8 +67,8 @@ class Guards(Part):
     )
     max_null_fraction: dict[str, Annotated[float, Field(ge=0.0, le=1.0, strict=True)]] = Field(
         default_factory=dict,
-        description="For each column that is named, refuse a larger fraction of NULLs among the rows that main would"
-        " have: {amount: 0.01}. A table with it is never refreshed incrementally.",
+        description="For each column that is named, refuse a larger fraction of NULLs among the rows that the table"
+        " would have: {amount: 0.01}. A table with it is never refreshed incrementally.",
     )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 
@@ -127,10 +127,10 @@ class RefreshableTable(Part):
 
     model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
 
-    name: str = Field(description="One to three parts joined by dots; main's path under the warehouse.")
+    name: str = Field(description="One to three parts joined by dots; the table's path under the warehouse.")
     source: AnySource
     key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
-    partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of main.")
+    partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of the table.")
     hash_partitions: int | None = Field(
         default=None,
         ge=2,
@@ -144,8 +144,8 @@ class RefreshableTable(Part):
     )
     on_conflict: Literal["fail", "overwrite", "ignore", "keep"] = Field(
         default="fail",
-        description="Two rows of the source with one key: an error, the last by order_by, or the row that main has;"
-        " keep: main's row for a key stays, even if the source has the key once.",
+        description="Two rows of the source with one key: an error, the last by order_by, or the table's own row;"
+        " keep: the table's row for a key stays, even if the source has the key once.",
     )
     order_by: tuple[str, ...] = Field(
         default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
@@ -157,13 +157,13 @@ class RefreshableTable(Part):
     )
     schema_policy: Policy = Field(
         default="fail",
-        description="Columns of the source that main lacks: an error, ignored, added to main, or added and main's"
-        " types widened.",
+        description="Columns of the source that the table lacks: an error, ignored, added to it, or added and its types"
+        " widened.",
     )
     on_lost_column: LostColumn = Field(
         default="fail",
-        description="A column of main that the source no longer has, if schema_policy adds columns: an error, kept as"
-        " it is, or dropped, which rewrites main.",
+        description="A column of the table that the source no longer has, if schema_policy adds columns: an error, kept"
+        " as it is, or dropped, which rewrites the table.",
     )
     frozen_before: str | None = Field(
         default=None,
@@ -176,7 +176,7 @@ class RefreshableTable(Part):
     )
     strategy: RequestedStrategy = Field(
         default="auto",
-        description="How main is brought up to date: by the cheapest strategy, or by this one wherever possible.",
+        description="How the table is brought up to date: by the cheapest strategy, or by this one wherever possible.",
     )
     strict: bool = Field(
         default=False,
@@ -190,8 +190,8 @@ class RefreshableTable(Part):
     )
     approval: Approval = Field(
         default="never",
-        description="Which refreshes wait for a person's decision before they change main: none, those that a guard"
-        " refuses, these and those that change columns, or all.",
+        description="Which refreshes wait for a person's decision before they change the table: none, those that a"
+        " guard refuses, these and those that change columns, or all.",
     )
     hold_for: int = Field(
         default=24 * 3600,
@@ -208,7 +208,7 @@ class RefreshableTable(Part):
     samples: Literal["decisions", "always"] = Field(
         default="decisions",
         description="Of which refreshes some changed rows are kept for later: those that are held or that a guard"
-        " refuses, or all; the latter costs a scan of main each time.",
+        " refuses, or all; the latter costs a scan of the table each time.",
     )
     sensitive: tuple[str, ...] = Field(
         default=(), description="Columns whose values are shown and kept only as hashes when changed rows are."
@@ -216,18 +216,18 @@ class RefreshableTable(Part):
     track_changes: bool = Field(
         default=False,
         strict=True,
-        description="Main keeps a change data feed of its own, from its creation or from the next publish on, so that"
-        " `amv why` reads one feed instead of old versions. Each changed row is then written twice.",
+        description="The table keeps a change data feed of its own, from its creation or from the next publish on, so"
+        " that `amv why` reads one feed instead of old versions. Each changed row is then written twice.",
     )
     chunk_rows: int = Field(
         default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
     )
     catalog_name: str | None = Field(
         default=None,
-        description="A name in Spark's catalog for main, which lies at its path all the same:"
+        description="A name in Spark's catalog for the table, which lies at its path all the same:"
         " spark_catalog.schema.table.",
     )
-    adopt: bool = Field(default=False, strict=True, description="Take over an existing Delta table at main's location.")
+    adopt: bool = Field(default=False, strict=True, description="Take over a Delta table that exists at the location.")
 
     @field_validator("source", mode="before")
     @classmethod
@@ -269,7 +269,9 @@ class RefreshableTable(Part):
         if self.on_lost_column != "fail" and self.schema_policy not in ("add", "evolve"):
             raise ValueError("on_lost_column needs schema_policy: add or evolve")
         if self.on_lost_column == "drop" and (self.publish == "progressive" or self.frozen_before is not None):
-            raise ValueError("on_lost_column: drop rewrites main, so publish: progressive and frozen_before exclude it")
+            raise ValueError(
+                "on_lost_column: drop rewrites the table, so publish: progressive and frozen_before exclude it"
+            )
         if self.errors is not None and not self.source_kind.is_repeatable:
             kind = self.source_kind.name
             raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")

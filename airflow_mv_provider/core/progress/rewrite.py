@@ -50,15 +50,15 @@ def rewrite_obstacle(table: RefreshableTable, scope: Scope, facts: RewriteFacts)
     if table.partition_by:
         return "an overwrite writes files of every partition"
     if not (facts.is_small and cost.is_small(max(facts.counts.desired, facts.counts.main))):
-        return "main is not small"
+        return "the table is not small"
     if not (facts.counts.updated or facts.counts.deleted):
-        return "rows are only added, which readers of main as a stream can follow"
+        return "rows are only added, which readers of the table as a stream can follow"
     if not facts.counts.desired:
         return "no row is left to write"
     if facts.changes_columns or facts.has_own_columns:
-        return "main's columns are not the source's"
+        return "the table's columns are not the source's"
     if kept := next((name for name in _ROW_BY_ROW if facts.properties.get(name, "").lower() == "true"), None):
-        return f"main has {kept}"
+        return f"the table has {kept}"
     if not facts.is_readable:
         return "the sealed rows were not copied, and the source may be another one when it is read again"
     return None if facts.is_undisturbed else "the corrections were recorded before"

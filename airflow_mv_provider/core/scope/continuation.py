@@ -40,13 +40,15 @@ def read_from(
     if is_reload and not is_complete:
         hint = "Set `complete: true` if the topic, read from its start, gives the whole table: then rows that it lacks"
         raise DefinitionError(
-            table, "a reload needs a source that is complete.", hint=f"{hint} are deleted from main, within the guards."
+            table,
+            "a reload needs a source that is complete.",
+            hint=f"{hint} are deleted from the table, within the guards.",
         )
     if is_reload:
         return ReadFrom.LOG_START
     if is_first:
         if has_rows and not is_complete:
-            problem = "main may have rows, and which of the topic's records they include is not known."
+            problem = "the table may have rows, and which of the topic's records they include is not known."
             raise StreamReloadError(table, problem)
         return ReadFrom.LOG_START
     if obstacle is not None:
@@ -61,9 +63,9 @@ def obstacle(*, same_definition: bool, is_rolled_back: bool, num_kept: int, has_
     has_position : the last publish recorded how far the log was read
     """
     if is_rolled_back:
-        return "main was rolled back since the last refresh from its source"
+        return "the table was rolled back since the last refresh from its source"
     if not same_definition:
-        return "the definition has changed, or main was loaded from another source"
+        return "the definition has changed, or the table was loaded from another source"
     if num_kept:
-        return f"main has kept {num_kept:,} rows that were deleted"
+        return f"the table has kept {num_kept:,} rows that were deleted"
     return None if has_position else "the last publish did not record how far the topic was read"

@@ -22,7 +22,7 @@ def request_of_load(request: Request) -> Request:
     raises : DefinitionError
     """
     if request.read_only or request.is_stale_only or not request.scope.is_everything:
-        hint = "Leave it out; `hold` shows the differences before main is changed."
+        hint = "Leave it out; `hold` shows the differences before the table is changed."
         raise DefinitionError("load", "it takes neither `read_only` nor partitions.", hint=hint)
     note = f"loaded from another source: {request.note}" if request.note else "loaded from another source"
     return Request(

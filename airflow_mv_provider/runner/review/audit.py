@@ -127,8 +127,10 @@ def _begun(context: Context, table: TableRecord, caller: Caller, request: Reques
 
 def _main_is_gone() -> tuple[Compared, ...]:
     return (
-        Compared(Against.PUBLISHED, Finding.DRIFT, "main as published", "main is gone: no Delta table is there"),
-        Compared(Against.SOURCE, Finding.UNKNOWN, "the source as published", "main is gone"),
+        Compared(
+            Against.PUBLISHED, Finding.DRIFT, "the table as published", "the table is gone: no Delta table is there"
+        ),
+        Compared(Against.SOURCE, Finding.UNKNOWN, "the source as published", "the table is gone"),
     )
 
 
@@ -140,7 +142,7 @@ def _with_published(work: _Work) -> Compared:
     if (obstacle := core.published_obstacle(work.state, work.commits)) is not None:
         return Compared(Against.PUBLISHED, Finding.UNKNOWN, what, obstacle)
     if not core.writes_since(work.state, work.commits, work.version):
-        return Compared(Against.PUBLISHED, Finding.SAME, what, "main's log has no commit since that changes rows")
+        return Compared(Against.PUBLISHED, Finding.SAME, what, "the table's log has no commit since that changes rows")
     try:
         check_files(work.main, work.table.name, version)
     except VersionGoneError as error:

@@ -97,7 +97,9 @@ def past_difference(context: Context, table: TableRecord, refresh_id: str, calle
     with translated(table.name):
         span = span_in(main.log_until(lambda commits: span_in(commits) is not None))
         if span is None or refresh is None:
-            raise VersionGoneError(table.name, f"main's log no longer has the commits of refresh {known.refresh_id}.")
+            raise VersionGoneError(
+                table.name, f"the table's log no longer has the commits of refresh {known.refresh_id}."
+            )
         found = _compared(context, table, refresh, span, caller)
     if found is not None:
         context.store.samples.keep_past(refresh.id, found)
@@ -108,7 +110,7 @@ def _compared(
     context: Context, table: TableRecord, refresh: RefreshRecord, span: Span, caller: Caller
 ) -> Sample | None:
     main = Main(context.spark, table.main, table.uuid)
-    what = f"main at version {span.after}, as refresh {refresh.id} left it, against version {span.before}"
+    what = f"the table at version {span.after}, as refresh {refresh.id} left it, against version {span.before}"
     if span.is_mixed:
         what += "; other programs have written in between"
     present = delta.schema_of(main.spark, main.ref).names

@@ -100,5 +100,5 @@ def frontier_at(context: Context, table: TableRecord, definition: RefreshableTab
         newest = source.probe()
     facts = newest.to_json()
     if version > facts["version"]:
-        raise DefinitionError(table.name, f"main has no version {version}; its newest is {facts['version']}.")
+        raise DefinitionError(table.name, f"the table has no version {version}; its newest is {facts['version']}.")
     return type(newest).from_json(facts | {"version": version})

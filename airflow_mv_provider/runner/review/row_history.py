@@ -93,7 +93,7 @@ def _now(main: Main, name: str, one: OneRow, version: int) -> tuple[Row, ...]:
     except MvError as error:
         if is_gone(error):
             problem = f"{main.ref} cannot be read at version {version}, its newest: {error.problem}"
-            raise VersionGoneError(name, problem, hint="Restore main's files from a backup.") from error
+            raise VersionGoneError(name, problem, hint="Restore the table's files from a backup.") from error
         raise
 
 

@@ -29,8 +29,8 @@ def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
     whole = None if work.is_progressive else ground.whole_publish
     by = ground.followed.note.refresh_id if ground.followed and ground.followed.note else None
     if whole is None or whole.note is None or work.refresh.seal is None:
-        unproven = "main's log does not prove that it was published completely."
-        later = f"main's log shows the later refresh {by}, which is not in the metadata database."
+        unproven = "the table's log does not prove that it was published completely."
+        later = f"the table's log shows the later refresh {by}, which is not in the metadata database."
         problem = later if by else unproven
         raise OvertakenError(work.table.name, problem)
     why = f"the table's log shows it, {_what_follows(work, by)}"

@@ -43,7 +43,7 @@ def former_version(main: Main, errors: Main, version: int) -> int | None:
     commits = main.log(0)
     found = version_beside(commits, version, errors.log(0))
     if found is None and commits and commits[-1].version > 0:
-        problem = f"main's log no longer shows which records its error table had at version {version}."
+        problem = f"the table's log no longer shows which records its error table had at version {version}."
         raise VersionGoneError(str(main.ref), problem)
     return found
 
@@ -157,7 +157,7 @@ class ErrorTable:
             return []
         work, commits = self._work, self._table.log()
         if (newest := last_epoch(commits)) > work.own.epoch and last_epoch(work.main.log()) > work.own.epoch:
-            raise FencedError(work.table.name, f"epoch {newest} owns its error table.")
+            raise FencedError(work.table.name, "a later process has taken its error table over.", epoch=newest)
         return commits
 
     def _is_published(self, commits: Sequence[Commit], collected: Rejected) -> bool:

@@ -98,7 +98,7 @@ class FencedMain:
                 commits = work.main.log(since)
         if last_epoch(commits) > epoch:
             raise FencedError(
-                work.table.name, f"epoch {last_epoch(commits)} owns main, this process has the older epoch {epoch}."
+                work.table.name, "a later process has taken the table over.", epoch=last_epoch(commits), own_epoch=epoch
             )
         self.is_fenced = self.is_spared or has_fence(commits, epoch, work.own.refresh_id)
         self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
@@ -111,7 +111,7 @@ class FencedMain:
             if isinstance(failure, EngineError):
                 raise failure
             raise EpochRegressionError(
-                work.table.name, f"main's log refused epoch {epoch} although it shows no later one."
+                work.table.name, f"the table's log refused epoch {epoch} although it shows no later one."
             )
 
     def commit_fence(self) -> None:
@@ -217,7 +217,7 @@ class FencedMain:
         if (dropped := work.layout.dropped) and (obstacle := self._rewrite_obstacle(state)):
             raise SchemaMismatchError(
                 work.table.name,
-                f"column {dropped[0]!r} is not in the source; dropping it rewrites all of main, and {obstacle}.",
+                f"column {dropped[0]!r} is not in the source; dropping it rewrites all of the table, and {obstacle}.",
                 column=dropped[0],
                 hint="Refresh all of the table, or set `on_lost_column: keep`.",
             )
@@ -231,8 +231,8 @@ class FencedMain:
         if carried is None and work.main.is_claimed:
             work.main.adopt()  # its creator died before it could write the identity
         elif carried != work.table.uuid:
-            problem = "main was replaced by another table after this refresh began."
-            hint = "Nothing was written to that table. Restore main, or move that table away; then refresh again."
+            problem = "the table was replaced by another table after this refresh began."
+            hint = "Nothing was written to that one. Restore the original, or move that one away; then refresh again."
             raise MainMovedError(work.table.name, problem, hint=hint)
 
     def _rewrite_obstacle(self, state: RefreshState) -> str | None:
@@ -254,7 +254,7 @@ class FencedMain:
         if found.partition_by != work.definition.partition_by:
             raise MainUnsupportedError(
                 work.table.name,
-                f"main is partitioned by {_listed(found.partition_by)}, "
+                f"the table is partitioned by {_listed(found.partition_by)}, "
                 f"the definition by {_listed(work.definition.partition_by)}.",
                 hint="Partitions of a table cannot be changed in place: choose another name.",
             )
@@ -265,5 +265,5 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _gone(table: str) -> MainMovedError:
-    problem = "main was dropped or moved while it was refreshed."
+    problem = "the table was dropped or moved while it was refreshed."
     return MainMovedError(table, problem, hint="Refresh again; if its warehouse was moved, run `amv relocate` first.")

@@ -360,7 +360,7 @@ class Merging:
         who = ", ".join(f"{c.operation} at version {c.version}" for c in check.foreign[:3])
         who = who or "its log shows only that our commit changed fewer rows than were recorded"
         if work.current().merge_round + 1 >= _MAX_ROUNDS:
-            raise MainMovedError(work.table.name, f"another writer kept changing main ({who}).")
+            raise MainMovedError(work.table.name, f"another writer kept changing the table ({who}).")
         log.warning("%s: another writer changed the table (%s); comparing again", work.table.name, who)
         committed = check.changed(counts) if check.published else Counts() if check.stragglers else None
         with durable(Write.DISCARD):

@@ -73,7 +73,7 @@ class Publisher:
         )
         if check.fenced_by is not None:
             raise FencedError(
-                work.table.name, f"epoch {check.fenced_by} owns main, this process has the older epoch {epoch}."
+                work.table.name, "a later process has taken the table over.", epoch=check.fenced_by, own_epoch=epoch
             )
         return commits, check
 

@@ -32,7 +32,7 @@ def is_rewritten(work: Work, layout: Layout, properties: Mapping[str, str], coun
         has_own_columns=bool(layout.left_alone),
     )
     obstacle = rewrite_obstacle(work.definition, work.refresh.scope, facts)
-    how = "main is small: overwritten" if obstacle is None else f"merged: {obstacle}"
+    how = "the table is small: overwritten" if obstacle is None else f"merged: {obstacle}"
     log.debug("%s refresh %s: %s", work.table.name, work.own.refresh_id, how)
     return obstacle is None
 

@@ -85,8 +85,8 @@ class Jdbc(Source):
         default=None,
         ge=0,
         strict=True,
-        description="How far below the greatest watermark in main a new or changed row may be, because a transaction"
-        " commits late: seconds for dates and timestamps, 3600 by default; required for numbers.",
+        description="How far below the greatest watermark in the table a new or changed row may be, because a"
+        " transaction commits late: seconds for dates and timestamps, 3600 by default; required for numbers.",
     )
 
     ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")

@@ -145,7 +145,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
         if self._source.watermark is None:
             return None
         if self._source.watermark not in main.columns:
-            raise DefinitionError("source", f"main has no column {self._source.watermark!r}, the watermark.")
+            raise DefinitionError("source", f"the table has no column {self._source.watermark!r}, the watermark.")
         column = quoted(self._source.watermark)
         kind = main.schema[self._source.watermark].dataType.typeName()
         value = {"date": "unix_date({})", "timestamp": "unix_micros({})"}.get(kind, "{}").format(f"max({column})")

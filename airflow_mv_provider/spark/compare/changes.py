@@ -223,7 +223,9 @@ def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None
     with translated(table.name):
         bad = _read(spark, layout, found.path).where((F.col(OP) == "X") | any_null(table.key))
         if samples := keys.samples(bad, table.key):
-            raise AdoptionError(table.name, f"main has a key twice or NULL: {', '.join(samples)}.", samples=samples)
+            raise AdoptionError(
+                table.name, f"the table has a key twice or NULL: {', '.join(samples)}.", samples=samples
+            )
 
 
 def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> tuple[DataFrame, bool]:

@@ -116,7 +116,7 @@ def check_unmoved(
         if found := samples(moved, table.key):
             raise KeyMovedError(
                 table.name,
-                f"rows are in other partitions than in main: key {shown(found)}.",
+                f"rows are in other partitions than in the table: key {shown(found)}.",
                 samples=found,
             )
 

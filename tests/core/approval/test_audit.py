@@ -73,7 +73,7 @@ LOG = (theirs(3), ours(2), ours(1, step="fence", txn=6), theirs(0, "CREATE TABLE
 
 
 def a_side(finding=Finding.DRIFT, **more):
-    return Compared(Against.PUBLISHED, finding, "main at version 2", "every row was compared", **more)
+    return Compared(Against.PUBLISHED, finding, "the table at version 2", "every row was compared", **more)
 
 
 def an_audit(*sides):
@@ -209,7 +209,7 @@ def test_a_repair_compares_everything_that_was_asked_about():
 
 
 def test_what_was_published_by_a_refresh_of_a_part():
-    assert published_text(2, None) == published_text(2, EVERYTHING) == "main at version 2, as it was published"
+    assert published_text(2, None) == published_text(2, EVERYTHING) == "the table at version 2, as it was published"
     assert published_text(2, ONE).endswith('with the rest as the refresh of partitions ["1"] found it')
 
 

@@ -121,7 +121,7 @@ def test_as_much_of_the_log_is_read_as_the_bounds_need(num_known, last, since_ms
 def test_log_that_was_cleaned_up_is_no_beginning_of_main(log, version):
     looked = looked_at(log, 20, None)
 
-    assert beginning(looked, []) == Beginning(version, "main's log does not go back further")
+    assert beginning(looked, []) == Beginning(version, "the table's log does not go back further")
 
 
 A, B = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}

@@ -88,7 +88,7 @@ def test_who_is_refused_is_told_which_policy_is_not(source, policy, way):
     with pytest.raises(SchemaMismatchError) as caught:
         decided(source, policy)
 
-    assert (f"change main's columns with {way}" if way else "match main's.") in caught.value.advice
+    assert (f"change the table's columns with {way}" if way else "match the table's.") in caught.value.advice
     assert ("schema_policy" in caught.value.advice) == (way is not None)
 
 

@@ -218,19 +218,20 @@ MAIN = columns(id="long", v="string", s=struct(a="long", b=array("date")))
 @pytest.mark.parametrize(
     ("desired", "problem"),
     [
-        ([*MAIN, Column("w", "long")], "the source has column 'w', main does not."),
-        (MAIN[:2], "main has column 's', the source does not."),
-        ([MAIN[0], Column("w", "string"), MAIN[2]], "the source has column 'w', main does not."),
-        ([MAIN[0], Column("V", "string"), MAIN[2]], "the source has column 'V', main does not."),
-        ([Column("id", "integer"), *MAIN[1:]], "column 'id' is integer in the source and long in main."),
-        ([Column("id", "decimal(3,2)"), *MAIN[1:]], "column 'id' is decimal(3,2) in the source and long in main."),
+        ([*MAIN, Column("w", "long")], "the source has column 'w', the table does not."),
+        (MAIN[:2], "the table has column 's', the source does not."),
+        ([MAIN[0], Column("w", "string"), MAIN[2]], "the source has column 'w', the table does not."),
+        ([MAIN[0], Column("V", "string"), MAIN[2]], "the source has column 'V', the table does not."),
+        ([Column("id", "integer"), *MAIN[1:]], "column 'id' is integer in the source and long in the table."),
+        ([Column("id", "decimal(3,2)"), *MAIN[1:]], "column 'id' is decimal(3,2) in the source and long in the table."),
         (
             [*MAIN[:2], Column("s", struct(b=array("date"), a="long"))],
-            "column 's' is struct<b: array<date>, a: long> in the source and struct<a: long, b: array<date>> in main.",
+            "column 's' is struct<b: array<date>, a: long> in the source"
+            " and struct<a: long, b: array<date>> in the table.",
         ),
         (
             [*MAIN[:2], Column("s", MAP)],
-            "column 's' is map in the source and struct<a: long, b: array<date>> in main.",
+            "column 's' is map in the source and struct<a: long, b: array<date>> in the table.",
         ),
     ],
 )

@@ -31,14 +31,14 @@ def test_few_corrections_of_a_small_main_are_an_overwrite():
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"is_small": False}, "main is not small"),
-        ({"counts": Counts(desired=100_001, main=100_000, updated=1)}, "main is not small"),
+        ({"is_small": False}, "the table is not small"),
+        ({"counts": Counts(desired=100_001, main=100_000, updated=1)}, "the table is not small"),
         ({"counts": Counts(desired=1001, main=1000, inserted=1)}, "rows are only added"),
         ({"counts": Counts(desired=0, main=1000, deleted=1000)}, "no row is left"),
         ({"changes_columns": True}, "columns are not the source's"),
         ({"has_own_columns": True}, "columns are not the source's"),
-        ({"properties": {"delta.enableChangeDataFeed": "true"}}, "main has delta.enableChangeDataFeed"),
-        ({"properties": {"delta.enableRowTracking": "TRUE"}}, "main has delta.enableRowTracking"),
+        ({"properties": {"delta.enableChangeDataFeed": "true"}}, "the table has delta.enableChangeDataFeed"),
+        ({"properties": {"delta.enableRowTracking": "TRUE"}}, "the table has delta.enableRowTracking"),
         ({"is_readable": False}, "were not copied"),
         ({"is_undisturbed": False}, "recorded before"),
     ],

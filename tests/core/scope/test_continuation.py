@@ -33,7 +33,7 @@ def test_log_is_read_from_its_start_only_where_that_loses_no_row(given: dict[str
     ("given", "error", "words"),
     [
         (PUBLISHED | {"is_reload": True}, DefinitionError, "needs a source that is complete"),
-        (FIRST | {"has_rows": True}, StreamReloadError, "main may have rows"),
+        (FIRST | {"has_rows": True}, StreamReloadError, "the table may have rows"),
         (PUBLISHED | {"obstacle": "it was rolled back"}, StreamReloadError, "it was rolled back"),
         (PUBLISHED | {"obstacle": "x", "is_complete": True}, StreamReloadError, "it cannot be continued: x"),
     ],
