@@ -62,7 +62,7 @@
         ├── GuardRefusedError          a guard refused the exact counts of the changes
         ├── StrategyError              the strategy that a strict definition requires is not possible
         ├── RefreshCancelledError      the refresh was cancelled on request
-        ├── HoldExpiredError           nobody decided in time about a refresh that was held
+        ├── HoldExpiredError           a held refresh was not decided in time
         ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
         ├── VersionGoneError           a version of main to go back to cannot be read any more
         ├── DriftError                 an audit has found other rows in main than were published
@@ -350,7 +350,7 @@ class RefreshCancelledError(TerminalError):
 
 class HoldExpiredError(TerminalError):
     code = "MV-HOLD-EXPIRED"
-    hint = "Refresh again; `hold_for` in the definition says how long a refresh is held."
+    hint = "Refresh again; `hold_for` in the definition sets how long a refresh is held."
 
 
 class NotHeldError(TerminalError):

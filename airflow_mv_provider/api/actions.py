@@ -53,7 +53,7 @@ _Sent = Annotated[Sequence[tuple[str, str]], Depends(_fields)]
 
 
 def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Request the running refresh to stop, or end it if nobody works on it."""
+    """Request the running refresh to stop, or end it if no process works on it."""
     _, table = _to_act_on("cancel", name, user, session, connection.control())
     result = connection.cancel(table, user.get_name())
     if result is Cancelled.KEPT:

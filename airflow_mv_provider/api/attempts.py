@@ -40,7 +40,7 @@ def work_of(
 ) -> tuple[Work, ...]:
     """Return the attempts of a refresh, each with its phases; nothing for a refresh without attempts.
 
-    Between its phases and the next attempt's begin nobody worked, because a task and its Spark had to start; or a
+    Between its phases and the next attempt's begin no process worked, because a task and its Spark had to start; or a
     process worked that was killed, until Airflow noticed its end. Spark starts before an attempt begins, so an attempt
     begins with its work.
 

@@ -50,7 +50,7 @@ class Connection:
         return Control(self._found().writing)
 
     def cancel(self, table: TableRecord, user: str) -> Cancelled:
-        """Ask a table's refresh to stop; end it, as its next task would, if nobody works on it."""
+        """Ask a table's refresh to stop; end it, as its next task would, if no process works on it."""
         me = Caller(f"page:{user}", f"{socket.gethostname()}:{os.getpid()}", "manual", user)
         return Store(self._found().writing).cancel(table, me)
 

@@ -1,17 +1,17 @@
-"""What the page says after an action, by the `done` code in its address: nobody can make it say anything else."""
+"""The page's messages after an action, chosen by the code `done` in its address, which can carry no other text."""
 
 from __future__ import annotations
 
 # pause-not and resume-not changed nothing.
 MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
-    "cancel-kept": "Cancel requested. Nobody works on the refresh now. All of it was compared: its next task ends it,"
+    "cancel-kept": "Cancel requested. No process works on the refresh now. All of it was compared: its next task ends it,"
     " unless the table has its changes already.",
-    "cancel-idle": "Cancel requested. Nobody works on the refresh. All of it was compared, so the table may"
+    "cancel-idle": "Cancel requested. No process works on the refresh. All of it was compared, so the table may"
     " have its changes already: only the table's log shows that, and only Spark can read it. The next refresh, or"
     " `amv recover`, reads the log and ends this one.",
-    "cancel-left": "Cancel requested. Nobody works on it any more: the next refresh, or `amv recover`, ends it.",
-    "cancel-ended": "Cancelled: nobody worked on the refresh, and it has ended.",
+    "cancel-left": "Cancel requested. No process works on it any more: the next refresh, or `amv recover`, ends it.",
+    "cancel-ended": "Cancelled: no process worked on the refresh, and it has ended.",
     "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
     "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",
     "decide-without-deletes": "Approved without deletes: the next refresh, or `amv recover`, publishes what was shown"
@@ -20,7 +20,7 @@ MESSAGES = {
     "decide-nothing-held": "Nothing was decided: no refresh of this table is held.",
     "decide-another": "Nothing was decided: another difference is held now than the one that was shown. Look at it"
     " first.",
-    "decide-decided": "Nothing was decided: somebody has decided already.",
+    "decide-decided": "Nothing was decided: it has been decided already.",
     "decide-over": "Nothing was decided: its time has expired. The next refresh compares again.",
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
     " deletes.",

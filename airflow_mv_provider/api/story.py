@@ -91,7 +91,7 @@ def _wait(report: RefreshReport, since: float, until: float, *, is_first: bool) 
         return "It waited for a decision, then for the next task and its Spark"
     if is_first:
         return "It prepared its work"
-    return "Nobody worked: the next task, or try, and its Spark had to start"
+    return "No process worked: the next task, or try, and its Spark had to start"
 
 
 def _phase_text(report: RefreshReport, phase: Phase | str, at: float, *, is_now: bool) -> str:

@@ -43,7 +43,7 @@ class RefreshState:
     """One table's `refresh_state` row, as read at one moment of the database's clock.
 
     published_commit : the mark of this package's newest commit up to `published_version`
-    owner_process : None while nobody works on the refresh: it is kept for the caller's next process
+    owner_process : None while no process works on the refresh: it is kept for the caller's next process
     partition_type : type of the first partition column at the last seal; it determines the order of the values
     is_held : its refresh waits for a person's decision, without a process
     num_kept : rows of main that the source had no longer at the last publish, whose deletes were left out
@@ -133,9 +133,9 @@ class Cancelled(StrEnum):
 
     NOTHING = "nothing"  # none is running, or main has it already
     REQUESTED = "requested"  # its process stops within seconds
-    KEPT = "kept"  # nobody works on it: its caller's next process ends it
+    KEPT = "kept"  # no process works on it: its caller's next process ends it
     LEFT = "left"  # its owner is dead: whoever takes it over ends it
-    ENDED = "ended"  # nobody worked on it, nothing of it can be in main, and it has ended
+    ENDED = "ended"  # no process worked on it, nothing of it can be in main, and it has ended
 
 
 class Admission(StrEnum):

@@ -102,7 +102,7 @@ class Registry:
             ) from error
 
     def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
-        """Register a table that nobody works on at another place; False when the row is not as it was read.
+        """Register a table that no process works on at another place; False when the row is not as it was read.
 
         Its epoch grows, so a caller that has read the old place and not acquired the table yet has to read again, and a
         dead owner of an unfinished refresh that is only stopped does not own it any more. What the refresh has recorded

@@ -146,7 +146,7 @@ class Store(Control):
         return Ownership(seen.table_id, seen.refresh_id, epoch)
 
     def cancel(self, table: TableRecord, caller: Caller) -> Cancelled:
-        """Ask a table's refresh to stop, and end it here if nobody works on it and nothing of it can be in main."""
+        """Ask a table's refresh to stop, and end it here if no process works on it and nothing of it can be in main."""
         if not self.request_cancel(table.id, caller.user):
             return Cancelled.NOTHING
         seen = self.state(table.id)

@@ -80,7 +80,7 @@ def gathered(
         report = reader.report(record.id)
         return _gathered(report, record, reader.table(report.table), credentials_of)
     except MvError as error:
-        log.warning("OpenLineage is told nothing of this refresh: %s", error)
+        log.warning("OpenLineage gets no datasets of this refresh: %s", error)
         return None
 
 

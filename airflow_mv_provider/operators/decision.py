@@ -60,7 +60,7 @@ def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: S
 
 
 def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
-    """Leave the worker until there is an answer, or until it is time to see whether somebody has decided elsewhere.
+    """Leave the worker until there is an answer, or until it is time to check for a decision that was made elsewhere.
 
     raises : TaskAwaitingInput
     """
@@ -84,10 +84,10 @@ def difference(refresher: Refresher, table: str, hold: Hold) -> list[str]:
 
 
 def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> None:
-    """Record the answer to `ask`; nothing if there was none in time, or if somebody has decided elsewhere."""
+    """Record the answer to `ask`; nothing if there was none in time, or if it was decided elsewhere."""
     chosen = next((OPTIONS[option] for option in event.get("chosen_options") or () if option in OPTIONS), None)
     if "error" in event or chosen is None:
-        log.info("%s: nobody has answered yet.", table)
+        log.info("%s: not answered yet.", table)
         return
     user = (event.get("responded_by_user") or {}).get("name")
     note = (event.get("params_input") or {}).get("note") or None

@@ -24,7 +24,7 @@ _MEANING = {
 }
 # Airflow writes the key `null` for None.
 _STRATEGY_MEANING = {
-    "null": "As its definition says",
+    "null": "As in its definition",
     "auto": "Whichever is estimated to be fastest",
     "incremental": "Incremental: read only what changed in the source",
     "corrections": "Corrections: compare all rows, write those that differ",

@@ -184,7 +184,7 @@ class FinishIngestionOperator(_OfIngestion):
             raise error_of(report.error)
         if report.left_behind:
             names = ", ".join(each.table for each in report.left_behind)
-            raise AirflowFailException(f"left behind: {names}. Their own tasks say why.")
+            raise AirflowFailException(f"left behind: {names}. The logs of their own tasks have the reasons.")
         return run_id
 
 

@@ -10,7 +10,7 @@ def audit_text(found: Audit) -> str:
     """Return an audit's result, with partitions and rows that differ."""
     lines = [f"{found.table}: {verdict(found)}"]
     if found.main_version is not None:
-        lines.append(f"  version    {found.main_version}")
+        lines.append(f"  version   {found.main_version}")
     if found.scope is not None:
         lines.append(f"  scope     {shown(found.scope)}")
     if found.writes:

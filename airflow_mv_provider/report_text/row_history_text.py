@@ -17,7 +17,7 @@ def row_history_text(found: RowHistory) -> str:
     lines = [f"{found.table}: {', '.join(f'{shown(name)}={shown(str(value))}' for name, value in found.key.items())}"]
     if found.column is not None:
         lines.append(f"  column    {shown(found.column)}")
-    lines += [f"  version    {found.main_version}; {commits} that may have changed rows, {how}"]
+    lines += [f"  version   {found.main_version}; {commits} that may have changed rows, {how}"]
     lines += [f"  now       {text}" for text in _rows(found.rows, found.key)]
     begins = found.begins
     lines += ["", f"  begins    at version {begins.version}: {shown(begins.why)}"]

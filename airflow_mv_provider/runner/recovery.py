@@ -171,7 +171,7 @@ class Recoverer:
         own = self.hand_over(table, state, caller)
         if own is None:
             return None
-        log.warning("%s: taking over refresh %s, on which nobody works any more", table.name, own.refresh_id)
+        log.warning("%s: taking over refresh %s, on which no process works any more", table.name, own.refresh_id)
         match on_takeover(state.phase, is_cancel_requested=state.is_cancel_requested or is_given_up):
             case Recovery.RESET:
                 why = _given_up(table, caller) if is_given_up else _reset(table)

@@ -180,7 +180,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         returns : (columns after the projection, _mv_is_new boolean), with True for every row that came or changed
         raises  : SchemaMismatchError; SourceChangedError; EngineError, if one of the two states is not known any more
         """
-        raise NotImplementedError(f"{type(self).__name__} does not know its files")
+        raise NotImplementedError(f"{type(self).__name__} has no files of its own")
 
     def file_ids(self, frontier: FrontierT) -> Mapping[str, str] | None:
         """Return the identities of the files that have the rows at `frontier`, by path; None if unknown.

@@ -67,7 +67,7 @@ def test_cancel_ends_a_refresh_that_nobody_works_on_and_that_is_not_compared(use
     walk(store, own, phase)
     store.park(own, until_ms=LEASE_MS)
 
-    assert act(user, "cancel") == "Cancelled: nobody worked on the refresh, and it has ended."
+    assert act(user, "cancel") == "Cancelled: no process worked on the refresh, and it has ended."
 
     report = store.report(own.refresh_id)
     assert (report.outcome, report.error.code) == (Outcome.CANCELLED, "MV-CANCELLED")
@@ -84,9 +84,11 @@ def test_cancel_says_who_ends_a_compared_refresh_that_nobody_works_on(user, stor
     own = acquired(store, table)
     compared(store, own)
     store.park(own, until_ms=LEASE_MS)
-    assert act(user, "cancel").startswith("Cancel requested. Nobody works on the refresh now. All of it was compared")
+    assert act(user, "cancel").startswith(
+        "Cancel requested. No process works on the refresh now. All of it was compared"
+    )
     store.park(own, until_ms=0)
-    assert act(user, "cancel").startswith("Cancel requested. Nobody works on it any more")
+    assert act(user, "cancel").startswith("Cancel requested. No process works on it any more")
     assert store.state(table.id).phase is Phase.MERGING
 
 
@@ -98,7 +100,7 @@ def test_cancel_says_that_nobody_will_come_for_a_compared_refresh_whose_run_is_g
     said = act(user, "cancel")
 
     assert "The next refresh, or `amv recover`, reads the log and ends this one" in said
-    assert "A cancel is requested, and nobody works on it." in text_of(user.get(URL).text)
+    assert "A cancel is requested, and no process works on it." in text_of(user.get(URL).text)
 
 
 def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store, table):
@@ -123,7 +125,7 @@ def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store,
     )
     assert "tasks/publish_orders?try_number=2" in page
     assert page.count("publish_orders, try 2") == 2, "there, and beside its lane"
-    assert "Nobody works on it any more" not in text_of(page)
+    assert "No process works on it any more" not in text_of(page)
 
 
 def test_what_was_said_is_one_of_a_few_sentences(user, table):

@@ -74,7 +74,7 @@ def test_the_dialog_says_how_the_tables_of_an_ingestion_do(user, viewer, store):
     assert re.search(
         r"customers stalled since .*: MV-SOURCE-UNAVAILABLE source: <b>no</b> answer[.] orders created", said
     )
-    assert "Its last run has told its source nothing of what is published: source: <b>no</b> answer. Start it." in said
+    assert "Its last run could not commit what is published to its source: source: <b>no</b> answer. Start it." in said
     assert "<b>no" not in page
     assert "ingestion" not in dialog_of(user.get(f"{PAGE}/tables/lonely").text)
 

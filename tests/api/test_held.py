@@ -40,7 +40,7 @@ def test_it_needs_attention_and_is_neither_publishing_nor_left(user, store, tabl
     listed = user.get(f"{PAGE}/?show=needs+attention").text
     assert "held for a decision" in listed
     assert "publishing" not in listed
-    assert "nobody works on it" not in listed
+    assert "no process works on it" not in listed
 
 
 def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
@@ -152,7 +152,7 @@ def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user
     assert decide(user, "superseded", hold.id).startswith("Nothing was decided")
     assert store.last_hold(hold.refresh_id).decision is None
     decide(user, "rejected", hold.id)
-    assert decide(user, "approved", hold.id) == "Nothing was decided: somebody has decided already."
+    assert decide(user, "approved", hold.id) == "Nothing was decided: it has been decided already."
     assert store.last_hold(hold.refresh_id).decision is Decision.REJECTED
     assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 60_000).status_code == 413
 

@@ -60,7 +60,7 @@ def test_waits_between_tasks_and_killed_work_are_told():
     assert found[1:-1] == [
         "0 It read the source",
         "10 It was killed, or failed: the work of this time was lost",
-        "25 Nobody worked: the next task, or try, and its Spark had to start",
+        "25 No process worked: the next task, or try, and its Spark had to start",
         "30 It prepared its work",
         "32 It compared the rows with the table's, and merged what differs",
     ]
@@ -156,7 +156,7 @@ def test_a_refresh_under_way_tells_what_it_does_now():
     running = replace(DONE, outcome=Outcome.RUNNING, phase=Phase.REFRESHING, finished_at=None, attempts=BY_TASKS[:1])
 
     assert told(running, 40)[-1] == "0 It reads the source"
-    assert told(running, 40, is_waiting=True)[-1].startswith("0 Nobody worked")
+    assert told(running, 40, is_waiting=True)[-1].startswith("0 No process worked")
     assert story(replace(running, started_at=None), ()) == ()
 
 

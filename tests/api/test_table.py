@@ -191,7 +191,7 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
 
     page = user.get(URL).text
 
-    assert "Nobody works on it any more." in text_of(page)
+    assert "No process works on it any more." in text_of(page)
     assert ">Recover</button>" in page
 
 
@@ -247,7 +247,7 @@ def test_a_refresh_without_a_process_is_what_airflow_says_of_its_run(user, store
     store.park(own, until_ms=LEASE_MS)
 
     assert "Its run is queued in Airflow, so its next task or try takes over." in expired
-    assert "Nobody works on it any more." in dead
+    assert "No process works on it any more." in dead
     assert "No process works on it, and its run is failed in Airflow. Clear" in text_of(user.get(URL).text)
 
 

@@ -157,7 +157,7 @@ def test_the_form_requires_nothing_but_the_table_and_says_what_no_strategy_means
     form = page.get_by_role("dialog")
     form.get_by_role("button", name="How").click()
 
-    form.get_by_text("As its definition says").wait_for()
+    form.get_by_text("As in its definition").wait_for()
     assert form.get_by_text("null", exact=True).count() == 0
     form.get_by_role("button", name="Which partitions").click()
     form.get_by_text("One value per line").wait_for()

@@ -107,7 +107,7 @@ def test_a_refresh_tells_its_story_and_how_its_estimate_came_out(stack, window, 
         ways = page.locator("table.estimates tr.chosen td").all_inner_texts()
 
     assert re.match(r"admin started it|It was started", told[0])
-    assert [each for each in told if each.startswith("Nobody worked: the next task, or try, and its Spark")]
+    assert [each for each in told if each.startswith("No process worked: the next task, or try, and its Spark")]
     assert [each for each in told if re.match(r"It read .*stage, try 1", each)]
     assert [each for each in told if re.match(r"It .*merge, try 1", each)]
     assert re.match(r"Published as Delta version \d+: rows", told[-1])
@@ -228,7 +228,7 @@ def test_a_cancel_between_two_tasks_ends_the_refresh_at_once_and_its_next_task_w
             page.get_by_text(f"waiting for {waiting}, try 1, which is scheduled in Airflow").wait_for()
             press(page, "Cancel")
             press(page.get_by_role("dialog"), "Yes")
-            page.get_by_text("Cancelled: nobody worked on the refresh, and it has ended.").wait_for()
+            page.get_by_text("Cancelled: no process worked on the refresh, and it has ended.").wait_for()
         assert stack.status("sales").phase is Phase.NORMAL
 
     wait_until(lambda: stack.has_ended("sales", run_id), "the run ends")

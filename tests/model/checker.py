@@ -4,7 +4,7 @@ Beside the steps of the workers there are those of the world, each of which may 
 others write to main, a process dies (its MERGE goes on), a lease runs out, a caller starts a twin, somebody asks for a
 cancel, Spark fails, the answer to a MERGE is lost while it goes on, the metadata database is put back to what a backup
 holds of it (everybody who works dies with it, MERGEs go on; files and main are what they are). After a cancel the page
-may end the refresh by itself, where nobody works on it and it is not compared yet.
+may end the refresh by itself, where no process works on it and it is not compared yet.
 
 The twins are alike, so of two states that differ in their names only one is looked at.
 """
@@ -177,7 +177,7 @@ def _taken(design: Design, state: State, number: int) -> tuple[str, State] | Non
 
 
 def _of_the_page(design: Design, state: State) -> Iterator[Labelled]:
-    """What the page does by itself after a cancel, where nobody works and nothing can be in main."""
+    """What the page does by itself after a cancel, where no process works and nothing can be in main."""
     said = "the page ends the cancelled refresh"
     try:
         after = ended_by_page(design, state)
@@ -208,7 +208,7 @@ def _may_begin(bounds: Bounds, state: State, number: int) -> bool:
 
 
 def _is_twin(row: Row, number: int) -> bool:
-    """True if a process that starts now is beside another one of its caller; nobody works on what is held."""
+    """True if a process that starts now is beside another one of its caller; no process works on what is held."""
     return row.phase != NORMAL and row.owner == KEYS[number] and not row.left
 
 

@@ -203,7 +203,7 @@ def test_heart_beats_on_when_the_database_was_away(store, own, often, beats, sto
         store.request_cancel(own.table_id, "ann")
         stops.wait()
 
-    assert "The database could not be told" in caplog.text
+    assert "The lease could not be renewed" in caplog.text
 
 
 def test_an_interrupted_process_begins_no_further_step(store, own, stops):

@@ -160,7 +160,7 @@ def test_process_is_killed_while_a_refresh_is_held_and_another_while_it_publishe
         driver.kill()
 
     assert driver.exit_code == -signal.SIGKILL
-    assert table.store.state(1).is_held, "nobody works on it, and it is decided as before"
+    assert table.store.state(1).is_held, "no process works on it, and it is decided as before"
     assert (main_of(table), main_of(approved)) == (table.before, approved.before)
     decide(table, Decision.APPROVED)
     check_decided(table, Decision.APPROVED, num_before)

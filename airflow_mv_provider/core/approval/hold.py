@@ -91,7 +91,7 @@ class Step(StrEnum):
 
     PUBLISH = "publish"
     HOLD = "hold"  # begin a hold, or go on with the one that is running
-    EXPIRE = "expire"  # nobody decided in time
+    EXPIRE = "expire"  # it was not decided in time
     STOP = "stop"  # it was rejected
 
 

@@ -53,11 +53,11 @@ def approved_guards(
     refusals        : of all guards that refuse the corrections
     has_changes     : they change a row or a column of main
     changes_columns : they change main's columns
-    keep_sample     : keeps some of the rows that they change, for whoever decides
+    keep_sample     : keeps some of the rows that they change, for the person who decides
     is_listed       : they are recorded row by row; those of an overwrite are not
     returns         : None if the refresh needs a decision, and its rows have to be listed first
     raises          : RefreshHeldError, the lease being given up then; RefreshCancelledError, if it was rejected;
-                      HoldExpiredError, if nobody decided in time
+                      HoldExpiredError, if it was not decided in time
     """
     last = work.store.last_hold(work.own.refresh_id)
     if last is None and not may_be_held(work):
@@ -78,7 +78,7 @@ def approved_guards(
         case Step.STOP:
             raise RefreshCancelledError(name, last.refusal if last else "it was rejected.")
         case Step.EXPIRE:
-            raise HoldExpiredError(name, f"nobody decided about it in time: {last.reason if last else why}")
+            raise HoldExpiredError(name, f"it was not decided in time: {last.reason if last else why}")
         case Step.HOLD if not is_listed:
             return None
         case Step.HOLD:

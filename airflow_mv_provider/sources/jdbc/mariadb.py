@@ -217,7 +217,7 @@ class MariaDb(Dialect):
         if not all(place):
             obstacle = "the server writes no binary log, or does not return a snapshot's position in it"
         elif self._source.unchanged == "compare":
-            obstacle = "the definition says `unchanged: compare`"
+            obstacle = "the definition has `unchanged: compare`"
         elif self._source.unchanged is None:
             obstacle = "writes may bypass the binary log: without `unchanged: snapshot` all rows are compared"
         return JdbcFrontier(f"{product} {known} {database}", " ".join(place).strip() or "unknown", obstacle)

@@ -195,7 +195,7 @@ class PostgreSql(Dialect):
         return self._connect(_READ_COMMITTED if shared is None else _IMPORT.format(shared))
 
     def _connect(self, begin: str) -> Connection[Any]:
-        """Return a connection in a transaction that `begin` begins; whoever closes it ends the transaction."""
+        """Return a connection in a transaction that `begin` begins; closing it ends the transaction."""
         try:
             from airflow_mv_provider.postgres import connecting
         except ImportError as error:
@@ -287,7 +287,7 @@ class PostgreSql(Dialect):
             if not is_logged:
                 return "an unlogged table loses its rows in a crash", relation, num_bytes
         if wanted == "compare":
-            obstacle = "the definition says `unchanged: compare`"
+            obstacle = "the definition has `unchanged: compare`"
         return (None if wanted == "snapshot" else obstacle), relation, num_bytes
 
     def _versions(self, connection: Connection[Any], *, has_policy: bool) -> str | None:
@@ -314,7 +314,7 @@ class PostgreSql(Dialect):
             hint = "A watermark is a column of numbers, dates or timestamps."
             raise DefinitionError("source", f"watermark {name!r} {found}.", hint=hint)
         if kind not in EPOCH and self._source.overlap is None:
-            hint = "Say how far below the greatest number a transaction that commits late may write: `overlap: 1000`."
+            hint = "Set how far below the greatest number a transaction that commits late may write: `overlap: 1000`."
             raise DefinitionError("source", f"watermark {name!r} is a number and has no `overlap`.", hint=hint)
         if kind in EPOCH and name in self._source.columns:
             raise DefinitionError("source", f"watermark {name!r} is in `columns`.", hint="Leave it out there.")

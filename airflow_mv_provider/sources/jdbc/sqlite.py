@@ -132,7 +132,7 @@ class Sqlite(Dialect):
         if not is_table:
             obstacle = "a query or a view may depend on more than tables"
         if wanted == "compare":
-            obstacle = "the definition says `unchanged: compare`"
+            obstacle = "the definition has `unchanged: compare`"
         if wanted == "snapshot":
             obstacle = None
         if writes_ahead:

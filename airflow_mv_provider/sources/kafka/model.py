@@ -103,7 +103,9 @@ class Kafka(Source):
         description="Airflow's connection, of type kafka; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
     )
-    format: Format = Field(default="json", description="How values are encoded, and keys unless `record_key` says.")
+    format: Format = Field(
+        default="json", description="How values are encoded, and keys too unless `record_key` is set."
+    )
     envelope: Literal["none", "upsert", "debezium"] = Field(
         description="none: each record is a row. upsert: the last record of a key is its row, one without a value"
         " deletes it. debezium: change events of a table."

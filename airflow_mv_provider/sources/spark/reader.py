@@ -38,7 +38,7 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
     ) -> None:
         super().__init__(spark, source, warehouse, roots)
         if obstacle := option_obstacle(source, os.environ.get(ALLOWED, "")):
-            hint = f"Whoever runs the refreshes allows more: {ALLOWED}='{source.format}=option,option'."
+            hint = f"To allow more, set {ALLOWED}='{source.format}=option,option' where refreshes run."
             raise DefinitionError("source", f"{obstacle}.", hint=hint)
         self._credentials = credentials
 

@@ -166,7 +166,7 @@ def test_defaults_are_careful():
         ({"schema_policy": "ignore", "on_lost_column": "keep"}, "on_lost_column needs schema_policy: add or evolve"),
         (
             {"schema_policy": "add", "on_lost_column": "drop", "partition_by": ["p"], "frozen_before": "a"},
-            "on_lost_column: drop rewrites main",
+            "on_lost_column: drop rewrites the table",
         ),
         ({"adopt": "yes"}, "adopt"),
         ({"adopt": 1}, "adopt"),
