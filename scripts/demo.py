@@ -252,7 +252,7 @@ def show(report: RefreshReport) -> None:
     lines += ["", *table(("month", "inserted", "updated", "deleted", "unchanged", "bytes"), rows)]
     if rest := len(report.partitions) - len(changed):
         lines += ["", f"{rest} months had no change and were not written."]
-    lines.append(f"Staging took {size(report.bytes_staging)}; main is at version {report.main_version}.")
+    lines.append(f"Staging took {size(report.bytes_staging)}; the table is at version {report.main_version}.")
     print("\n".join("  " + line if line else "" for line in lines))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 # pause-not and resume-not changed nothing.
 MESSAGES = {
     "cancel-requested": "Cancel requested: the refresh stops within seconds.",
-    "cancel-kept": "Cancel requested. No process works on the refresh now. All of it was compared: its next task ends it,"
-    " unless the table has its changes already.",
+    "cancel-kept": "Cancel requested. No process works on the refresh now. All of it was compared: its next task ends"
+    " it, unless the table has its changes already.",
     "cancel-idle": "Cancel requested. No process works on the refresh. All of it was compared, so the table may"
     " have its changes already: only the table's log shows that, and only Spark can read it. The next refresh, or"
     " `amv recover`, reads the log and ends this one.",
