@@ -50,8 +50,8 @@ duplicate and its zombie therefore never share an epoch. A refresh that is to be
 and of which not all is compared, is ended in the database alone: under its new epoch no older process can record the
 last chunk, and none publishes before that. The metadata database may be older than main if it was restored from a
 backup. If main's log then shows later refreshes after an unfinished one, that one is concluded from the log alone,
-without its files or its source. `attempt` runs the steps; `recovery` decides what happens when a step fails or an owner dies;
-`crash_points` lists the durable writes in order, with the points at which tests kill the process.
+without its files or its source. `attempt` runs the steps; `recovery` decides what happens when a step fails or an owner
+dies; `crash_points` lists the durable writes in order, with the points at which tests kill the process.
 """
 
 from __future__ import annotations

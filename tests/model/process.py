@@ -96,7 +96,7 @@ def decided(design: Design, state: State, shown: tuple[int, int], decision: Deci
 
 
 def ended_by_page(design: Design, state: State) -> State | None:
-    """End a cancelled refresh that no process works on, as `Store.end_cancelled` does, without main's log; else None."""
+    """End a cancelled refresh without a live owner, as `Store.end_cancelled` does, without main's log, or None."""
     row, refresh = state.row, state.refresh
     is_worked_on = row.live and any(worker.own == (row.refresh, row.epoch) for worker in state.workers)
     if refresh is None or not row.cancel or is_worked_on:
