@@ -146,6 +146,11 @@ class Overview:
     lines: tuple[TableLine, ...]
 
 
+# Aliases list all columns of `refresh` again, so they are made once, not for each query.
+_telling, _good, _last_published, _newest = (aliased(Refresh) for _ in range(4))
+_cleaning = aliased(Refresh)  # main has this refresh already
+
+
 def overview(db: Connection, now: ColumnElement[int], name: str | None = None) -> Overview:
     """Return a line for every table, or for the one of this name; one query; see `overview_query`."""
     rows = db.execute(overview_query(now, name)).all()
@@ -158,13 +163,13 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
     cost : six index lookups in `refresh` per table; and a scan of an index with an entry for each partition of running
            refreshes
     """
-    telling, good = aliased(Refresh), aliased(Refresh)
-    cleaning = aliased(Refresh)  # main has this refresh already
-    is_cleaning = and_(cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, cleaning.is_whole.is_(True))
+    is_cleaning = and_(_cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, _cleaning.is_whole.is_(True))
 
     def of_look(column: str) -> ColumnElement[Any]:
-        now_here, ended = (case((each.is_of_source, getattr(each, column)), else_=null()) for each in (cleaning, good))
-        return case((cleaning.id.is_not(None), now_here), else_=ended)
+        now_here, ended = (
+            case((each.is_of_source, getattr(each, column)), else_=null()) for each in (_cleaning, _good)
+        )
+        return case((_cleaning.id.is_not(None), now_here), else_=ended)
 
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
     under_way = select(Progress.refresh_id, completed, func.count().label("total")).group_by(Progress.refresh_id)
@@ -189,9 +194,9 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             Refresh.rows_updated,
             Refresh.rows_deleted,
             Refresh.error,
-            telling.outcome.label("telling_outcome"),
-            telling.finished_ms.label("telling_ms"),
-            telling.error.label("telling_error"),
+            _telling.outcome.label("telling_outcome"),
+            _telling.finished_ms.label("telling_ms"),
+            _telling.error.label("telling_error"),
             progress.c.completed,
             progress.c.total,
             _num_rows().label("num_rows"),
@@ -207,10 +212,12 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
         )
         .join(State, State.table_id == Table.id)
         .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == _newest_but(*_LOOKS)))
-        .outerjoin(telling, and_(telling.table_id == Table.id, telling.id == _newest_but(*_LOOKS, Outcome.CANCELLED)))
+        .outerjoin(
+            _telling, and_(_telling.table_id == Table.id, _telling.id == _newest_but(*_LOOKS, Outcome.CANCELLED))
+        )
         .outerjoin(Met, and_(Met.table_id == Table.id, Met.ended_ms.is_(None)))
-        .outerjoin(good, and_(good.table_id == Table.id, good.number == _last_good()))
-        .outerjoin(cleaning, is_cleaning)
+        .outerjoin(_good, and_(_good.table_id == Table.id, _good.number == _last_good()))
+        .outerjoin(_cleaning, is_cleaning)
         .outerjoin(progress, progress.c.refresh_id == State.refresh_id)
         .order_by(Table.name)
         .where(true() if name is None else Table.name == name)
@@ -268,15 +275,14 @@ _LOOKS = (Outcome.RUNNING, Outcome.DIFFERENCES)  # not ended, or only compared, 
 
 def _newest_but(*outcomes: Outcome) -> ScalarSelect[str]:
     """Return the id of a table's newest refresh that is not read-only and has another outcome; an index lookup."""
-    inner = aliased(Refresh)
-    wanted = (inner.table_id == Table.id, inner.is_read_only.is_(False), ~inner.outcome.in_(outcomes))
-    newest = select(inner.id).where(*wanted).order_by(inner.number.desc()).limit(1)
+    wanted = (_newest.table_id == Table.id, _newest.is_read_only.is_(False), ~_newest.outcome.in_(outcomes))
+    newest = select(_newest.id).where(*wanted).order_by(_newest.number.desc()).limit(1)
     return newest.correlate(Table).scalar_subquery()
 
 
 def _num_rows() -> ScalarSelect[int]:
     """Return how many rows main had after a table's newest published refresh of everything; one index lookup."""
-    last = aliased(Refresh)
+    last = _last_published
     is_last = (last.table_id == Table.id, last.outcome == Outcome.PUBLISHED, last.is_whole.is_(True))
     rows = select(last.rows_inserted + last.rows_updated + last.rows_unchanged).where(*is_last)
     return rows.order_by(last.number.desc()).limit(1).correlate(Table).scalar_subquery()

@@ -50,6 +50,8 @@ def partition_text(name: str) -> str:
 
 def shown(text: str) -> str:
     """Return text with terminal control characters (escapes, carriage returns) spelled out; line breaks stay."""
+    if text.isprintable():  # nearly always; a page asks this of thousands of texts
+        return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
