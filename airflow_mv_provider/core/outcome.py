@@ -88,6 +88,7 @@ class RefreshReport:
 
     note, overrides : the requester's reason, and the guards set aside for it
     estimates : the strategies that were estimated, the chosen one first; `phase_seconds` has the actual times
+    checked_at : when the source was looked at: about when it began, or when a run of an ingestion fixed that state
     source_at : when the source came to that state; None if it has no such time
     is_whole, is_of_source : it was of the whole table; its rows are those of the table's own source
     scope  : the partitions that it covered; None is all of them
@@ -114,6 +115,7 @@ class RefreshReport:
     lower: int | None = None
     upper: int | None = None
     source: str | None = None
+    checked_at: str | None = None
     source_at: str | None = None
     is_whole: bool = True
     is_of_source: bool = True

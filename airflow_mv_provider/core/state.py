@@ -209,6 +209,7 @@ class RefreshRecord:
     choice: Choice
     scope: Scope = EVERYTHING
     note: str | None = None  # why it was requested, in the requester's words
+    checked_ms: int | None = None  # when that frontier was fixed, if it was before the refresh began
     source_ms: int | None = None  # when the source came to that frontier, as far as it has a time
     is_hold_requested: bool = False
     is_of_source: bool = True

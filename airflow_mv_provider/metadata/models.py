@@ -149,6 +149,7 @@ class RefreshRow(Base):
     upper: Mapped[int | None]
     source: Mapped[str | None]  # its frontier, in words
     source_fingerprint: Mapped[str | None] = mapped_column(String(16))
+    checked_ms: Mapped[int | None]  # when that state was fixed, if it was before `started_ms`: for several tables
     source_ms: Mapped[int | None]  # when the source came to that state; None if its states have no time of their own
     strategy: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None]

@@ -6,6 +6,7 @@ Definitions, seals and partitions are large and are not read here, except for ho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import TableObstacleRow as Met
-from airflow_mv_provider.metadata.rows import is_owner_live
+from airflow_mv_provider.metadata.rows import is_owner_live, looked_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class TableLine:
     """The state of one table.
 
     is_held  : its refresh waits for a person's decision
-    look     : when the last good refresh of everything began, and what time the source's state has that it found; None
-               before the first one, and after a rollback or a load
+    look     : when the last good refresh of everything looked at the source, and what time the state has that it found;
+               None before the first one, and after a rollback or a load
     telling  : how the newest refresh ended that says how the table is: one that a person cancelled says nothing
     compared : progress of the running refresh, once it is sealed
     measured_from : the one of the two times from which its age is counted
@@ -165,10 +166,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
     """
     is_cleaning = and_(_cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, _cleaning.is_whole.is_(True))
 
-    def of_look(column: str) -> ColumnElement[Any]:
-        now_here, ended = (
-            case((each.is_of_source, getattr(each, column)), else_=null()) for each in (_cleaning, _good)
-        )
+    def of_look(fact: Callable[[Any], Any]) -> ColumnElement[int | None]:
+        now_here, ended = (case((each.is_of_source, fact(each)), else_=null()) for each in (_cleaning, _good))
         return case((_cleaning.id.is_not(None), now_here), else_=ended)
 
     completed = func.sum(cast(Progress.is_completed, Integer)).label("completed")
@@ -184,8 +183,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,
-            of_look("started_ms").label("checked_ms"),
-            of_look("source_ms").label("source_ms"),
+            of_look(looked_ms).label("checked_ms"),
+            of_look(lambda refresh: refresh.source_ms).label("source_ms"),
             Refresh.id.label("last_id"),
             Refresh.outcome,
             Refresh.started_ms,

@@ -46,6 +46,11 @@ NOT_COMPARED: dict[str, Any] = {
 }
 
 
+def looked_ms(refresh: type[Refresh] = Refresh) -> ColumnElement[int]:
+    """Return when a refresh looked at its source: about when it began, unless the state had been fixed before."""
+    return func.coalesce(refresh.checked_ms, refresh.started_ms)
+
+
 def is_around(location: str) -> ColumnElement[bool]:
     """Return the condition that another table's main lies inside `location`, or around it."""
     inside = Table.location.startswith(f"{location}/", autoescape=True)
@@ -163,6 +168,7 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "upper": refresh.batch.upper if refresh.batch else None,
         "source": refresh.frontier.describe(),
         "source_fingerprint": fingerprint(refresh.frontier),
+        "checked_ms": refresh.checked_ms,
         "source_ms": refresh.source_ms,
         "has_committed": False,
         "strategy": refresh.choice.strategy,

@@ -66,9 +66,11 @@ def lags_s(report: RefreshReport) -> dict[str, float]:
     is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO) and report.is_whole and report.is_of_source
     if not is_good or report.finished_at is None or report.started_at is None:
         return {}
-    began, ended = (datetime.fromisoformat(each) for each in (report.started_at, report.finished_at))
-    source = datetime.fromisoformat(report.source_at) if report.source_at else began
-    return {"check": (ended - began).total_seconds(), "source": (ended - min(source, began)).total_seconds()}
+    checked, ended = (
+        datetime.fromisoformat(each) for each in (report.checked_at or report.started_at, report.finished_at)
+    )
+    source = datetime.fromisoformat(report.source_at) if report.source_at else checked
+    return {"check": (ended - checked).total_seconds(), "source": (ended - min(source, checked)).total_seconds()}
 
 
 def count_audit(found: Audit) -> None:

@@ -210,6 +210,7 @@ def _start_new(
         choice=seen.choice,
         scope=seen.scope,
         note=request.note,
+        checked_ms=context.fixed_ms(table),
         source_ms=seen.source_ms,
         is_hold_requested=request.hold,
         is_of_source=substitute is None,

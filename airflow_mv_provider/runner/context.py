@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,6 +29,14 @@ from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A state that a table's source shares with others, and the time as of which it holds all that they had."""
+
+    state: SharedState[Any]
+    fixed_ms: int
 
 
 class Context:
@@ -51,7 +60,7 @@ class Context:
         self._start = session or (lambda: open_session(settings.spark_remote, answer_s=answer_s, databases=databases))
         self._where = spark_place(settings.spark_remote)
         self._session: SparkSession | None = None
-        self._shared: dict[int, SharedState[Any]] = {}
+        self._shared: dict[int, _Shared] = {}
         self._interrupted = threading.Event()
 
     @property
@@ -89,20 +98,28 @@ class Context:
         return confined_to(self.settings.source_hosts, self.settings.connections)
 
     @contextmanager
-    def sharing(self, table: TableRecord, state: SharedState[Any]) -> Iterator[None]:
-        """Read a table's source, during the `with` block, in a state that other tables' sources share."""
-        self._shared[table.id] = state
+    def sharing(self, table: TableRecord, state: SharedState[Any], fixed_ms: int) -> Iterator[None]:
+        """Read a table's source, during the `with` block, in a state that other tables' sources share.
+
+        fixed_ms : the database's time, not after the state was fixed
+        """
+        self._shared[table.id] = _Shared(state, fixed_ms)
         try:
             yield
         finally:
             del self._shared[table.id]
+
+    def fixed_ms(self, table: TableRecord) -> int | None:
+        """Return when the state in which a table's source is read was fixed; None if it is the present one."""
+        shared = self._shared.get(table.id)
+        return None if shared is None else shared.fixed_ms
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
         main, roots = None if is_rollback(definition, table) else table.location, self.settings.source_roots
         source = open_source(self.spark, definition, table.warehouse, roots, self.connections, main)
         if (shared := self._shared.get(table.id)) is not None:
-            source.share(shared)
+            source.share(shared.state)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:

@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.metadata.rows import iso
 from tests.conftest import Crash
 from tests.engine.ingesting import Database
 
@@ -45,6 +46,23 @@ def test_tables_are_of_one_moment_while_others_write(shop, at_point):
     assert [len(shop.rows(name)) for name in shop.names] == [4, 4]
     assert shop.run("SELECT query FROM pg_stat_activity WHERE application_name = 'airflow-mv-provider'") == []
     assert shop.lake.workspaces() == []
+
+
+@pytest.mark.in_test_all
+def test_all_tables_are_as_fresh_as_the_state_that_they_share(shop, at_point):
+    store = shop.lake.store
+    before_ms = shop.lake.refresher().store.now_ms()
+    shop.add(1)
+    at_point("staging.after", lambda: shop.lake.clock.pass_ms(60_000))
+
+    report = shop.ingest()
+
+    looks = [shop.lake.refresher().store.look(store.table(name).id)[0].checked_ms for name in shop.names]
+    began = [store.report(each.refresh_id).started_at for each in report.tables]
+    assert looks[0] == looks[1]
+    assert before_ms <= looks[0] < before_ms + 60_000
+    assert began[1] > iso(before_ms + 60_000)
+    assert report.started_at >= iso(looks[0]), "the state is not newer than the time it is said to be of"
 
 
 @pytest.mark.in_test_all

@@ -120,6 +120,7 @@ def test_nothing_to_do_leaves_a_row_and_no_lease(store, table):
         user="ann",
         source="Delta version 7",
         main_version=6,
+        checked_at=report.started_at,
         started_at=report.started_at,
         finished_at=report.finished_at,
     )

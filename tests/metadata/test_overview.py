@@ -133,6 +133,29 @@ def test_age_of_a_table_counts_from_the_sources_state_if_its_definition_says_so(
     )
 
 
+@pytest.mark.parametrize("phase", [Phase.CLEANUP, Phase.NORMAL])
+def test_age_of_a_table_counts_from_the_time_at_which_the_state_of_its_source_was_fixed(store, table, clock, phase):
+    """A run of an ingestion fixes it for all tables, and begins their refreshes one after the other."""
+    fixed_ms = store.now_ms()
+    clock.pass_ms(60_000)
+    own = acquired(store, table, checked_ms=fixed_ms)
+    walk(store, own, phase)
+
+    def seen():
+        slots = store.over_time(table.name, TimeRange.DAY).slots
+        look, _ = store.look(table.id)
+        return look.checked_ms, the_line(store).fresh_ms, store.status(table).fresh_as_of, slots[-1].fresh_ms
+
+    report = store.report(own.refresh_id)
+    assert seen()[:3] == (fixed_ms, fixed_ms, iso(fixed_ms))
+    assert report.checked_at == iso(fixed_ms) < report.started_at
+    if phase is Phase.NORMAL:
+        assert seen()[3] == fixed_ms
+        clock.pass_ms(60_000)
+        store.record(a_refresh(table, checked_ms=fixed_ms + 50_000), a_caller(), Outcome.NOTHING_TO_DO)
+        assert seen() == (fixed_ms + 50_000, fixed_ms + 50_000, iso(fixed_ms + 50_000), fixed_ms + 50_000)
+
+
 def test_a_source_whose_states_have_no_time_is_as_old_as_the_look_at_it(store, clock):
     table = registered(store, freshness={"target": 60, "measured_from": "source"})
     walk(store, acquired(store, table), Phase.NORMAL)

@@ -77,6 +77,10 @@ def test_ended_refresh_is_counted(backend):
     ("changes", "lags"),
     [
         ({"source_at": "2025-12-31T23:59:50.000+00:00"}, [("check", 2.5), ("source", 12.5)]),
+        (
+            {"checked_at": "2025-12-31T23:59:56.000+00:00"},
+            [("check", 6.5), ("source", 6.5)],
+        ),  # of a run of an ingestion
         ({"source_at": "2026-01-01T00:00:01.000+00:00"}, [("check", 2.5), ("source", 2.5)]),  # a clock that is ahead
         ({"outcome": Outcome.NOTHING_TO_DO}, [("check", 2.5), ("source", 2.5)]),
         ({"outcome": Outcome.FAILED}, []),

@@ -23,7 +23,7 @@ from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 class Look:
     """The newest successful refresh of everything.
 
-    checked_ms : when it began; it looked at the source about then
+    checked_ms : when it looked at the source: about when it began, or when a run of an ingestion fixed that state
     source_ms  : when the source came to the state that it found; None if such a source has no such time
     """
 

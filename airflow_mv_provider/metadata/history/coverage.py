@@ -11,7 +11,7 @@ from airflow_mv_provider.core.scope.ledger import DONE, Covering
 from airflow_mv_provider.core.scope.scope import from_json
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
-from airflow_mv_provider.metadata.rows import iso
+from airflow_mv_provider.metadata.rows import iso, looked_ms
 
 MAX_COVERINGS = 10_000  # more than a year of hourly intervals
 
@@ -48,11 +48,11 @@ def of_ledger(table_id: int | ScalarSelect[int]) -> CompoundSelect[tuple[str]]:
 
 
 def last_look(db: Connection, table_id: int) -> Look | None:
-    """Return the newest successful refresh of everything: it read the source when it began or later.
+    """Return the newest successful refresh of everything: it read the source as it was then, or later.
 
     returns : None also if that was a rollback or a load: what main has then is not known to be of the source
     """
-    facts = (RefreshRow.started_ms, RefreshRow.source_ms, RefreshRow.is_of_source)
+    facts = (looked_ms().label("looked_ms"), RefreshRow.source_ms, RefreshRow.is_of_source)
     published = (
         select(*facts)
         .join(RefreshStateRow, RefreshStateRow.refresh_id == RefreshRow.id)
@@ -62,7 +62,7 @@ def last_look(db: Connection, table_id: int) -> Look | None:
     if found is None:
         last = newest(table_id, DONE, kinds=(True,)).scalar_subquery()
         found = db.execute(select(*facts).where(RefreshRow.id == last)).one_or_none()
-    return Look(found.started_ms, found.source_ms) if found is not None and found.is_of_source else None
+    return Look(found.looked_ms, found.source_ms) if found is not None and found.is_of_source else None
 
 
 def durations_ms(db: Connection, table_id: int, limit: int = 10) -> tuple[int, ...]:

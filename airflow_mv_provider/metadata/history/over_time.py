@@ -39,6 +39,7 @@ from airflow_mv_provider.metadata.history.slots import (
 )
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
+from airflow_mv_provider.metadata.rows import looked_ms
 
 WAITING = "WAITING"  # beside the phases: the time in which none was worked on
 _PHASES = tuple(phase.value for phase in (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP))
@@ -184,8 +185,8 @@ def _ended(span: CTE) -> CTE:
 
 def _as_of_ms(span: CTE) -> ColumnElement[int | None]:
     """Return the time from which main's age is counted after a good refresh of everything; `Look.as_of_ms` in SQL."""
-    is_by_source = and_(span.c.measured_from == MeasuredFrom.SOURCE, Refresh.source_ms < Refresh.started_ms)
-    return case((~Refresh.is_of_source, null()), (is_by_source, Refresh.source_ms), else_=Refresh.started_ms)
+    is_by_source = and_(span.c.measured_from == MeasuredFrom.SOURCE, Refresh.source_ms < looked_ms())
+    return case((~Refresh.is_of_source, null()), (is_by_source, Refresh.source_ms), else_=looked_ms())
 
 
 def _measured(facts: CTE) -> CTE:

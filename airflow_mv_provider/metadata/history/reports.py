@@ -110,6 +110,7 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         lower=row.lower,
         upper=row.upper,
         source=row.source,
+        checked_at=iso(row.started_ms if row.checked_ms is None else row.checked_ms),
         source_at=maybe_iso(row.source_ms),
         is_whole=row.is_whole,
         is_of_source=row.is_of_source,

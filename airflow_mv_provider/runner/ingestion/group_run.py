@@ -73,6 +73,7 @@ class GroupRun:
         if not self._tables:
             raise DefinitionError(ingestion[:60], "none of its registered tables is among those of this run.")
         self._shared = shared_state(context, self._tables)
+        self._fixed_ms = 0  # the database's time right before the shared state was fixed
         self._sealed: dict[str, Sealed] = {}
         self._found: dict[str, IngestedTable] = {}
         self._published: dict[str, int] = {}  # how far each table was published when the state was fixed
@@ -100,6 +101,7 @@ class GroupRun:
             self._each(table, self._end_former)
         with closing(self._shared):
             try:
+                self._fixed_ms = self._context.store.now_ms()
                 self._shared.hold()
             except MvError as error:
                 for table in self._tables:
@@ -171,7 +173,7 @@ class GroupRun:
         recoverer = Recoverer(context)
         fixed_at = self._published[table.name]
         check_unmoved(table.name, fixed_at, context.store.state(table.id).published_upper)
-        with context.sharing(table, self._shared):
+        with context.sharing(table, self._shared, self._fixed_ms):
             try:
                 begun = begin(context, table.name, caller, AS_USUAL)
             except RefreshInProgressError:
