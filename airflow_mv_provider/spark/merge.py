@@ -12,7 +12,7 @@ partition and an insert in the other, so the partition columns are part of the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
 from airflow_mv_provider.spark.compare import changes, hashing
 from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
+from airflow_mv_provider.spark.compare.key_ranges import KeyRange, within_sql
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
@@ -52,7 +53,8 @@ def publish(
                changed since the comparison, or another writer committed meanwhile; FencedError
     """
     chunks = [chunk for chunk in chunks if chunk.committed_version is None]
-    merged, has_null_keys = changes.recorded(spark, layout, chunks)
+    found = changes.recorded(spark, layout, chunks)
+    merged, has_null_keys = found.rows, found.has_null_key
     view = f"mv_changes_{note.refresh_id}"
     merged.createOrReplaceTempView(view)
     parts = [part for chunk in chunks for part in chunk.partitions]
@@ -68,7 +70,11 @@ def publish(
     try:
         with bitmap_of(spark, view, layout.table, num_keys) if pays else nullcontext() as keys:
             sql = merge_sql(
-                main.ref, view, layout, touched, has_null_keys=has_null_keys, may_insert=may_insert, keys=keys
+                *(main.ref, view, layout, touched),
+                has_null_keys=has_null_keys,
+                may_insert=may_insert,
+                keys=keys,
+                ranges=() if has_null_keys else found.ranges,
             )
             with main.transaction(note):
                 spark.sql(sql).collect()
@@ -85,6 +91,7 @@ def merge_sql(
     has_null_keys: bool,
     may_insert: bool = True,
     keys: Bitmap | None = None,
+    ranges: Iterable[KeyRange] = (),
 ) -> str:
     """Return the MERGE of the changes in `view` into main.
 
@@ -93,6 +100,7 @@ def merge_sql(
     has_null_keys : main holds rows with a NULL key that must be deleted; a plain `=` would not match them
     may_insert    : `view` has rows to insert
     keys          : a bitmap of the changes' keys, which keeps rows that cannot match out of the join
+    ranges        : which keys `view` has, by which Delta skips files of main
     """
     table, op = layout.table, f"s.{OP}"
     equals = "<=>" if has_null_keys else "="
@@ -103,6 +111,7 @@ def merge_sql(
         match = ["FALSE"]  # only main's schema changes: no file of main is read
     elif table.partition_by and len(touched) <= MAX_NAMED:
         match.append(is_member_sql("t", layout, touched))
+    match += within_sql("t", ranges)
     if keys is not None:
         match.append(keys.may_match_sql("t"))
     old_hash = hashing.row_hash(layout.columns, layout.in_main("t"))

@@ -346,7 +346,7 @@ class Merging:
             return None
         if not any(chunk.path for chunk in recorded):
             return before
-        found, _ = changes.recorded(work.spark, work.layout, recorded)
+        found = changes.recorded(work.spark, work.layout, recorded).rows
         path = again(work.workspace.digests(work.own.epoch))
         after = digests.corrected(work.spark, work.layout, before, found, path)
         return None if after is None else replace(after, refresh_id=work.own.refresh_id)

@@ -33,7 +33,7 @@ def changed_rows(
     counts = total(recorded)
     if any(chunk.is_overwrite for chunk in recorded) or not counts.changes:
         return [], None
-    found, _ = changes.recorded(main.spark, layout, recorded)
+    found = changes.recorded(main.spark, layout, recorded).rows
     base = min(chunk.base_version for chunk in recorded)
     rows = row_changes(main, layout, found, counts, base, limit)
     by_column: dict[str, int] | None = None

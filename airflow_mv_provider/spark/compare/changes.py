@@ -31,6 +31,7 @@ from airflow_mv_provider.spark.compare import corrections, digest_algebra, diges
 from airflow_mv_provider.spark.compare.buckets import BucketCounts, Buckets, compared, sliced
 from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS, COPIES, NEW_HASH, OLD_HASH, OP
 from airflow_mv_provider.spark.compare.hashing import HASH
+from airflow_mv_provider.spark.compare.key_ranges import KeyRange, extremes, key_ranges
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
 from airflow_mv_provider.spark.partitions import in_scope
@@ -228,25 +229,42 @@ def check_adoptable(spark: SparkSession, layout: Layout, found: Changes) -> None
             )
 
 
-def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> tuple[DataFrame, bool]:
-    """Return the verified changes of all chunks, and whether one of them concerns a row with a NULL key.
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """The verified changes of some chunks.
 
+    rows         : (op, hashes, copies, *columns); lazy
+    has_null_key : one of them concerns a row with a NULL in its key
+    ranges       : which keys they have
+    """
+
+    rows: DataFrame
+    has_null_key: bool
+    ranges: tuple[KeyRange, ...]
+
+
+def recorded(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> Corrections:
+    """Return the verified changes of all chunks.
+
+    cost   : a scan of them
     raises : SealBrokenError, when a chunk no longer reads back as recorded
     """
     table = layout.table
     written = [chunk for chunk in chunks if chunk.path]
     if not written:
-        return delta.no_rows(spark, struct_type([*CHANGE_COLUMNS, *layout.columns])), False
+        return Corrections(delta.no_rows(spark, struct_type([*CHANGE_COLUMNS, *layout.columns])), False, ())
     read = {chunk.number: _read(spark, layout, chunk.path) for chunk in written if chunk.path}
     numbered = (rows.withColumn("_mv_chunk", F.lit(number)) for number, rows in read.items())
     has_null = F.coalesce(F.bool_or(any_null(table.key)), F.lit(False))
     with translated(table.name):
-        found = reduce(DataFrame.unionAll, numbered).groupBy("_mv_chunk").agg(*_digest(), has_null).collect()
-    facts = {number: (rows, digest) for number, rows, digest, _ in found}
+        by_chunk = reduce(DataFrame.unionAll, numbered).groupBy("_mv_chunk")
+        found = by_chunk.agg(*_digest(), has_null, *extremes(layout)).collect()
+    facts = {number: (rows, digest) for number, rows, digest, *_ in found}
     for chunk in written:
         if facts.get(chunk.number) != (chunk.num_rows, chunk.digest):
             raise SealBrokenError(table.name, f"the corrections at {chunk.path} are not what was recorded.")
-    return reduce(DataFrame.unionAll, read.values()), any(row[-1] for row in found)
+    ranges = key_ranges(layout, [row[4:] for row in found])
+    return Corrections(reduce(DataFrame.unionAll, read.values()), any(row[3] for row in found), ranges)
 
 
 def new_rows(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
@@ -266,7 +284,7 @@ def present_keys(main: delta.Main, layout: Layout, chunks: Sequence[RecordedChun
     table = layout.table
     if not table.may_move:
         return None
-    found, _ = recorded(main.spark, layout, chunks)
+    found = recorded(main.spark, layout, chunks).rows
     gone, key = found.where(_is_gone()), columns(table.key)
     base_version = max(chunk.base_version for chunk in chunks)
     rows = delta.read(main.spark, main.ref, base_version).select(*columns(table.group_by))
@@ -297,7 +315,7 @@ def without_deletes(
     raises      : SealBrokenError, when the chunk no longer reads back as recorded
     """
     table = layout.table
-    found, _ = recorded(spark, layout, [chunk])
+    found = recorded(spark, layout, [chunk]).rows
     gone, left = found.where(_is_gone()), found.where(~_is_gone())
     if present is not None:
         left = left.unionByName(gone.join(present, list(table.key), "left_semi"))
