@@ -35,7 +35,7 @@ from tests.postgres import postgres
 from tests.small_tables import SHORT_LIVED
 
 __all__ = ["postgres"]
-pytest_plugins = ("tests.cpu", "tests.engines", "tests.kafka", "tests.record", "tests.sampling")
+pytest_plugins = ("tests.connect", "tests.cpu", "tests.engines", "tests.kafka", "tests.record", "tests.sampling")
 
 # The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
 # machine is no failure. In CI the examples are the same each time.

@@ -93,6 +93,12 @@ class ConnectServer:
             self._process.wait(_PATIENCE_S)
 
 
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """One server for all tests of a process: its start takes more than most of them."""
+    yield from serving(tmp_path_factory.mktemp("connect"))
+
+
 def serving(directory: Path, *, jars: Sequence[str] = (), **confs: str) -> Iterator[ConnectServer]:
     """Give a server that accepts connections, and end it afterwards: the body of a fixture."""
     server = ConnectServer(directory, jars=jars, **confs)

@@ -29,7 +29,11 @@ _FIRST = {
 }
 _EARLY = ("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/")
 _LAST = ("tests/scenarios/",)
-_TOGETHER = ("tests/browser/",)  # one server is enough for all of its files
+# One server is enough for each of these.
+_TOGETHER = {
+    "the page": ("tests/browser/",),
+    "a Connect server": ("tests/engine/test_connect.py", "tests/scenarios/test_killed_processes.py"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +63,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return _begins_with(path) or next((each for each in _TOGETHER if path.startswith(each)), path)
+            together = (name for name, paths in _TOGETHER.items() if path.startswith(paths))
+            return _begins_with(path) or next(together, path)
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)

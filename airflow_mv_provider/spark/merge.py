@@ -23,7 +23,7 @@ from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
-from airflow_mv_provider.spark.compare import changes, hashing
+from airflow_mv_provider.spark.compare import hashing, recorded_changes
 from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
 from airflow_mv_provider.spark.compare.key_ranges import KeyRange, within_sql
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
@@ -53,7 +53,7 @@ def publish(
                changed since the comparison, or another writer committed meanwhile; FencedError
     """
     chunks = [chunk for chunk in chunks if chunk.committed_version is None]
-    found = changes.recorded(spark, layout, chunks)
+    found = recorded_changes.verified(spark, layout, chunks)
     merged, has_null_keys = found.rows, found.has_null_key
     view = f"mv_changes_{note.refresh_id}"
     merged.createOrReplaceTempView(view)

@@ -7,6 +7,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_test_all
 def test_from_the_list_by_keyboard_to_a_tables_lineage(open_page):
     page = open_page("/mv/")
     page.get_by_role("link", name="Lineage of all tables").press("Enter")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 ORDERS = "/mv/tables/orders/over-time"
 
 
+@pytest.mark.in_test_all
 def test_a_range_is_picked_by_keyboard_and_is_in_the_address(open_page):
     page = open_page("/mv/tables/orders")
     page.get_by_role("link", name="Over time", exact=True).press("Enter")

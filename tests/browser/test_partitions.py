@@ -73,6 +73,7 @@ def test_an_open_page_notices_what_others_do_and_keeps_what_is_picked(open_page,
     keeper.store.record(a_refresh(keeper.table), a_caller(), Outcome.NOTHING_TO_DO)
 
 
+@pytest.mark.in_test_all
 def test_a_range_is_asked_for_by_keyboard_and_a_viewer_picks_nothing(open_page):
     page = open_page(ORDERS, role="viewer")
 

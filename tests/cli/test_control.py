@@ -240,6 +240,7 @@ def test_nothing_under_way_is_nothing_to_abandon(amv):
 
 
 @pytest.mark.slow
+@pytest.mark.in_test_all
 def test_table_that_could_not_be_recovered_is_said_where_it_was_asked_for(amv):
     amv("apply", amv.file(ORDERS))
     own = begin_elsewhere(amv)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import read_independently
-from tests.connect import ConnectServer, serving
+from tests.connect import ConnectServer
 from tests.proxy import proxied
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
@@ -133,11 +132,6 @@ class Client:
 
     def is_equal(self) -> bool:
         return read_independently(self.root / "wh/orders") == read_independently(self.root / "wh/raw/orders")
-
-
-@pytest.fixture(scope="module")  # its JVM is not to live beside the others longer than it is needed
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    yield from serving(tmp_path_factory.mktemp("connect"))
 
 
 @pytest.fixture

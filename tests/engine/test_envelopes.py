@@ -115,7 +115,7 @@ EVENTS = {"json": JSON, "avro": AVRO_EVENTS}
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("form", EVENTS)
-@pytest.mark.sample(1, by=lambda case: case.split("-")[0])
+@pytest.mark.sample(1)
 def test_any_cut_of_changes_folds_to_the_table(spark, seed, form):
     database = Database(random.Random(seed))
     for _ in range(150):

@@ -23,7 +23,7 @@ def event(op: str, lsn: int, number: int | None = None, value: str | None = None
 
 
 @pytest.mark.parametrize("is_foreign", [False, True], ids=["incremental", "main has moved"])
-@pytest.mark.sample("incremental")
+@pytest.mark.in_test_all
 def test_truncate_that_is_read_late_leaves_newer_rows(shop, at_point, is_foreign):
     """Rows 2 and 3 came after it, and were read before it: 3 has changed since, of 4 only the change is new."""
     shop.send(event("c", 100, 1, "old"), event("c", 101, 9, "old"), partition=0)

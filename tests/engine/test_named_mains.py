@@ -145,11 +145,9 @@ SWAPPED = {
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        pytest.param(text, id=name, marks=pytest.mark.in_test_all if name != "managed" else ())
-        for name, text in SWAPPED.items()
-    ],
+    [pytest.param(text, id=name) for name, text in SWAPPED.items()],
 )
+@pytest.mark.in_test_all
 def test_what_took_the_name_is_never_written_dropped_or_deleted(shop, statement):
     lake = published(shop).lake
     rows, versions = lake.rows(), lake.versions()

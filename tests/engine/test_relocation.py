@@ -96,6 +96,7 @@ def test_copy_does_not_share_an_identity(table):
     assert table.rows("copied") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_copy_that_is_relocated_leaves_the_original_and_its_unfinished_refresh_alone(table, crash_at):
     """Warehouse and database are copied while a refresh is unfinished, as for a second installation."""
     die_refreshing(table, crash_at, "progress.after")

@@ -108,6 +108,7 @@ def test_what_keeps_spark_from_starting_is_said_in_one_line(variable, value, say
     ],
     ids=["small", "unknown"],
 )
+@pytest.mark.in_test_all
 def test_only_what_is_known_to_be_small_runs_uncompiled_and_the_session_is_as_it_was(lake, source, during):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
     lake.apply(source=source)

@@ -132,9 +132,10 @@ _OTHERS = ("progress.after", "publish.before", "published.before", "published.af
 
 @pytest.mark.parametrize(
     "point",
-    ["publish.after", *(pytest.param(point, marks=pytest.mark.in_test_all) for point in _OTHERS)],
+    ["publish.after", *_OTHERS],
 )
 @pytest.mark.victim("refresh crashed")
+@pytest.mark.in_test_all
 def test_killed_anywhere_it_comes_out_right(small, crash_at, point):
     change(small)
     crash_at(point)

@@ -130,6 +130,7 @@ def test_small_changes_are_seen(lake):
     )
 
 
+@pytest.mark.in_test_all
 def test_odd_partition_values_survive(lake):
     values = ["a=b/c", "%20", "..", 'it\'s "quoted"', "new\nline", "back`tick", "🙂", " ", "null", "x:y*z?", "\ufffd"]
     rows = [(number, value) for number, value in enumerate(values)] + [(99, None)]

@@ -188,6 +188,7 @@ def test_a_table_that_was_never_refreshed_has_no_figure_and_one_that_is_not_ther
         store.over_time("not_there", TimeRange.ALL)
 
 
+@pytest.mark.in_test_all
 def test_ten_thousand_refreshes_are_one_query_and_few_rows(store, clock, table):
     published(store, table, clock)
     [only] = store.history(table.id)

@@ -353,7 +353,7 @@ HELD_SCENARIOS = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("scenario", HELD_SCENARIOS, ids=[", ".join(filter(None, s)) for s in HELD_SCENARIOS])
 def test_durable_writes_are_those_of_a_real_held_refresh(published_and_to_be_held, scenario):
     assert list(simulated_run(scenario)) == list(real_run(published_and_to_be_held, scenario))

@@ -129,7 +129,7 @@ def test_held_refresh_whose_owners_die_is_decided_once(site_of, first, decision)
 
 
 @pytest.mark.slow
-@pytest.mark.sample(1, by=lambda case: case.partition("-")[0])
+@pytest.mark.sample("progressive-1-cancelled")
 @pytest.mark.parametrize("is_cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.parametrize("num_later", [0, 1, 2])
 @pytest.mark.parametrize("publish", ["atomic", "progressive"])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_mv_provider.core.fence import app_id, parse_note
 from tests.conftest import read_independently
-from tests.connect import ConnectServer, serving
 
 FIRST = "SELECT id, CAST(id % 4 AS INT) AS p, concat('v', id) AS v FROM range(40)"
 # Insert, update, delete, and move a row to another partition; one partition comes, one goes.
@@ -31,12 +30,6 @@ MODES = {
 # Of what brings LATER: commits; rows inserted, updated and deleted, a moved one as another.
 NUM_PUBLISHES = {"atomic": 1, "progressive": 3}
 NUM_CHANGES = (4, 2, 12)
-
-
-@pytest.fixture(scope="session")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    """The Connect server of those who are to die."""
-    yield from serving(tmp_path_factory.mktemp("connect"))
 
 
 def build_published(lake: Any, mode: str = "atomic") -> None:

@@ -15,12 +15,13 @@ _WRITES = {
 }
 
 
-def _points(writes: list[str]) -> list[str]:
+def points_of(*writes: str) -> list[str]:
+    """Return the points just before and after some writes, in their order."""
     named = (write.partition(":") for write in writes)
     return [f"{write}.{when}{colon}{nth}" for write, colon, nth in named for when in ("before", "after")]
 
 
-POINTS = {mode: _points(writes) for mode, writes in _WRITES.items()}
+POINTS = {mode: points_of(*writes) for mode, writes in _WRITES.items()}
 CASES = [(mode, point) for mode, points in POINTS.items() for point in points]
 
 
@@ -39,8 +40,8 @@ IN_SUCCESSION = {
 
 
 # The same for a refresh that is held: until somebody has approved it without its deletes, and then until its end.
-HELD_UNTIL_DECIDED = [*IN_SUCCESSION["atomic"][: IN_SUCCESSION["atomic"].index("publish.before")], *_points(["hold"])]
-DECIDED = _points(["hand_over", "fence", "keep", "publish", *_END])
+HELD_UNTIL_DECIDED = [*IN_SUCCESSION["atomic"][: IN_SUCCESSION["atomic"].index("publish.before")], *points_of("hold")]
+DECIDED = points_of("hand_over", "fence", "keep", "publish", *_END)
 
 
 def is_published_at(point: str) -> bool:

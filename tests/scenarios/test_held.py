@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from airflow_mv_provider.runner import crash_points
 from tests.conftest import Crash, dying_at
 from tests.scenarios.conftest import MODES, build_published, change_source, check_invariants, publishes
 from tests.scenarios.owners import Job, Owner
-from tests.scenarios.points import DECIDED, HELD_UNTIL_DECIDED
+from tests.scenarios.points import DECIDED, HELD_UNTIL_DECIDED, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.victim("held refresh")]
 
@@ -84,9 +84,21 @@ def check_decided(lake: Any, decision: Decision, num_before: int) -> None:
     check_invariants(lake)
 
 
+def test_held_refresh_whose_owners_die_at_each_of_its_own_durable_writes_is_published_as_decided(table):
+    die_at(table, points_of("hold"), points_of("keep", "publish"))
+
+
+@pytest.mark.in_test_all
 def test_held_refresh_whose_owners_die_at_every_durable_write_is_published_as_decided(table):
+    passed = die_at(table, HELD_UNTIL_DECIDED, DECIDED)
+
+    assert passed == {*HELD_UNTIL_DECIDED, "decide.before", "decide.after", *DECIDED}, "a write at which nobody died"
+
+
+def die_at(table: Any, until_held: Sequence[str], until_the_end: Sequence[str]) -> set[str]:
+    """Let an owner die at each of these points; then see that the decision was carried out once. Return all points."""
     num_before, passed = publishes(table), set[str]()
-    for point in HELD_UNTIL_DECIDED:
+    for point in until_held:
         with dying_at(point, passed):
             table.refresh()
         assert main_of(table) == table.before
@@ -95,14 +107,14 @@ def test_held_refresh_whose_owners_die_at_every_durable_write_is_published_as_de
         with dying_at(point, passed):
             decide(table, Decision.WITHOUT_DELETES)
         assert main_of(table) == table.before
-    for point in DECIDED:
+    for point in until_the_end:
         with dying_at(point, passed):
             next_owner(table)
         assert main_of(table) == (table.wanted[Decision.WITHOUT_DELETES] if is_in_main(point) else table.before)
 
-    assert passed == {*HELD_UNTIL_DECIDED, "decide.before", "decide.after", *DECIDED}, "a write at which nobody died"
     next_owner(table)
     check_decided(table, Decision.WITHOUT_DELETES, num_before)
+    return passed
 
 
 @pytest.mark.in_test_all

@@ -15,7 +15,7 @@ from airflow_mv_provider.exceptions import CheckInvalidError, MvError
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, rejected, storage
-from airflow_mv_provider.spark.compare import changes
+from airflow_mv_provider.spark.compare import recorded_changes
 from airflow_mv_provider.spark.errors import is_gone, translated
 from airflow_mv_provider.spark.quality import evaluation
 from airflow_mv_provider.spark.quality.evaluation import Referenced
@@ -81,7 +81,7 @@ def checked(work: Work, seal: Seal) -> Seal:
         return seal
     others = referenced(work.store, spark, table)
     if seal.changes is not None:
-        new = changes.new_rows(spark, layout, seal.changes)
+        new = recorded_changes.new_rows(spark, layout, seal.changes)
         return replace(seal, checks=evaluation.evaluated(new, table, CHANGED, others).checks)
     rows = storage.desired_rows(spark, seal, work.source_rows, layout)
     evaluated = evaluation.evaluated(rows, table, ALL if layout.is_whole else PART, others)

@@ -41,7 +41,7 @@ from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher, size_of_main
 from airflow_mv_provider.runner.steps.rewriting import is_rewritten
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark.compare import changes, digests
+from airflow_mv_provider.spark.compare import changes, digests, recorded_changes
 from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.layout import Layout
 
@@ -201,9 +201,9 @@ class Merging:
         work = self._work
         place, epoch, merge_round = work.workspace, work.own.epoch, work.current().merge_round
         with durable(Write.KEEP):
-            present = changes.present_keys(work.main, work.layout, recorded)
+            present = recorded_changes.present_keys(work.main, work.layout, recorded)
             written = (
-                changes.without_deletes(
+                recorded_changes.without_deletes(
                     *(work.spark, work.layout, work.seal.num_buckets, chunk),
                     place.kept(epoch, merge_round, chunk.number),
                     present,
@@ -346,7 +346,7 @@ class Merging:
             return None
         if not any(chunk.path for chunk in recorded):
             return before
-        found = changes.recorded(work.spark, work.layout, recorded).rows
+        found = recorded_changes.verified(work.spark, work.layout, recorded).rows
         path = again(work.workspace.digests(work.own.epoch))
         after = digests.corrected(work.spark, work.layout, before, found, path)
         return None if after is None else replace(after, refresh_id=work.own.refresh_id)

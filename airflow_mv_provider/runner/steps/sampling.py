@@ -10,7 +10,7 @@ from airflow_mv_provider.core.approval.sample import ROWS_OF_A_KIND, Sample, mas
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.exceptions import InterruptedRefreshError, LeaseLostError, MvError
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark.compare import changes
+from airflow_mv_provider.spark.compare import recorded_changes
 from airflow_mv_provider.spark.compare.samples import column_counts, row_changes
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
@@ -33,7 +33,7 @@ def changed_rows(
     counts = total(recorded)
     if any(chunk.is_overwrite for chunk in recorded) or not counts.changes:
         return [], None
-    found = changes.recorded(main.spark, layout, recorded).rows
+    found = recorded_changes.verified(main.spark, layout, recorded).rows
     base = min(chunk.base_version for chunk in recorded)
     rows = row_changes(main, layout, found, counts, base, limit)
     by_column: dict[str, int] | None = None

@@ -165,3 +165,13 @@ def _check_text(table: RefreshableTable, rows: DataFrame) -> None:
 def shown(found: Sequence[str]) -> str:
     """Return samples as text for a message."""
     return ", ".join(found)
+
+
+def missing(rows: DataFrame, others: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the rows whose key, in its partition, is not among `others`.
+
+    rows, others : (*group_by, ...)
+    """
+    r, o = rows.alias("r"), others.alias("o")
+    on = [F.col(f"r.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in table.group_by]
+    return r.join(o, reduce(Column.__and__, on), "left_anti")
