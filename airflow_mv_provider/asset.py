@@ -9,7 +9,7 @@ from __future__ import annotations
 ASSET_PREFIX = "mv://table/"
 _SOURCE_PREFIX = "mv://source/"
 ROW_ANSWERS_URI = "mv://rows/answers"
-"""The asset among the outlets of tasks that tell what has happened to a row: by it the page finds their DAGs."""
+"""The asset among the outlets of tasks that report what has happened to a row, by which the page finds their DAGs."""
 
 
 def asset_uri(table: str) -> str:

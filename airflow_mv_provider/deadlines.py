@@ -56,9 +56,9 @@ class TableFreshnessDeadline(BaseDeadlineReference):
 
     def _as_of_ms(self, reader: Reader) -> int:
         with suppress(TableNotFoundError):
-            look, _ = reader.look(reader.table(self.table).id)
-            if look is not None:
-                return look.as_of_ms(self.measured_from)
+            last_check, _ = reader.last_check(reader.table(self.table).id)
+            if last_check is not None:
+                return last_check.as_of_ms(self.measured_from)
         return reader.now_ms()
 
     def serialize_reference(self) -> dict[str, Any]:

@@ -42,11 +42,11 @@ def connecting(answer_s: float) -> Callable[..., Connection[Any]]:
         "tcp_user_timeout": round(answer_s * 1000),
     }
 
-    class Impatient(_Impatient):
+    class TimedConnection(_TimedConnection):
         patience_s = answer_s + _GRACE_S
 
     def connect(*arguments: Any, **given: Any) -> Connection[Any]:
-        return Impatient.connect(*arguments, **(limits | given))
+        return TimedConnection.connect(*arguments, **(limits | given))
 
     return connect
 
@@ -57,7 +57,7 @@ def limits_of_a_transaction(answer_s: float) -> str:
     return "; ".join(f"SET LOCAL {name} = {round(answer_s * 1000)}" for name in names)
 
 
-class _Impatient(Connection[Any]):
+class _TimedConnection(Connection[Any]):
     patience_s: float
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **more: Any) -> T:

@@ -92,7 +92,7 @@ class Trial:
         change()
         until_killed = self.killed(kill_at, *(["--force"] if is_forced else []))
         caller = command_line_caller()
-        self.runner.bury("t", caller, "it was killed")
+        self.runner.declare_dead("t", caller, "it was killed")
         _, recovered = self.timed(lambda: self.runner.recover(caller))
         report, seconds = self.timed(lambda: self.runner.refresh("t", command_line_caller()))
         self.check()

@@ -75,7 +75,7 @@ def _run(path: tuple[str, ...], command: click.Command, args: Namespace) -> None
     """Run a command of `amv` as if it had been typed, and exit with its exit code."""
     from airflow_mv_provider.cli.main import main
 
-    _tell_settings()
+    _export_settings()
     main(args=[*path, *_typed(command, args)], prog_name="airflow mv")
 
 
@@ -100,7 +100,7 @@ def _typed(command: click.Command, args: Namespace) -> list[str]:
     return words
 
 
-def _tell_settings() -> None:
+def _export_settings() -> None:
     """Set `amv`'s environment variables from Airflow's configuration; command line options still take precedence."""
     from airflow_mv_provider.hooks.mv import MvHook
 

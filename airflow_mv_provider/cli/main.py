@@ -201,7 +201,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
 
     Also removes the files that ended refreshes have left.
     """
-    name, word = _whose_word(name or abandon, note) if owner_is_dead else (name or abandon, None)
+    name, word = _declared_dead(name or abandon, note) if owner_is_dead else (name or abandon, None)
     caller, notes = command_line_caller(), list[str]()
 
     def report_note(note: str) -> None:
@@ -210,7 +210,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
 
     with opened_refresher(settings) as refresher:
         if name is not None and word is not None:
-            refresher.bury(name, caller, word)
+            refresher.declare_dead(name, caller, word)
         if abandon is not None:
             report = interruptibly(refresher, lambda: refresher.abandon(abandon, caller))
             text = refresh_text(report) if report else f"{abandon}: no refresh is running."
@@ -223,7 +223,7 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
     return Answer({"recovered": [report.to_json() for report in reports], "notes": notes}, text, code=code)
 
 
-def _whose_word(name: str | None, note: str | None) -> tuple[str, str]:
+def _declared_dead(name: str | None, note: str | None) -> tuple[str, str]:
     """Return the table whose owner a person states to be dead, and the reason.
 
     raises : DefinitionError, if either is missing

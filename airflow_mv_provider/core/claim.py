@@ -1,13 +1,13 @@
 """The compare-and-sets on a table's state row, as values: the expected row, and what it becomes.
 
-    acquire     NORMAL, the epoch as read, open          ──▶ REFRESHING, a new refresh, epoch and owner
-    hand_over   the refresh, epoch and phase as read,    ──▶ a new epoch and owner
-                its owner the caller itself or dead
-    hold        owned, in a phase if one is given        ──▶ unchanged, but locked
-    advance     owned, in a phase                        ──▶ the next phase
-    abandon     owned, REFRESHING or MERGING             ──▶ NORMAL
-    cancel      REFRESHING or MERGING                    ──▶ unchanged, a cancel requested
-    bury        the refresh, epoch and phase as read     ──▶ the caller's own, without a lease
+    acquire       NORMAL, the epoch as read, open          ──▶ REFRESHING, a new refresh, epoch and owner
+    hand_over     the refresh, epoch and phase as read,    ──▶ a new epoch and owner
+                  its owner the caller itself or dead
+    hold          owned, in a phase if one is given        ──▶ unchanged, but locked
+    advance       owned, in a phase                        ──▶ the next phase
+    abandon       owned, REFRESHING or MERGING             ──▶ NORMAL
+    cancel        REFRESHING or MERGING                    ──▶ unchanged, a cancel requested
+    declare_dead  the refresh, epoch and phase as read     ──▶ the caller's own, without a lease
 
 `metadata` makes one UPDATE ... WHERE of each; the model in tests/model applies the same values to rows of its own. The
 database adds the conditions that depend on its clock and its tickets.
@@ -136,7 +136,7 @@ def cancel() -> Claim:
     return Claim(phases=_REVOCABLE, requests_cancel=True)
 
 
-def bury(seen: RefreshState, caller_key: str) -> Claim:
+def declare_dead(seen: RefreshState, caller_key: str) -> Claim:
     """Treat the owner as dead on a person's word, even if its lease is live: the caller may take its refresh over.
 
     The row becomes the caller's own under its present epoch. An owner that is alive after all may renew its lease, but

@@ -19,7 +19,7 @@ _COMMIT = re.compile(r"(\d{20})\.json\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class NewCommits:
     """The result of reading a log.
 
     version   : the newest commit in it
@@ -48,7 +48,7 @@ def commit_name(version: int) -> str:
     return f"{version:020}.json"
 
 
-def news(versions: Iterable[int], since: int | None, read: Callable[[int], str]) -> News | None:
+def new_commits(versions: Iterable[int], since: int | None, read: Callable[[int], str]) -> NewCommits | None:
     """Return what is new in a log; None if there is no table.
 
     versions : the commits whose files exist
@@ -60,14 +60,14 @@ def news(versions: Iterable[int], since: int | None, read: Callable[[int], str])
         return None
     newest = found[-1]
     if since is None or newest == since:
-        return News(newest)
+        return NewCommits(newest)
     if newest < since:
-        return News(newest, is_gap=True)  # the log is another table's now
+        return NewCommits(newest, is_gap=True)  # the log is another table's now
     unseen = [version for version in found if version > since]
     looked = [(version, _actions(read(version))) for version in unseen]
     changed = [(version, actions) for version, actions in looked if _changes_data(actions)]
     operations = tuple(dict.fromkeys(_operation(actions) for _, actions in changed))
-    return News(newest, tuple(version for version, _ in changed), operations, len(unseen) < newest - since)
+    return NewCommits(newest, tuple(version for version, _ in changed), operations, len(unseen) < newest - since)
 
 
 def _actions(text: str) -> list[dict[str, Any]] | None:

@@ -42,7 +42,7 @@ class CostSample:
     has_former   : the former rows of the source's files were kept
     """
 
-    way: Strategy
+    strategy: Strategy
     num_rows: int
     num_changes: int
     seconds: float
@@ -70,7 +70,7 @@ class Estimate:
 
 
 def seconds(
-    way: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None, *, has_former: bool = False
+    strategy: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None, *, has_former: bool = False
 ) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
@@ -82,7 +82,7 @@ def seconds(
     rows, changes = num_rows / 1e6, num_changes / 1e6
     find = _FIND * rows if num_changes else 0.0
     merge = _SCAN_MERGE * rows + _CHANGE * changes if num_changes else 0.0
-    match way:
+    match strategy:
         case "corrections":
             return _FIXED + _SUM_UP * rows + find + merge
         case "replace":
@@ -93,10 +93,10 @@ def seconds(
                 found, looked_for = in_new_files / 1e6, 0.0 if has_former else (_SUM + _REPLACED) * rows
             return _FIXED + _FEED * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
         case _:
-            assert_never(way)
+            assert_never(strategy)
 
 
-def factor(way: Strategy, past: Sequence[CostSample], num_changes: int) -> float:
+def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int) -> float:
     """Return how many times longer than `seconds` this table takes; from other strategies if `way` has no samples.
 
     Refreshes that found nothing to change are no samples for one that changes rows, and the reverse, unless there are
@@ -108,8 +108,9 @@ def factor(way: Strategy, past: Sequence[CostSample], num_changes: int) -> float
     alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
     recent = (alike or past)[:_MAX_PAST]
     ratios = [
-        each.seconds / seconds(each.way, each.num_rows, each.num_changes, each.in_new_files, has_former=each.has_former)
-        for each in [each for each in recent if each.way == way] or recent
+        each.seconds
+        / seconds(each.strategy, each.num_rows, each.num_changes, each.in_new_files, has_former=each.has_former)
+        for each in [each for each in recent if each.strategy == strategy] or recent
     ]
     return statistics.median(ratios) if ratios else 1.0
 

@@ -310,10 +310,10 @@ def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | N
     whole = [c for c in ours if _is_publish(c, refresh_id) and c.note and c.note.is_final]
     if not whole:
         return None
-    begun = ours[0].version
+    since = ours[0].version
     if (first := ours[0].note) is not None and first.base is not None:
-        begun = first.base
-    return whole[-1] if all(c.keeps_data or c in ours for c in known if c.version > begun) else None
+        since = first.base
+    return whole[-1] if all(c.keeps_data or c in ours for c in known if c.version > since) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +373,8 @@ def version_beside(main: Iterable[Commit], version: int, beside: Iterable[Commit
     """
     main = list(main)
     later = {c.note.refresh_id for c in main if c.note and c.note.step == "publish" and c.version > version}
-    begun = {c.note.refresh_id for c in main if c.note and c.version <= version} - later
-    return max((c.version for c in beside if c.note and c.note.refresh_id in begun), default=None)
+    shown = {c.note.refresh_id for c in main if c.note and c.version <= version} - later
+    return max((c.version for c in beside if c.note and c.note.refresh_id in shown), default=None)
 
 
 def is_untouched_since(commits: Sequence[Commit], version: int) -> bool:

@@ -13,7 +13,7 @@ from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.rows import becomes, is_believed
+from airflow_mv_provider.metadata.rows import becomes, is_as_expected
 
 
 class Control(Reader):
@@ -21,26 +21,26 @@ class Control(Reader):
 
     def request_cancel(self, table_id: int, user: str | None) -> bool:
         """Ask the running refresh to stop; False when none is running, or when main already contains it."""
-        believed = is_believed(claim.cancel(), table_id, self._now())
+        expected = is_as_expected(claim.cancel(), table_id, self._now())
         values = {
             "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
             "cancel_requested_by": user,
         }
         with transaction(self.engine) as db:
-            asked = db.execute(update(State).where(*believed).values(**values))
+            asked = db.execute(update(State).where(*expected).values(**values))
         return asked.rowcount == 1
 
-    def bury(self, seen: RefreshState, caller: Caller, note: str) -> bool:
+    def declare_dead(self, seen: RefreshState, caller: Caller, note: str) -> bool:
         """Treat a table's owner as dead on a person's word; False when the row is no longer as it was read.
 
         note : the reason; the history shows it with the attempt of the owner that was declared dead
         """
-        buried = claim.bury(seen, caller.key)
-        believed = is_believed(buried, seen.table_id, self._now())
+        declared_dead = claim.declare_dead(seen, caller.key)
+        expected = is_as_expected(declared_dead, seen.table_id, self._now())
         is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
         declared = f"declared dead by {caller.user or 'an unnamed user'}: {note}"
         with transaction(self.engine) as db:
-            if db.execute(update(State).where(*believed).values(**becomes(buried))).rowcount != 1:
+            if db.execute(update(State).where(*expected).values(**becomes(declared_dead))).rowcount != 1:
                 return False
             db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=declared))
         return True

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
-from airflow_mv_provider.core.freshness.lateness import Look, is_late
+from airflow_mv_provider.core.freshness.lateness import SourceCheck, is_late
 from airflow_mv_provider.core.health.health import Facts, Health, Obstacle, health_of
 from airflow_mv_provider.core.health.health_changes import Ended
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
@@ -39,7 +39,7 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import TableObstacleRow as Met
-from airflow_mv_provider.metadata.rows import is_owner_live, looked_ms
+from airflow_mv_provider.metadata.rows import checked_source_ms, is_owner_live
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class TableLine:
     """The state of one table.
 
     is_held  : its refresh waits for a person's decision
-    look     : when the last good refresh of everything looked at the source, and what time the state has that it found;
+    last_check : when the last good refresh of everything checked the source, and what time the state has that it found;
                None before the first one, and after a rollback or a load
-    telling  : how the newest refresh ended that says how the table is: one that a person cancelled says nothing
+    newest_end : how the newest refresh ended, except for those that a person cancelled
     compared : progress of the running refresh, once it is sealed
     measured_from : the one of the two times from which its age is counted
     is_late  : that is longer ago than the table's freshness target, if it has one
@@ -94,7 +94,7 @@ class TableLine:
     is_cancel_requested: bool
     is_paused: bool
     is_dropping: bool
-    look: Look | None
+    last_check: SourceCheck | None
     last: LastRefresh | None
     compared: Compared | None
     num_rows: int | None = None
@@ -102,13 +102,13 @@ class TableLine:
     is_late: bool = False
     obstacle: Obstacle | None = None
     is_published: bool = False
-    telling: Ended | None = None
+    newest_end: Ended | None = None
     measured_from: MeasuredFrom = MeasuredFrom.CHECK
 
     @property
     def fresh_ms(self) -> int | None:
         """The time from which the table's age is counted."""
-        return None if self.look is None else self.look.as_of_ms(self.measured_from)
+        return None if self.last_check is None else self.last_check.as_of_ms(self.measured_from)
 
     @property
     def is_under_way(self) -> bool:
@@ -123,7 +123,7 @@ class TableLine:
     @property
     def health(self) -> Health:
         """Whether the table follows its source."""
-        telling = self.telling
+        newest_end = self.newest_end
         facts = Facts(
             is_paused=self.is_paused,
             is_dropping=self.is_dropping,
@@ -131,9 +131,9 @@ class TableLine:
             is_left=self.is_left,
             is_held=self.is_held,
             is_published=self.is_published,
-            outcome=telling.outcome if telling else None,
-            ended_ms=telling.ended_ms if telling else None,
-            error=telling.error if telling else None,
+            outcome=newest_end.outcome if newest_end else None,
+            ended_ms=newest_end.ended_ms if newest_end else None,
+            error=newest_end.error if newest_end else None,
             obstacle=self.obstacle,
         )
         return health_of(facts)
@@ -148,7 +148,7 @@ class Overview:
 
 
 # Aliases list all columns of `refresh` again, so they are made once, not for each query.
-_telling, _good, _last_published, _newest = (aliased(Refresh) for _ in range(4))
+_newest_end, _good, _last_published, _newest = (aliased(Refresh) for _ in range(4))
 _cleaning = aliased(Refresh)  # main has this refresh already
 
 
@@ -166,7 +166,7 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
     """
     is_cleaning = and_(_cleaning.id == State.refresh_id, State.phase == Phase.CLEANUP, _cleaning.is_whole.is_(True))
 
-    def of_look(fact: Callable[[Any], Any]) -> ColumnElement[int | None]:
+    def of_check(fact: Callable[[Any], Any]) -> ColumnElement[int | None]:
         now_here, ended = (case((each.is_of_source, fact(each)), else_=null()) for each in (_cleaning, _good))
         return case((_cleaning.id.is_not(None), now_here), else_=ended)
 
@@ -183,8 +183,8 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             State.cancel_requested_ms,
             State.paused_ms,
             State.dropping_ms,
-            of_look(looked_ms).label("checked_ms"),
-            of_look(lambda refresh: refresh.source_ms).label("source_ms"),
+            of_check(checked_source_ms).label("checked_ms"),
+            of_check(lambda refresh: refresh.source_ms).label("source_ms"),
             Refresh.id.label("last_id"),
             Refresh.outcome,
             Refresh.started_ms,
@@ -193,9 +193,9 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             Refresh.rows_updated,
             Refresh.rows_deleted,
             Refresh.error,
-            _telling.outcome.label("telling_outcome"),
-            _telling.finished_ms.label("telling_ms"),
-            _telling.error.label("telling_error"),
+            _newest_end.outcome.label("newest_end_outcome"),
+            _newest_end.finished_ms.label("newest_end_ms"),
+            _newest_end.error.label("newest_end_error"),
             progress.c.completed,
             progress.c.total,
             _num_rows().label("num_rows"),
@@ -210,9 +210,10 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
             Met.num_tries,
         )
         .join(State, State.table_id == Table.id)
-        .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == _newest_but(*_LOOKS)))
+        .outerjoin(Refresh, and_(Refresh.table_id == Table.id, Refresh.id == _newest_but(*_NO_RESULT)))
         .outerjoin(
-            _telling, and_(_telling.table_id == Table.id, _telling.id == _newest_but(*_LOOKS, Outcome.CANCELLED))
+            _newest_end,
+            and_(_newest_end.table_id == Table.id, _newest_end.id == _newest_but(*_NO_RESULT, Outcome.CANCELLED)),
         )
         .outerjoin(Met, and_(Met.table_id == Table.id, Met.ended_ms.is_(None)))
         .outerjoin(_good, and_(_good.table_id == Table.id, _good.number == _last_good()))
@@ -225,7 +226,7 @@ def overview_query(now: ColumnElement[int], name: str | None = None) -> Select[*
 
 def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
     """Return the line in a row of `overview_query`."""
-    look = None if row.checked_ms is None else Look(row.checked_ms, row.source_ms)
+    last_check = None if row.checked_ms is None else SourceCheck(row.checked_ms, row.source_ms)
     measured_from = MeasuredFrom(row.measured_from or MeasuredFrom.CHECK)  # older definitions do not say
     return TableLine(
         table=row.name,
@@ -236,7 +237,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         is_cancel_requested=row.cancel_requested_ms is not None,
         is_paused=row.paused_ms is not None,
         is_dropping=row.dropping_ms is not None,
-        look=look,
+        last_check=last_check,
         last=None
         if row.last_id is None
         else LastRefresh(
@@ -253,23 +254,23 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         compared=None if row.total is None else Compared(int(row.completed), row.total),
         num_rows=row.num_rows,
         num_bytes=row.main_bytes,
-        is_late=is_late(None if look is None else look.as_of_ms(measured_from), row.now_ms, row.target_s),
+        is_late=is_late(None if last_check is None else last_check.as_of_ms(measured_from), row.now_ms, row.target_s),
         measured_from=measured_from,
         obstacle=None
         if row.met is None
         else Obstacle(ErrorReport(**row.met), row.met_since_ms, row.met_last_ms, row.num_tries),
         is_published=row.published_version is not None,
-        telling=None
-        if row.telling_outcome is None
+        newest_end=None
+        if row.newest_end_outcome is None
         else Ended(
-            row.telling_ms,
-            Outcome(row.telling_outcome),
-            ErrorReport(**row.telling_error) if row.telling_error else None,
+            row.newest_end_ms,
+            Outcome(row.newest_end_outcome),
+            ErrorReport(**row.newest_end_error) if row.newest_end_error else None,
         ),
     )
 
 
-_LOOKS = (Outcome.RUNNING, Outcome.DIFFERENCES)  # not ended, or only compared, which hides no failure
+_NO_RESULT = (Outcome.RUNNING, Outcome.DIFFERENCES)  # not ended, or only compared, which hides no failure
 
 
 def _newest_but(*outcomes: Outcome) -> ScalarSelect[str]:

@@ -2,7 +2,7 @@
 
 A ticket is issued, and renewed at each poll of its waiter, under the lock of the table's state row. So numbers become
 visible in order, and the holder of the second ticket can see the first. Admission is part of `Store.acquire`'s
-compare-and-set, by `nobody_is_ahead`. A ticket that was not renewed in time has no effect, and its waiter gets a new
+compare-and-set, by `is_first_in_line`. A ticket that was not renewed in time has no effect, and its waiter gets a new
 number behind the others when it returns.
 """
 
@@ -112,7 +112,7 @@ def statuses(found: Sequence[Waiter], owner: str | None) -> tuple[WaiterStatus, 
     )
 
 
-def nobody_is_ahead(table_id: int, caller_key: str, now: ColumnElement[int]) -> ColumnElement[bool]:
+def is_first_in_line(table_id: int, caller_key: str, now: ColumnElement[int]) -> ColumnElement[bool]:
     """Return the condition that no live ticket comes before the caller's; every one does if it has no live ticket."""
     own = aliased(Ticket)
     is_mine = (own.table_id == table_id, own.caller_key == caller_key, _is_live(own, now))

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
-from airflow_mv_provider.core.freshness.lateness import Look
+from airflow_mv_provider.core.freshness.lateness import SourceCheck
 from airflow_mv_provider.core.frontier import Binding
 from airflow_mv_provider.core.guard import usual_change
 from airflow_mv_provider.core.health.health import Health, Obstacle
@@ -35,7 +35,7 @@ from airflow_mv_provider.metadata import queue
 from airflow_mv_provider.metadata.audits import last_audit
 from airflow_mv_provider.metadata.chunks import chunks, done
 from airflow_mv_provider.metadata.database import Now, database_now, transaction
-from airflow_mv_provider.metadata.history.coverage import coverings, last_look
+from airflow_mv_provider.metadata.history.coverage import coverings, last_check
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
 from airflow_mv_provider.metadata.history.obstacles import ended, obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
@@ -316,17 +316,17 @@ class Reader:
         with transaction(self.engine) as db:
             return over_time(db, name, self._now(), asked)
 
-    def look(self, table_id: int) -> tuple[Look | None, int]:
+    def last_check(self, table_id: int) -> tuple[SourceCheck | None, int]:
         """Return the last successful refresh of everything, None if there was none; and the database's time."""
         with transaction(self.engine) as db:
-            return last_look(db, table_id), db.scalars(select(self._now())).one()
+            return last_check(db, table_id), db.scalars(select(self._now())).one()
 
     def age_s(self, table_id: int, measured_from: MeasuredFrom = MeasuredFrom.CHECK) -> float | None:
         """Return how old a table is, in seconds; None if no refresh of everything has succeeded.
 
         measured_from : by default main's content is at least as new as that
         """
-        found, now_ms = self.look(table_id)
+        found, now_ms = self.last_check(table_id)
         return None if found is None else max(0, now_ms - found.as_of_ms(measured_from)) / 1000
 
     def status(self, table: TableRecord) -> TableStatus:

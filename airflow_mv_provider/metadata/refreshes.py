@@ -27,7 +27,7 @@ from airflow_mv_provider.metadata.models import (
     SourceBindingRow,
     SourceFrontierRow,
 )
-from airflow_mv_provider.metadata.stored_once import began_with, stands_for
+from airflow_mv_provider.metadata.stored_once import began_with, frontier_of_binding
 from airflow_mv_provider.sources.kinds import frontier_from_json
 
 
@@ -35,7 +35,7 @@ def binding(db: Connection, table_id: int, upper: int | None = None) -> Binding 
     """Return the binding of `upper`, by default the greatest, to a frontier of a table's source; None if none is."""
     query = (
         select(SourceBindingRow.upper, SourceFrontierRow.frontier)
-        .join(SourceFrontierRow, stands_for())
+        .join(SourceFrontierRow, frontier_of_binding())
         .where(SourceBindingRow.table_id == table_id)
         .where(true() if upper is None else SourceBindingRow.upper == upper)
         .order_by(SourceBindingRow.upper.desc())
@@ -52,7 +52,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         select(RefreshRow.__table__, RefreshDefinitionRow.definition, SourceFrontierRow.frontier)
         .join(RefreshDefinitionRow, began_with())
         .outerjoin(SourceBindingRow, is_bound)
-        .outerjoin(SourceFrontierRow, stands_for())
+        .outerjoin(SourceFrontierRow, frontier_of_binding())
         .where(RefreshRow.id == refresh_id)
     )
     row = db.execute(query).one_or_none()

@@ -21,12 +21,12 @@ from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 
 MAX_PARTITIONS_IN_HISTORY = 1000
-NOBODY: dict[str, Any] = {
+NO_OWNER: dict[str, Any] = {
     **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
     **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),
     **dict.fromkeys(("lease_expires_ms", "lease_ms"), 0),
 }
-NEVER_REFRESHED: dict[str, Any] = NOBODY | {
+NEVER_REFRESHED: dict[str, Any] = NO_OWNER | {
     "phase": Phase.NORMAL,
     "epoch": 0,
     "published_upper": 0,
@@ -46,7 +46,7 @@ NOT_COMPARED: dict[str, Any] = {
 }
 
 
-def looked_ms(refresh: type[Refresh] = Refresh) -> ColumnElement[int]:
+def checked_source_ms(refresh: type[Refresh] = Refresh) -> ColumnElement[int]:
     """Return when a refresh looked at its source: about when it began, unless the state had been fixed before."""
     return func.coalesce(refresh.checked_ms, refresh.started_ms)
 
@@ -78,27 +78,27 @@ def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
     return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
 
 
-def is_believed(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
+def is_as_expected(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a table's state row is as a claim expects; `Claim.holds` in SQL."""
-    believed = [State.table_id == table_id]
+    expected = [State.table_id == table_id]
     if claim.phases is not None:
-        believed.append(State.phase.in_(sorted(claim.phases)))
+        expected.append(State.phase.in_(sorted(claim.phases)))
     if claim.epoch is not None:
-        believed.append(State.epoch == claim.epoch)
+        expected.append(State.epoch == claim.epoch)
     if claim.refresh_id is not None:
-        believed.append(State.refresh_id == claim.refresh_id)
+        expected.append(State.refresh_id == claim.refresh_id)
     if claim.held_by is not None:
-        believed.append((State.owner_key == claim.held_by) | ~is_owner_live(now))
+        expected.append((State.owner_key == claim.held_by) | ~is_owner_live(now))
     if claim.needs_open:
-        believed += [State.paused_ms.is_(None), State.dropping_ms.is_(None)]
-    return tuple(believed)
+        expected += [State.paused_ms.is_(None), State.dropping_ms.is_(None)]
+    return tuple(expected)
 
 
 def becomes(claim: Claim) -> dict[str, Any]:
     """Return the values that a claim writes into the state row, without times and names; `Claim.after` in SQL."""
     values: dict[str, Any] = {}
     if claim.to_phase is not None:
-        values |= {"phase": claim.to_phase} | (NOBODY if claim.to_phase is Phase.NORMAL else {})
+        values |= {"phase": claim.to_phase} | (NO_OWNER if claim.to_phase is Phase.NORMAL else {})
     if claim.to_refresh_id is not None:
         values["refresh_id"] = claim.to_refresh_id
     if claim.to_owner is not None:

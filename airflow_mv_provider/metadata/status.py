@@ -15,7 +15,7 @@ from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState, TableRecord
-from airflow_mv_provider.metadata.history.coverage import durations_ms, last_look
+from airflow_mv_provider.metadata.history.coverage import durations_ms, last_check
 from airflow_mv_provider.metadata.history.obstacles import obstacles
 from airflow_mv_provider.metadata.history.reports import reports
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow, RefreshProgressRow, RefreshRow
@@ -104,11 +104,11 @@ def status(
     running = _began_with(db, state.refresh_id) if state.refresh_id else None
     running_report = reports(db, RefreshRow.id == state.refresh_id, 1) if state.refresh_id else ()
     met = obstacles(db, table.id, 1)
-    look, now_ms = last_look(db, table.id), db.scalars(select(now)).one()
+    check, now_ms = last_check(db, table.id), db.scalars(select(now)).one()
     wanted = table.definition.freshness
     target = wanted.target if wanted else None
     measured_from = wanted.measured_from if wanted else MeasuredFrom.CHECK
-    as_of_ms = None if look is None else look.as_of_ms(measured_from)
+    as_of_ms = None if check is None else check.as_of_ms(measured_from)
     to_come = None if target is None else forecast(as_of_ms, now_ms, target, None, durations_ms(db, table.id))
     ended = reports(db, (RefreshRow.table_id == table.id) & (RefreshRow.outcome != Outcome.RUNNING), 1)
     return TableStatus(
@@ -135,8 +135,8 @@ def status(
         is_held=state.is_held,
         hold=running_report[0].hold if running_report else None,
         rows_kept=state.num_kept,
-        fresh_as_of=maybe_iso(look.checked_ms if look else None),
-        source_as_of=maybe_iso(look.source_ms if look else None),
+        fresh_as_of=maybe_iso(check.checked_ms if check else None),
+        source_as_of=maybe_iso(check.source_ms if check else None),
         measured_from=measured_from,
         freshness_target=target,
         is_late=is_late(as_of_ms, now_ms, target),

@@ -50,11 +50,11 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
-from airflow_mv_provider.metadata.queue import Queue, nobody_is_ahead
+from airflow_mv_provider.metadata.queue import Queue, is_first_in_line
 from airflow_mv_provider.metadata.registry import Registry
 from airflow_mv_provider.metadata.rows import (
     becomes,
-    is_believed,
+    is_as_expected,
     is_lease_live,
     is_owned,
     lease,
@@ -105,14 +105,14 @@ class Store(Control):
         returns : None when another caller was faster or comes first, or the table was paused; nothing is written then
         """
         assert refresh.batch is not None
-        begun = claim.acquire(seen, refresh.id, caller.key, epoch)
+        acquired = claim.acquire(seen, refresh.id, caller.key, epoch)
         owned = new_owner(caller, self._now(), lease_ms)
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)
-                .where(*is_believed(begun, seen.table_id, self._now()))
-                .where(nobody_is_ahead(seen.table_id, caller.key, self._now()))
-                .values(**becomes(begun), **owned)
+                .where(*is_as_expected(acquired, seen.table_id, self._now()))
+                .where(is_first_in_line(seen.table_id, caller.key, self._now()))
+                .values(**becomes(acquired), **owned)
             )
             if taken.rowcount != 1:
                 return None
@@ -136,7 +136,7 @@ class Store(Control):
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)
-                .where(*is_believed(taken_over, seen.table_id, self._now()))
+                .where(*is_as_expected(taken_over, seen.table_id, self._now()))
                 .values(**becomes(taken_over), **owned)
             )
             if taken.rowcount != 1:

@@ -53,7 +53,7 @@ def began_with() -> ColumnElement[bool]:
     return and_(Definition.table_id == Refresh.table_id, Definition.fingerprint == Refresh.definition_fingerprint)
 
 
-def stands_for() -> ColumnElement[bool]:
+def frontier_of_binding() -> ColumnElement[bool]:
     """Return the condition that joins a binding with its frontier."""
     return and_(Source.table_id == Binding.table_id, Source.fingerprint == Binding.fingerprint)
 

@@ -1,1 +1,1 @@
-"""What OpenLineage is told of refreshes, through Airflow's own integration (the extra `openlineage`)."""
+"""What OpenLineage gets of refreshes, through Airflow's own integration (the extra `openlineage`)."""

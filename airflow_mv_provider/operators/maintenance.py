@@ -123,7 +123,7 @@ class RollbackOperator(MvOperator):
     A retry continues the rollback, or finds that nothing is left to do.
     """
 
-    tells_lineage = True
+    reports_lineage = True
     template_fields: Sequence[str] = ("table", "to", "note")
 
     def __init__(self, *, table: str, to: str, note: str, **kwargs: Any) -> None:

@@ -162,15 +162,15 @@ class BeginRefreshOperator(FirstTask):
             report = refresher.refresh(name, who, request)
             self.log_refresh(report)
             return report.refresh_id
-        begun = refresher.begin(name, who, request)
-        for refresh_id in begun.recovered:
+        acquired = refresher.begin(name, who, request)
+        for refresh_id in acquired.recovered:
             self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
-        if isinstance(begun, RefreshReport):
-            self.log_refresh(begun)
-            return begun.refresh_id
-        refresher.park(begun)
-        self.linked_refresh = begun.own.refresh_id
-        return begun.own.refresh_id
+        if isinstance(acquired, RefreshReport):
+            self.log_refresh(acquired)
+            return acquired.refresh_id
+        refresher.park(acquired)
+        self.linked_refresh = acquired.own.refresh_id
+        return acquired.own.refresh_id
 
 
 class RefreshTableOperator(FirstTask):
@@ -179,7 +179,7 @@ class RefreshTableOperator(FirstTask):
     Arguments: see `FirstTask`.
     """
 
-    tells_lineage = True
+    reports_lineage = True
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
@@ -251,7 +251,7 @@ class MergeRefreshOperator(PhaseTask):
     table      : name of the table that the task publishes
     """
 
-    tells_lineage = True
+    reports_lineage = True
     until = Phase.CLEANUP
 
 

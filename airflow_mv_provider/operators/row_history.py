@@ -1,4 +1,4 @@
-"""An operator that tells what has happened to one row of a table, and who did it; needs Spark."""
+"""An operator that reports what has happened to one row of a table, and who did it; needs Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WhyRowOperator(MvOperator):
-    """Tell what each commit of main did to one row, and which refresh, or who else, made it; as `amv why` does.
+    """Report what each commit of main did to one row, and which refresh, or who else, made it; as `amv why` does.
 
     table  : name of a registered table; by default the run's param `table`
     key    : value of each key column; by default the run's param `key`
@@ -69,9 +69,9 @@ class WhyRowOperator(MvOperator):
         try:
             found = refresher.row_history(name, texts, column, last=self.last, since=self.since)
         except MvError as error:
-            is_telling = {each.lower() for each in key} & {each.lower() for each in hidden}
-            told = "see the task's log." if is_telling else f"{error.message} {error.advice}"
-            answers.keep(table.id, user, asked, f"[{error.code}] {told}", is_error=True)
+            is_sensitive = {each.lower() for each in key} & {each.lower() for each in hidden}
+            shown = "see the task's log." if is_sensitive else f"{error.message} {error.advice}"
+            answers.keep(table.id, user, asked, f"[{error.code}] {shown}", is_error=True)
             raise
         text = row_history_text(found)
         answers.keep(table.id, user, asked, text)

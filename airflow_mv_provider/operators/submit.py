@@ -91,7 +91,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     poll_interval     : seconds between two checks of a driver that an earlier try has submitted
     """
 
-    tells_lineage = True
+    reports_lineage = True
     template_fields: Sequence[str] = (*FirstTask.template_fields, *SparkSubmitOperator.template_fields)
 
     def __init__(

@@ -65,7 +65,7 @@ class MvOperator(BaseOperator):
     linked_table: str | None = None
     linked_refresh: str | None = None
     held_difference: Sequence[str] = ()  # of the held refresh that this task asks about, as lines
-    tells_lineage: ClassVar[bool] = False  # OpenLineage is told of its refresh
+    reports_lineage: ClassVar[bool] = False  # OpenLineage gets what its refresh has read and written
     _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
     _refresher: Refresher | None = None
@@ -131,11 +131,11 @@ class MvOperator(BaseOperator):
         return self.execute(context)
 
     def _gather(self, context: Context) -> None:
-        """Keep what OpenLineage is told of this task's refresh, if it is told anything."""
+        """Keep what OpenLineage gets of this task's refresh, if it gets anything."""
         store = self._store
-        if not self.tells_lineage or store is None or not is_wanted():
+        if not self.reports_lineage or store is None or not is_wanted():
             return
-        with suppress(MvError):  # the database is down: then the task says so itself
+        with suppress(MvError):  # if the database is down, the task itself fails with that error
             refresh_id = self.linked_refresh or store.worked_on(self.caller(context).key)
             self._gathered = gathered(store, refresh_id, self.hook().settings().connections)
 

@@ -36,7 +36,7 @@ class LoadTableOperator(MvOperator):
     A retry continues the load. If it is held, the task waits for the decision, as a refresh does.
     """
 
-    tells_lineage = True
+    reports_lineage = True
     template_fields: Sequence[str] = ("table", "note")
 
     def __init__(

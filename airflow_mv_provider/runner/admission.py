@@ -140,9 +140,9 @@ def _begin(
                 if (ended := recoverer.take_over(table, state, caller)) is not None:
                     recovered.append(ended.refresh_id or "")
             case Admission.START:
-                begun = _start_new(context, table, state, caller, request, substitute)
-                if begun is not None:
-                    return replace(begun, recovered=tuple(recovered))
+                acquired = _start_new(context, table, state, caller, request, substitute)
+                if acquired is not None:
+                    return replace(acquired, recovered=tuple(recovered))
     raise _turned_away(context, table, store.state(table.id), caller, request)
 
 

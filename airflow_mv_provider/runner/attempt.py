@@ -29,7 +29,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps import source_files
-from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.conclusion import conclude
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -53,9 +53,9 @@ class Attempt:
         self.work = work
         self._watch = watch
         self._clock = PhaseClock()
-        self._ground = FencedMain(work)
+        self._fenced = FencedMain(work)
         self._errors = ErrorTable(work)
-        self._merging = Merging(work, self._ground, self._errors, self._clock)
+        self._merging = Merging(work, self._fenced, self._errors, self._clock)
         self._planned: tuple[Chunk, ...] = ()
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
@@ -68,12 +68,12 @@ class Attempt:
             chunks = self._chunks()
             steps = plan.remaining(
                 phase,
-                is_fenced=self._ground.is_fenced,
+                is_fenced=self._fenced.is_fenced,
                 chunks=chunks,
                 recorded=done.recorded,
                 committed=done.committed,
                 is_progressive=self.work.is_progressive,
-                is_overtaken=self._ground.followed is not None,
+                is_overtaken=self._fenced.followed is not None,
             )
             if not steps:
                 return
@@ -122,14 +122,14 @@ class Attempt:
         """Fence main against older epochs; return True if main holds a commit of this refresh."""
         self.work.lease.ignore_cancel()  # this call already ends the refresh, after a cancel or another failure
         with translated(self.work.table.name):
-            while not self._ground.is_fenced:
+            while not self._fenced.is_fenced:
                 self._fence()
             return self._merging.is_published
 
     @property
     def is_main_known(self) -> bool:
         """False if main's log shows refreshes that the database does not know."""
-        return self._ground.followed is None
+        return self._fenced.followed is None
 
     def bring_to_end(self) -> bool:
         """End a refresh that has a commit in main: run its remaining steps, or conclude it from main's log alone.
@@ -151,7 +151,7 @@ class Attempt:
                 raise
             log.warning("%s: its refresh is ended by what the table's log shows: %s", self.work.table.name, error)
             try:
-                conclude(self.work, self._ground, self._clock)
+                conclude(self.work, self._fenced, self._clock)
             except OvertakenError:
                 return False
             self.run()
@@ -193,7 +193,7 @@ class Attempt:
                 self._errors.prepare()
             case plan.Conclude():
                 show("later refreshes have followed it: the table's log shows how it ended")
-                conclude(self.work, self._ground, self._clock)
+                conclude(self.work, self._fenced, self._clock)
             case plan.Stage():
                 show(f"reading the source: {self.work.refresh.frontier.describe()}")
                 self._stage()
@@ -216,13 +216,13 @@ class Attempt:
                 assert_never(step)
 
     def _fence(self) -> None:
-        self._ground.fence()
-        if self._ground.is_fenced:
+        self._fenced.fence()
+        if self._fenced.is_fenced:
             self._merging.record_fence_result()
 
     def _stage(self) -> None:
         work = self.work
-        found = stage(work, self._ground, self._errors)
+        found = stage(work, self._fenced, self._errors)
         self._merging.record_comparison(found.seal, found.buckets)
         with durable(Write.SEAL):
             notes = work.evolution(work.layout.main_columns or ()).notes
@@ -237,7 +237,7 @@ class Attempt:
         """Delete this refresh's workspace and the digests that it made obsolete, then go back to NORMAL."""
         work = self.work
         outdated, kept = work.current().outdated_digests_of, work.store.state(work.table.id).published_digests
-        with durable(Write.STAGING_DELETE), as_far_as_possible(work.table.name):
+        with durable(Write.STAGING_DELETE), logging_failed_deletions(work.table.name):
             storage.remove(work.spark, work.workspace)
             source_files.remove_unneeded(work, kept, outdated)
             if outdated is not None:

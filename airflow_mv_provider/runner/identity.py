@@ -17,7 +17,7 @@ from airflow_mv_provider.spark.delta import NAME_PROPERTY, UUID_PROPERTY, Main, 
 
 log = logging.getLogger(__name__)
 
-NOBODY = ""
+UNIDENTIFIED = ""
 
 
 def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]:
@@ -55,11 +55,11 @@ def identified(context: Context, table: TableRecord) -> tuple[TableRecord, bool]
 
 
 def identity_at(context: Context, main: TableRef) -> str | None:
-    """Return the identity of a table; NOBODY if there are files without one, None if there are none."""
+    """Return the identity of a table; UNIDENTIFIED if there are files without one, None if there are none."""
     found = detail(context.spark, main)
     if found is None:
-        return NOBODY if storage.has_files(context.spark, main.location) else None
-    return found.properties.get(UUID_PROPERTY, NOBODY)
+        return UNIDENTIFIED if storage.has_files(context.spark, main.location) else None
+    return found.properties.get(UUID_PROPERTY, UNIDENTIFIED)
 
 
 def _check_not_moved(context: Context, table: TableRecord) -> None:

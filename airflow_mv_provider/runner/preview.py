@@ -33,7 +33,7 @@ from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import base_of, pinned
 from airflow_mv_provider.runner.steps.checking import referenced
-from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.sampling import sample_of
 from airflow_mv_provider.runner.steps.work import rows_at
@@ -133,7 +133,7 @@ def preview(
         context.store.end_preview(refresh.id, outcome, refresh.choice.reason, Counts(), (), error_report(error))
         raise
     finally:
-        with as_far_as_possible(table.name):
+        with logging_failed_deletions(table.name):
             storage.remove(context.spark, workspace)
             storage.remove_digests(context.spark, workspace)
     return context.store.report(refresh.id)

@@ -43,7 +43,7 @@ from airflow_mv_provider.report_text.refresh_text import recovered_text
 from airflow_mv_provider.runner.attempt import Attempt
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.cleaning import as_far_as_possible
+from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.runner.sweeping import sweep
 from airflow_mv_provider.spark import storage
@@ -325,7 +325,7 @@ class Recoverer:
         """Return the row to NORMAL, then delete the files: they are garbage only after that write."""
         with durable(Write.NORMAL):
             self.context.store.abandon(own, outcome, error, seconds or {}, is_main_known=is_main_known)
-        with durable(Write.STAGING_DELETE), as_far_as_possible(table.name):
+        with durable(Write.STAGING_DELETE), logging_failed_deletions(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.context.spark, workspace)
             storage.remove_digests(self.context.spark, workspace)

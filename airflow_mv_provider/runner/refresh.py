@@ -142,11 +142,11 @@ class Refresher:
         """
         if request.read_only:
             return preview(self._context, self.store.table(name), caller, request)
-        begun = self.begin(name, caller, request)
-        if isinstance(begun, RefreshReport):
-            return self._with_recovered(begun)
-        self._recoverer.work(begun.table, begun.own, caller)
-        return replace(self.store.report(begun.own.refresh_id), recovered=begun.recovered)
+        acquired = self.begin(name, caller, request)
+        if isinstance(acquired, RefreshReport):
+            return self._with_recovered(acquired)
+        self._recoverer.work(acquired.table, acquired.own, caller)
+        return replace(self.store.report(acquired.own.refresh_id), recovered=acquired.recovered)
 
     def plan(self, name: str, request: Request = AS_USUAL) -> RefreshPlan:
         """Return what a refresh would do now and the strategies that it could use; write nothing, read no row.
@@ -295,18 +295,18 @@ class Refresher:
         """Wait for `seconds` or until `interrupt` is called; return True if it was called."""
         return self._context.is_interrupted_within(seconds)
 
-    def park(self, begun: AcquiredRefresh) -> None:
+    def park(self, acquired: AcquiredRefresh) -> None:
         """Reserve an acquired table for the next process of its caller, for `handover_ms` of the settings."""
-        self.store.park(begun.own, until_ms=self.settings.handover_ms)
+        self.store.park(acquired.own, until_ms=self.settings.handover_ms)
 
-    def bury(self, name: str, caller: Caller, note: str) -> None:
+    def declare_dead(self, name: str, caller: Caller, note: str) -> None:
         """Record a person's statement that a table's owner is dead; `caller` may then end its refresh at once.
 
         raises : RefreshInProgressError, if another process has just taken the refresh over
         """
         table = self.store.table(name)
         state = self.store.state(table.id)
-        if state.phase is not Phase.NORMAL and not self.store.bury(state, caller, note):
+        if state.phase is not Phase.NORMAL and not self.store.declare_dead(state, caller, note):
             raise in_progress(table, self.store.state(table.id))
 
     def recover(

@@ -153,7 +153,7 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.of_files(frontier, paths)
 
-    def rejected(self, frontier: Frontier) -> rejected.Bad | None:
+    def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.
 
         returns : None if the table has no error table, or the source's columns are unknown
@@ -162,7 +162,7 @@ class TableSource:
             return None
         marked = self.reader.marked(frontier, is_numbered=True)
         rows = self.reader.project(marking.decoded(marked), (), marking.ORIGIN)
-        return rejected.bad(marked, rows, self.table)
+        return rejected.rejected_records(marked, rows, self.table)
 
 
 def open_source(

@@ -16,7 +16,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 
-def opened_impatiently(remote: str, answer_s: float, *, is_on_this_machine: bool) -> SparkSession:
+def opened_with_timeouts(remote: str, answer_s: float, *, is_on_this_machine: bool) -> SparkSession:
     """Open a session whose calls do not wait forever for a server that is silent or unreachable.
 
     Without keep-alive pings a call waits until the kernel gives up, which never happens if a proxy acknowledges
@@ -36,7 +36,7 @@ def opened_impatiently(remote: str, answer_s: float, *, is_on_this_machine: bool
     if is_on_this_machine:
         options["grpc.enable_http_proxy"] = 0  # no proxy reaches this machine's loopback
     session = RemoteSession.builder.channelBuilder(DefaultChannelBuilder(remote, list(options.items()))).create()
-    session.client.set_retry_policies([OneOutage(max_retries=7, max_backoff=answer_ms // 4)])
+    session.client.set_retry_policies([RetryUntilOutage(max_retries=7, max_backoff=answer_ms // 4)])
     atexit.register(_close, weakref.ref(session))
     return cast(SparkSession, session)
 
@@ -48,7 +48,7 @@ def _close(opened: weakref.ref[RemoteSession]) -> None:
             session.client.close()
 
 
-class OneOutage(DefaultPolicy):
+class RetryUntilOutage(DefaultPolicy):
     """PySpark's policy, but once a call has used up its retries, every later call of the session is tried only once.
 
     A refresh that fails because its server is gone still makes calls that clean up; each of them would wait as long
@@ -62,7 +62,7 @@ class OneOutage(DefaultPolicy):
 
 
 class _State(RetryPolicyState):
-    policy: OneOutage
+    policy: RetryUntilOutage
 
     def next_attempt(self, exception: BaseException | None = None) -> int | None:
         """Return how long to wait, in milliseconds; None: the call is given up."""

@@ -57,7 +57,7 @@ def refusal(error: BaseException, where: str) -> MvError | None:
         # A value that cannot be converted is the source's fault, unless the condition shows that the table refused it.
         if isinstance(found, CorruptRecordError) and not condition_of(error).startswith(("DELTA_", "EXCEED_")):
             return None
-        return MainRefusedError(where, f"it refuses the write: {_said(error)}.")
+        return MainRefusedError(where, f"it refuses the write: {_message_of(error)}.")
     if type(found) in (EngineError, SourceFileError) and (line := _line_of_file_system(error)):
         return MainRefusedError(where, f"it cannot be written: {line}.")
     return None
@@ -77,7 +77,7 @@ def _sql_state(error: BaseException) -> str:
     return found.group(1) if found else ""
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """Return the refusal's message without the values of rows, which must not be logged."""
     return re.sub(r" by row with values:?$", " by a row", first_line(_all_text(error))).rstrip(":")
 

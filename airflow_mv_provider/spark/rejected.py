@@ -51,7 +51,7 @@ def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class RejectedRecords:
     """Records that cannot be rows of main, and the row numbers that give their positions; lazy.
 
     found   : (file, block, number, rule, reason, record)
@@ -62,7 +62,7 @@ class Bad:
     numbers: DataFrame
 
 
-def bad(marked: DataFrame, projected: DataFrame, table: RefreshableTable) -> Bad:
+def rejected_records(marked: DataFrame, projected: DataFrame, table: RefreshableTable) -> RejectedRecords:
     """Return the records that cannot be rows of main.
 
     marked    : all records of the source, numbered
@@ -82,7 +82,7 @@ def bad(marked: DataFrame, projected: DataFrame, table: RefreshableTable) -> Bad
     if table.quarantining:
         found = found.unionAll(_quarantined(projected.where(~any_null(present)), names, table).toDF(ORIGIN))
     found = found.select(f"{ORIGIN}.*")
-    return Bad(found, marked.select(*(F.col(f"{ORIGIN}.{name}") for name in ("file", "block", "number"))))
+    return RejectedRecords(found, marked.select(*(F.col(f"{ORIGIN}.{name}") for name in ("file", "block", "number"))))
 
 
 def _quarantined(rows: DataFrame, names: Sequence[str], table: RefreshableTable) -> DataFrame:
@@ -112,7 +112,7 @@ def _as_record(names: Sequence[str]) -> Column:
     return F.to_json(F.struct(*columns(names)), {"ignoreNullFields": "false"})
 
 
-def collect(found: Bad, table: RefreshableTable, path: str) -> Rejected:
+def collect(found: RejectedRecords, table: RefreshableTable, path: str) -> Rejected:
     """Write the rejected records at `path`, with their positions.
 
     cost   : two scans of the source; if a record is rejected, a third one that reads no columns

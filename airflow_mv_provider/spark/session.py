@@ -202,10 +202,10 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     # Imported late: this import makes a process with a JVM of its own a Connect client for good.
-    from airflow_mv_provider.spark.patience import opened_impatiently
+    from airflow_mv_provider.spark.patience import opened_with_timeouts
 
     try:
-        session = opened_impatiently(remote, answer_s, is_on_this_machine=_host_and_port(remote)[0] in _LOOPBACK)
+        session = opened_with_timeouts(remote, answer_s, is_on_this_machine=_host_and_port(remote)[0] in _LOOPBACK)
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
@@ -302,14 +302,14 @@ def small_plan_confs(session: SparkSession, *, is_small: bool) -> Iterator[None]
     source : benchmarks/refresh.py --table small, and with --compiled: 4.4 s instead of 5.0 s in a JVM just started
     """
     before: dict[str, str | None] = {}
-    with _whoever_is_gone():
+    with _ignoring_unreachable():
         for name in _FOR_SMALL if is_small else ():
             before[name] = session.conf.get(name, None)
             session.conf.set(name, _FOR_SMALL[name])
     try:
         yield
     finally:
-        with _whoever_is_gone():
+        with _ignoring_unreachable():
             for name, value in before.items():
                 if value is None:
                     session.conf.unset(name)
@@ -334,7 +334,7 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with _whoever_is_gone(), suppress(AttributeError):  # a stopped context has no JVM
+        with _ignoring_unreachable(), suppress(AttributeError):  # a stopped context has no JVM
             remove(tag)
 
 
@@ -346,7 +346,7 @@ def interrupt(session: SparkSession, tag: str) -> None:
         session.sparkContext.cancelJobsWithTag(tag)
 
 
-def _whoever_is_gone() -> suppress:
+def _ignoring_unreachable() -> suppress:
     """Suppress errors of a server or JVM that does not answer; the work itself meets and reports them."""
     return suppress(PySparkException, Py4JError, OSError)
 

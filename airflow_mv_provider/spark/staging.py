@@ -95,7 +95,7 @@ def load(
     except InterruptedRefreshError:
         raise
     except MvError as error:
-        digests.raise_if_intact(source.sparkSession, layout, published, error)
+        digests.raise_unless_damaged(source.sparkSession, layout, published, error)
         elsewhere = again(path)  # a task of the job that failed may still be writing
         return Staged(copy, elsewhere, digests.write(hashed, table, elsewhere, published))
 
@@ -118,7 +118,7 @@ def _unchanged(rows: DataFrame, layout: Layout, path: str, published: PublishedD
     except InterruptedRefreshError:
         raise
     except MvError as error:
-        digests.raise_if_intact(rows.sparkSession, layout, published, error)
+        digests.raise_unless_damaged(rows.sparkSession, layout, published, error)
     return None
 
 

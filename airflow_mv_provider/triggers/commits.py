@@ -20,7 +20,7 @@ from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_mv_provider.asset import source_asset_uri
-from airflow_mv_provider.core.commits import LOG, News, commit_name, commit_of, news
+from airflow_mv_provider.core.commits import LOG, NewCommits, commit_name, commit_of, new_commits
 from airflow_mv_provider.core.location import source_location
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.hooks.mv import MvHook
@@ -65,7 +65,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
         while True:
             try:
                 location = location or await self._location()
-                found = await asyncio.to_thread(news_since, location, since, self.conn_id)
+                found = await asyncio.to_thread(new_commits_since, location, since, self.conn_id)
             except (MvError, OSError) as error:  # an unreachable storage or database may recover
                 self.log.warning("%s: cannot be read now: %s", self.path, error)
                 await asyncio.sleep(self.poke_interval)
@@ -99,8 +99,8 @@ class DeltaCommitTrigger(BaseEventTrigger):
             await self.asset_state_store.aset(_WATERMARK, version)
 
 
-def news_since(location: str, since: int | None, conn_id: str | None = None) -> News | None:
-    """Return the news in the log of the table at `location`; None if there is no table. Blocks.
+def new_commits_since(location: str, since: int | None, conn_id: str | None = None) -> NewCommits | None:
+    """Return the new commits in the log of the table at `location`; None if there is no table. Blocks.
 
     since : the newest commit at the last check
     """
@@ -108,7 +108,7 @@ def news_since(location: str, since: int | None, conn_id: str | None = None) -> 
     if not log.exists():
         return None
     versions = [version for file in log.iterdir() if (version := commit_of(file.name)) is not None]
-    return news(versions, since, lambda version: str((log / commit_name(version)).read_text()))
+    return new_commits(versions, since, lambda version: str((log / commit_name(version)).read_text()))
 
 
 def delta_asset(
@@ -130,6 +130,6 @@ def delta_asset(
     return Asset(name=name or f"delta:{path}", uri=source_asset_uri(path), watchers=[watcher])
 
 
-def _facts(path: str, since: int | None, found: News) -> dict[str, Any]:
+def _facts(path: str, since: int | None, found: NewCommits) -> dict[str, Any]:
     facts = {"path": path, "version": found.version, "since": since, "changed": list(found.changed)}
     return facts | {"operations": list(found.operations), "is_gap": found.is_gap}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_mv_provider.core.commits import News, commit_name, commit_of, news
+from airflow_mv_provider.core.commits import NewCommits, commit_name, commit_of, new_commits
 
 
 def commit(*actions: dict, operation: str = "WRITE") -> str:
@@ -26,33 +26,33 @@ LOG = {
 @pytest.mark.parametrize(
     ("since", "expected"),
     [
-        (None, News(4)),
-        (4, News(4)),
-        (9, News(4, is_gap=True)),  # the table was made anew, with a shorter log
-        (3, News(4, (4,), ("DELETE",))),
-        (1, News(4, (4,), ("DELETE",))),
-        (0, News(4, (1, 4), ("WRITE", "DELETE"))),
-        (-1, News(4, (1, 4), ("WRITE", "DELETE"))),
+        (None, NewCommits(4)),
+        (4, NewCommits(4)),
+        (9, NewCommits(4, is_gap=True)),  # the table was made anew, with a shorter log
+        (3, NewCommits(4, (4,), ("DELETE",))),
+        (1, NewCommits(4, (4,), ("DELETE",))),
+        (0, NewCommits(4, (1, 4), ("WRITE", "DELETE"))),
+        (-1, NewCommits(4, (1, 4), ("WRITE", "DELETE"))),
     ],
 )
 def test_only_commits_that_change_data_since_the_last_look_are_news(since, expected):
-    assert news(LOG, since, LOG.__getitem__) == expected
+    assert new_commits(LOG, since, LOG.__getitem__) == expected
 
 
 def test_a_log_that_was_cleaned_may_have_lost_a_change():
-    found = news([2, 3], 0, LOG.__getitem__)
+    found = new_commits([2, 3], 0, LOG.__getitem__)
 
-    assert found == News(3, (), (), is_gap=True)
+    assert found == NewCommits(3, (), (), is_gap=True)
     assert found.has_data
 
 
 def test_no_log_is_no_table():
-    assert news([], 3, LOG.__getitem__) is None
+    assert new_commits([], 3, LOG.__getitem__) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"add": 1}', '{"add": {"path": "a"}}'])
 def test_what_is_not_understood_is_taken_for_a_change(text):
-    assert news([1], 0, lambda _: text).has_data
+    assert new_commits([1], 0, lambda _: text).has_data
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_history_tells_what_refreshes_of_everything_took():
 
     (past,) = cost_samples(reports)
 
-    assert (past.way, past.num_rows, past.num_changes, past.seconds) == ("corrections", 100, 15, 4.0)
+    assert (past.strategy, past.num_rows, past.num_changes, past.seconds) == ("corrections", 100, 15, 4.0)
 
 
 def test_a_failed_incremental_refresh_is_followed_by_a_comparison():

@@ -65,7 +65,7 @@ print(json.dumps([run.states, [str(each) for errors in run.errors.values() for e
 ATTEMPTS = """
 import grpc
 from pyspark.sql.connect.client.retries import Retrying
-from airflow_mv_provider.spark.patience import OneOutage
+from airflow_mv_provider.spark.patience import RetryUntilOutage
 
 class Unavailable(grpc.RpcError):
     def code(self):
@@ -74,7 +74,7 @@ class Unavailable(grpc.RpcError):
     def trailing_metadata(self):
         return None
 
-policy = OneOutage(max_retries=7)
+policy = RetryUntilOutage(max_retries=7)
 
 def attempts():
     made = 0

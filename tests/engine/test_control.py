@@ -256,7 +256,7 @@ def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, p
 
     def believe() -> None:
         ann, other = table.caller(user="ann"), table.refresher()
-        other.bury("orders", ann, "its host burnt down")
+        other.declare_dead("orders", ann, "its host burnt down")
         ended.extend([other.abandon("orders", ann)] if is_abandoned else other.recover(ann, name="orders"))
 
     at_point(point, believe)

@@ -86,7 +86,7 @@ def drop(lake):
 
 @pytest.mark.in_test_all
 def test_its_owner_is_declared_dead(table):
-    table.refresher().bury("orders", table.caller("a person"), "it hangs")
+    table.refresher().declare_dead("orders", table.caller("a person"), "it hangs")
     table.refresher().recover(table.caller("a person"))
     assert table.store.state(1).is_held, "that decides nothing"
 

@@ -57,7 +57,7 @@ def test_all_tables_are_as_fresh_as_the_state_that_they_share(shop, at_point):
 
     report = shop.ingest()
 
-    looks = [shop.lake.refresher().store.look(store.table(name).id)[0].checked_ms for name in shop.names]
+    looks = [shop.lake.refresher().store.last_check(store.table(name).id)[0].checked_ms for name in shop.names]
     began = [store.report(each.refresh_id).started_at for each in report.tables]
     assert looks[0] == looks[1]
     assert before_ms <= looks[0] < before_ms + 60_000

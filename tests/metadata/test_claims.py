@@ -14,7 +14,7 @@ from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.phase import NEXT, Phase
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.rows import becomes, is_believed
+from airflow_mv_provider.metadata.rows import becomes, is_as_expected
 from tests.metadata.rows import registered
 
 FAR = 1 << 50  # milliseconds; later than every clock
@@ -42,7 +42,9 @@ CLAIMS = {
     "hold in MERGING": lambda state: claim.hold(OWN, Phase.MERGING),
     "abandon": lambda state: claim.abandon(OWN),
     "cancel": lambda state: claim.cancel(),
-    "bury": lambda state: claim.bury(replace(state, phase=Phase.MERGING, epoch=3, refresh_id="r1"), "c"),
+    "declare dead": lambda state: claim.declare_dead(
+        replace(state, phase=Phase.MERGING, epoch=3, refresh_id="r1"), "c"
+    ),
     **{
         f"advance from {old}": lambda state, old=old, new=new: claim.advance(OWN, old, new)
         for old in AT_WORK
@@ -63,9 +65,9 @@ def test_claim_is_the_same_in_sql(store, name):
         asked: Claim = CLAIMS[name](before)
 
         with store.engine.begin() as db:
-            believed = is_believed(asked, table.id, store._now())
+            expected = is_as_expected(asked, table.id, store._now())
             values = becomes(asked) or {"epoch": State.epoch}
-            is_held = db.execute(update(State).where(*believed).values(**values)).rowcount == 1
+            is_held = db.execute(update(State).where(*expected).values(**values)).rowcount == 1
 
         expected = asked.after(before)
         assert is_held is (expected is not None) is asked.holds(before)

@@ -178,7 +178,7 @@ def test_person_who_says_that_the_owner_is_dead_is_believed(store, table, phase)
     walk(store, own, phase)
     ann = a_caller("cli:ann", user="ann")
 
-    assert store.bury(store.state(table.id), ann, "its host burnt down")
+    assert store.declare_dead(store.state(table.id), ann, "its host burnt down")
 
     assert store.state(table.id).is_owner_dead
     assert store.renew(own, lease_ms=LEASE_MS).is_owner, "it may be alive after all, and nobody has taken over yet"
@@ -195,5 +195,5 @@ def test_word_on_an_owner_that_is_not_there_any_more_is_for_nobody(store, table)
     handed_over(store, own)
     before = dump(store.engine)
 
-    assert not store.bury(seen, a_caller("two"), "gone")
+    assert not store.declare_dead(seen, a_caller("two"), "gone")
     assert dump(store.engine) == before

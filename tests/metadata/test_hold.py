@@ -102,7 +102,7 @@ def test_a_decision_before_the_second_look_leaves_the_refresh_to_its_owner(store
 
 def handed_over_although_held(store, own):
     """As a person does who declares the owner dead."""
-    assert store.bury(store.state(own.table_id), a_caller("two"), "gone")
+    assert store.declare_dead(store.state(own.table_id), a_caller("two"), "gone")
     return handed_over(store, own, "two")
 
 

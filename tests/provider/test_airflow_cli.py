@@ -59,7 +59,7 @@ def test_what_is_typed_reaches_amv_as_it_is(commands, monkeypatch):
     from airflow_mv_provider.cli import airflow_commands as airflow_cli
 
     seen = []
-    monkeypatch.setattr(airflow_cli, "_tell_settings", lambda: None)
+    monkeypatch.setattr(airflow_cli, "_export_settings", lambda: None)
     monkeypatch.setattr(main, "main", lambda *, args, prog_name: seen.append(args))
     action = commands["mv", "refresh"]
     parser = argparse.ArgumentParser()

@@ -97,9 +97,9 @@ def test_a_hasty_trigger_is_refused_where_the_dag_is_written(airflow):
 
 
 def test_a_look_needs_no_spark(home, airflow):
-    code = "import sys; from airflow_mv_provider.triggers.commits import news_since;"
+    code = "import sys; from airflow_mv_provider.triggers.commits import new_commits_since;"
     place = str(home.root / "raw/orders")
-    code += f"print(news_since({place!r}, -1).has_data, [m for m in sys.modules if m in ('pyspark', 'py4j')])"
+    code += f"print(new_commits_since({place!r}, -1).has_data, [m for m in sys.modules if m in ('pyspark', 'py4j')])"
 
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

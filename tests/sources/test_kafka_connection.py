@@ -19,7 +19,7 @@ from airflow_mv_provider.exceptions import (
     UnsafeLocationError,
 )
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
-from airflow_mv_provider.sources.kafka.client import commit, look
+from airflow_mv_provider.sources.kafka.client import commit, inspect
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from scripts.kafka_server import KafkaServer
 from scripts.ports import free_port
@@ -101,7 +101,7 @@ def open_to(broker: Any) -> Any:
 
 def ended_at(broker, name, offsets):
     until = time.monotonic() + 30
-    while (found := look(open_to(broker), name, 10)).frontier.offsets != offsets:
+    while (found := inspect(open_to(broker), name, 10)).frontier.offsets != offsets:
         assert time.monotonic() < until, found
     return found
 
@@ -110,23 +110,23 @@ def ended_at(broker, name, offsets):
 def test_topic_is_known_by_its_id_and_ends_at_the_last_stable_offset(broker):
     name = broker.topic(partitions=2)
     broker.send(name, ("a", "1"), ("b", "2"), partition=1)
-    before = look(open_to(broker), name, 10)
+    before = inspect(open_to(broker), name, 10)
     left_open = broker.begin(name, ("c", "3"), partition=0)
-    during = look(open_to(broker), name, 10)
+    during = inspect(open_to(broker), name, 10)
     left_open.abort_transaction(10)
     after = ended_at(broker, name, (2, 2))  # the broker writes the marker of the abort after it has answered
     broker.forget(name, 1, partition=1)
-    gone = look(open_to(broker), name, 10)
+    gone = inspect(open_to(broker), name, 10)
     broker.drop(name)
     broker.topic(name, partitions=2)
-    again = look(open_to(broker), name, 10)
+    again = inspect(open_to(broker), name, 10)
 
     assert [each.frontier.offsets for each in (before, during, after)] == [(0, 2), (0, 2), (2, 2)]
     assert [each.lows for each in (before, gone)] == [(0, 0), (0, 1)]
     assert before.frontier.topic_id == gone.frontier.topic_id != again.frontier.topic_id
     assert before.frontier.cluster == again.frontier.cluster
     with pytest.raises(SourceNotFoundError, match="no topic 'missing'"):
-        look(open_to(broker), "missing", 10)
+        inspect(open_to(broker), "missing", 10)
 
 
 @pytest.mark.in_test_all
@@ -138,10 +138,10 @@ def test_cluster_with_a_login_is_asked_with_it(broker, password):
     cluster = cluster_of(credentials(extra, user=LOGIN, password=password))
 
     if password == PASSWORD:
-        assert look(cluster, name, 10).frontier.offsets == (0,)
+        assert inspect(cluster, name, 10).frontier.offsets == (0,)
     else:
         with pytest.raises(SourceDeniedError, match="refuses") as caught:
-            look(cluster, name, 10)
+            inspect(cluster, name, 10)
         assert password not in str(caught.value)
 
 
@@ -154,7 +154,7 @@ def test_cluster_that_does_not_answer_is_given_up(is_silent):
             listener.bind(("127.0.0.1", port))
             listener.listen()
         with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port}"):
-            look(cluster_of(credentials({"bootstrap.servers": f"127.0.0.1:{port}"})), "t", 1)
+            inspect(cluster_of(credentials({"bootstrap.servers": f"127.0.0.1:{port}"})), "t", 1)
 
     assert time.monotonic() - began < 10
 

@@ -12,7 +12,7 @@ from airflow_mv_provider.core.state import TableRecord
 def definition_of_rollback(table: TableRecord) -> RefreshableTable:
     """Return the definition of a refresh that rolls main back: main's own rows, one for each key, are its source."""
     simple: dict[str, Any] = {"publish": "atomic", "on_conflict": "fail", "order_by": [], "approval": "never"}
-    simple["checks"] = []  # whoever rolls back has decided about these rows
+    simple["checks"] = []  # the person who rolls back has decided about these rows
     guards = table.definition.guards.model_copy(update={"max_null_fraction": {}})  # and its columns may be no more
     simple["guards"] = guards.model_dump(mode="json")
     simple |= {"source": _source(table), "frozen_before": None}
@@ -25,7 +25,7 @@ def is_rollback(definition: RefreshableTable, table: TableRecord) -> bool:
     No table can be registered with such a source; only the definition that a rollback's own refresh began with has it.
     """
     source = definition.source.model_dump(mode="json", exclude_defaults=True, by_alias=True)
-    return source | {"type": "delta"} == _source(table) and definition.source_kind.name == "delta"
+    return source | {"type": definition.source_kind.name} == _source(table)
 
 
 def with_sensitive(definition: RefreshableTable, names: Iterable[str]) -> RefreshableTable:

@@ -1,7 +1,7 @@
 """The history of one row of main: which commits changed it, from what to what, and who made them.
 
     COLUMN=VALUE... ──▶ parse_key: which row is meant
-    main's log      ──▶ looked_at: the commits that may have changed rows, within the bounds that were asked for
+    main's log      ──▶ commits_to_search: the commits that may have changed rows, within the bounds that were asked for
     its rows before and after a commit, or the commit's part of a change feed ──▶ changes_between
     the refreshes that made these commits ──▶ event
 
@@ -29,7 +29,7 @@ _MAX_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class SearchedCommits:
     """The part of main's log in which a row is followed.
 
     newest   : main's newest version
@@ -169,12 +169,12 @@ def _column_of(text: str, key: Sequence[str]) -> str | None:
 
 
 def is_far_enough(commits: Sequence[Commit], last: int, since_ms: int | None) -> bool:
-    """True if main's newest commits are all that `looked_at` needs: it leaves out the last of them."""
+    """True if main's newest commits are all that `commits_to_search` needs: it leaves out the last of them."""
     changing = [commit for commit in commits if not commit.keeps_data]
     return len(changing) > last or (bool(changing) and _is_before(changing[-1], since_ms))
 
 
-def looked_at(commits: Sequence[Commit], last: int, since_ms: int | None) -> Looked:
+def commits_to_search(commits: Sequence[Commit], last: int, since_ms: int | None) -> SearchedCommits:
     """Return the commits in which a row is followed.
 
     commits : main's log, newest first, so far that `is_far_enough` holds, or all of it
@@ -187,20 +187,20 @@ def looked_at(commits: Sequence[Commit], last: int, since_ms: int | None) -> Loo
         why = f"only the newest {last:,} commits that may have changed rows were looked at (--last)"
     elif len(in_time) < len(changing):
         why = "older commits were not looked at (--since)"
-    return Looked(commits[0].version, tuple(chosen), why, commits[-1].version)
+    return SearchedCommits(commits[0].version, tuple(chosen), why, commits[-1].version)
 
 
 def _is_before(commit: Commit, since_ms: int | None) -> bool:
     return since_ms is not None and commit.at_ms is not None and commit.at_ms < since_ms
 
 
-def beginning(looked: Looked, rows: Sequence[Row]) -> Beginning:
-    """Return where a history begins for which every commit of `looked` could be read; `rows` are those before them."""
-    before = (looked.changing[-1].version if looked.changing else looked.newest + 1) - 1
-    if looked.why is not None:
-        return Beginning(before, looked.why, tuple(rows))
-    if looked.first > 0:
-        return Beginning(min(looked.first, before), "the table's log does not go back further", tuple(rows))
+def beginning(searched: SearchedCommits, rows: Sequence[Row]) -> Beginning:
+    """Return where a history begins if every commit of `searched` could be read; `rows` are those before them."""
+    before = (searched.changing[-1].version if searched.changing else searched.newest + 1) - 1
+    if searched.why is not None:
+        return Beginning(before, searched.why, tuple(rows))
+    if searched.first > 0:
+        return Beginning(min(searched.first, before), "the table's log does not go back further", tuple(rows))
     return Beginning(0, "the table begins there", tuple(rows), is_complete=True)
 
 

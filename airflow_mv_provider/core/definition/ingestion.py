@@ -45,7 +45,7 @@ class Ingestion(Part):
         return name
 
     @model_validator(mode="after")
-    def _says_each_once(self) -> Ingestion:
+    def _has_each_field_once(self) -> Ingestion:
         if lacking := [name for name in ("type", "conn_id") if not isinstance(self.source.get(name), str)]:
             raise ValueError(f"source: {lacking[0]} is missing")
         if self.source["type"] == OUTPUT or "ingestion" in self.source:

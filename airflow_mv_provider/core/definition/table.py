@@ -84,7 +84,7 @@ class ErrorTable(Part):
     max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail if more are rejected.")
 
 
-def _says_what_goes_together(schema: dict[str, Any]) -> None:
+def _allowed_combinations(schema: dict[str, Any]) -> None:
     """Add the rules of `RefreshableTable._fits_together` to the JSON Schema."""
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
     schema["allOf"] = [
@@ -125,7 +125,7 @@ def _says_what_goes_together(schema: dict[str, Any]) -> None:
 class RefreshableTable(Part):
     """A Delta table that is kept equal to its source."""
 
-    model_config = ConfigDict(json_schema_extra=_says_what_goes_together)
+    model_config = ConfigDict(json_schema_extra=_allowed_combinations)
 
     name: str = Field(description="One to three parts joined by dots; the table's path under the warehouse.")
     source: AnySource

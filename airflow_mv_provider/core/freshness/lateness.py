@@ -1,13 +1,13 @@
 """Whether a table is late, and when it will be.
 
-    source's state     looked at          now
+    source's state     checked            now
     source_ms          checked_ms         now_ms
         │                  │                 │
         │                  └── age, measured from the check: main had all that the source had then
         └───────────────────── age, measured from the source: main has nothing newer than this
 
-A look that finds nothing new ends the first age and not the second. A source whose states have no time of their own (a
-database, a function) is as it is at each look, so both ages are the same.
+A check that finds nothing new ends the first age and not the second. A source whose states have no time of their own (a
+database, a function) is as it is at each check, so both ages are the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SourceCheck:
     """The newest successful refresh of everything.
 
-    checked_ms : when it looked at the source: about when it began, or when a run of an ingestion fixed that state
+    checked_ms : when it checked the source: about when it began, or when a run of an ingestion fixed that state
     source_ms  : when the source came to the state that it found; None if such a source has no such time
     """
 
@@ -40,7 +40,7 @@ class Look:
 def is_late(as_of_ms: int | None, now_ms: int, target_s: int | None) -> bool:
     """True if a table is older than its freshness target, or was never refreshed.
 
-    as_of_ms : see `Look.as_of_ms`; None if there was no good refresh of everything
+    as_of_ms : see `SourceCheck.as_of_ms`; None if there was no good refresh of everything
     target_s : None if the table has no target
     """
     return target_s is not None and (as_of_ms is None or now_ms - as_of_ms > target_s * 1000)

@@ -7,7 +7,7 @@
     stalled    something keeps it from following its source: an error, a guard, a decision, a dead owner
     dropped    it is being dropped
 
-A table is as its newest known fact says. A refresh that a person cancelled says nothing.
+A table's newest known fact decides. A refresh that a person cancelled is no such fact.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _HELD = ErrorReport(
 
 
 def health_of(facts: Facts) -> Health:
-    """Return the health that the facts say."""
+    """Return the health that follows from the facts."""
     if facts.is_dropping:
         return Health(HealthStatus.DROPPED)
     if facts.is_held:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import CompoundSelect, Connection, ScalarSelect, Text, cast, func, select, union_all
 
-from airflow_mv_provider.core.freshness.lateness import Look
+from airflow_mv_provider.core.freshness.lateness import SourceCheck
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import DONE, Covering
 from airflow_mv_provider.core.scope.scope import from_json
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
-from airflow_mv_provider.metadata.rows import iso, looked_ms
+from airflow_mv_provider.metadata.rows import checked_source_ms, iso
 
 MAX_COVERINGS = 10_000  # more than a year of hourly intervals
 
@@ -37,22 +37,22 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 
 def of_ledger(table_id: int | ScalarSelect[int]) -> CompoundSelect[tuple[str]]:
     """Return the query for the ids of the refreshes that `coverings` describes; some of them twice."""
-    is_no_look = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
-    whole = (newest(table_id, outcomes, *is_no_look, kinds=(True,)).subquery() for outcomes in (Outcome, DONE))
+    is_no_preview = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
+    whole = (newest(table_id, outcomes, *is_no_preview, kinds=(True,)).subquery() for outcomes in (Outcome, DONE))
     is_done = RefreshRow.outcome.in_(DONE)
     of_scope = (cast(RefreshRow.scope, Text), is_done)
     rank = func.row_number().over(partition_by=of_scope, order_by=RefreshRow.number.desc()).label("rank")
     is_part = (RefreshRow.table_id == table_id, RefreshRow.outcome.in_(list(Outcome)), RefreshRow.is_whole.is_(False))
-    ranked = select(RefreshRow.id, rank).where(*is_part, *is_no_look).subquery()
+    ranked = select(RefreshRow.id, rank).where(*is_part, *is_no_preview).subquery()
     return union_all(*(select(each.c.id) for each in whole), select(ranked.c.id).where(ranked.c.rank == 1))
 
 
-def last_look(db: Connection, table_id: int) -> Look | None:
+def last_check(db: Connection, table_id: int) -> SourceCheck | None:
     """Return the newest successful refresh of everything: it read the source as it was then, or later.
 
     returns : None also if that was a rollback or a load: what main has then is not known to be of the source
     """
-    facts = (looked_ms().label("looked_ms"), RefreshRow.source_ms, RefreshRow.is_of_source)
+    facts = (checked_source_ms().label("checked_source_ms"), RefreshRow.source_ms, RefreshRow.is_of_source)
     published = (
         select(*facts)
         .join(RefreshStateRow, RefreshStateRow.refresh_id == RefreshRow.id)
@@ -62,7 +62,7 @@ def last_look(db: Connection, table_id: int) -> Look | None:
     if found is None:
         last = newest(table_id, DONE, kinds=(True,)).scalar_subquery()
         found = db.execute(select(*facts).where(RefreshRow.id == last)).one_or_none()
-    return Look(found.looked_ms, found.source_ms) if found is not None and found.is_of_source else None
+    return SourceCheck(found.checked_source_ms, found.source_ms) if found is not None and found.is_of_source else None
 
 
 def durations_ms(db: Connection, table_id: int, limit: int = 10) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ from airflow_mv_provider.metadata.history.slots import (
 )
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
-from airflow_mv_provider.metadata.rows import looked_ms
+from airflow_mv_provider.metadata.rows import checked_source_ms
 
 WAITING = "WAITING"  # beside the phases: the time in which none was worked on
 _PHASES = tuple(phase.value for phase in (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP))
@@ -184,9 +184,9 @@ def _ended(span: CTE) -> CTE:
 
 
 def _as_of_ms(span: CTE) -> ColumnElement[int | None]:
-    """Return the time from which main's age is counted after a good refresh of everything; `Look.as_of_ms` in SQL."""
-    is_by_source = and_(span.c.measured_from == MeasuredFrom.SOURCE, Refresh.source_ms < looked_ms())
-    return case((~Refresh.is_of_source, null()), (is_by_source, Refresh.source_ms), else_=looked_ms())
+    """Return the time from which main's age counts after a good refresh of everything, as `SourceCheck.as_of_ms`."""
+    is_by_source = and_(span.c.measured_from == MeasuredFrom.SOURCE, Refresh.source_ms < checked_source_ms())
+    return case((~Refresh.is_of_source, null()), (is_by_source, Refresh.source_ms), else_=checked_source_ms())
 
 
 def _measured(facts: CTE) -> CTE:

@@ -54,8 +54,8 @@ class Recorded:
     longest_ms    : of the published ones
     num_rows      : main's rows after the last published refresh of everything
     lag_ms        : greatest age of main right before a good refresh of everything ended
-    fresh_ms      : the time from which main's age counts after the last good refresh of everything, as `Look.as_of_ms`;
-                    None also if its rows were not the source's
+    fresh_ms      : the time from which main's age counts after the last good refresh of everything, as
+                    `SourceCheck.as_of_ms`; None also if its rows were not the source's
     has_good      : there was such a refresh
     """
 

@@ -175,15 +175,15 @@ class GroupRun:
         check_unmoved(table.name, fixed_at, context.store.state(table.id).published_upper)
         with context.sharing(table, self._shared, self._fixed_ms):
             try:
-                begun = begin(context, table.name, caller, AS_USUAL)
+                acquired = begin(context, table.name, caller, AS_USUAL)
             except RefreshInProgressError:
                 context.store.queue.leave(caller.key)  # it is left behind, and does not wait
                 raise
-            if isinstance(begun, RefreshReport):
-                is_of_state = begun.upper is None or self._is_of_state(table, begun.refresh_id)
-                self._found[table.name] = self._ended(table, begun, is_of_state=is_of_state)
+            if isinstance(acquired, RefreshReport):
+                is_of_state = acquired.upper is None or self._is_of_state(table, acquired.refresh_id)
+                self._found[table.name] = self._ended(table, acquired, is_of_state=is_of_state)
                 return
-            refresh_id = begun.own.refresh_id
+            refresh_id = acquired.own.refresh_id
             is_in_state = self._is_of_state(table, refresh_id)
             self._found[table.name] = IngestedTable(
                 table.name, mark_of(table).output, refresh_id, is_in_state=is_in_state
@@ -195,10 +195,10 @@ class GroupRun:
             except RefreshInProgressError:
                 recoverer.abandon(table.name, caller)
                 raise
-            recoverer.work(begun.table, begun.own, caller, Phase.MERGING)
-        lease = context.kept(begun.own)
+            recoverer.work(acquired.table, acquired.own, caller, Phase.MERGING)
+        lease = context.kept(acquired.own)
         lease.__enter__()
-        self._sealed[table.name] = Sealed(begun.table, begun.own, lease)
+        self._sealed[table.name] = Sealed(acquired.table, acquired.own, lease)
 
     def _publish(self, table: TableRecord) -> None:
         context, sealed = self._context, self._sealed.pop(table.name)

@@ -54,11 +54,11 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     check_readable(context, table, version)
     reason = f"rolled back to version {version}: {note}"
     request = Request(force=True, strategy="corrections", overrides=GUARDS, note=reason[:1000])
-    begun = begin(context, name, caller, request, substitute)
-    if isinstance(begun, RefreshReport):
-        return begun
-    Recoverer(context).work(begun.table, begun.own, caller)
-    return store.report(begun.own.refresh_id)
+    acquired = begin(context, name, caller, request, substitute)
+    if isinstance(acquired, RefreshReport):
+        return acquired
+    Recoverer(context).work(acquired.table, acquired.own, caller)
+    return store.report(acquired.own.refresh_id)
 
 
 def check_readable(context: Context, table: TableRecord, version: int) -> None:

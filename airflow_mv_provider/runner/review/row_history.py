@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from airflow_mv_provider.core.approval import row_history as core
-from airflow_mv_provider.core.approval.row_history import Beginning, Looked, Row, RowHistory
+from airflow_mv_provider.core.approval.row_history import Beginning, Row, RowHistory, SearchedCommits
 from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.phase import Phase
@@ -44,7 +44,7 @@ class _Walk:
     table: TableRecord
     main: Main
     one: OneRow
-    looked: Looked
+    searched: SearchedCommits
     rows: tuple[Row, ...]
     changes: dict[int, Changes] = field(default_factory=dict)
     begins: Beginning | None = None
@@ -79,12 +79,12 @@ def row_history(
         raise DefinitionError(name, f"there is no table at {table.main}.", hint="Refresh it first.")
     one = one_row.asked(main.spark, main.ref, name, texts, column)
     commits = main.log_until(lambda found: core.is_far_enough(found, last, since_ms))
-    looked = core.looked_at(commits, last, since_ms)
-    walk = _Walk(context, table, main, one, looked, _now(main, name, one, looked.newest))
+    searched = core.commits_to_search(commits, last, since_ms)
+    walk = _Walk(context, table, main, one, searched, _now(main, name, one, searched.newest))
     now = walk.rows
     left = _by_feed(walk, commits)
     _by_versions(walk, left)
-    return _told(walk, now)
+    return _history(walk, now)
 
 
 def _now(main: Main, name: str, one: OneRow, version: int) -> tuple[Row, ...]:
@@ -103,11 +103,11 @@ def _by_feed(walk: _Walk, commits: Sequence[Commit]) -> tuple[Commit, ...]:
     The feed begins with the commit that has set its property. If it cannot be read, its files may be gone, or main's
     columns may have changed: its versions are read instead.
     """
-    changing, name = walk.looked.changing, walk.table.name
+    changing, name = walk.searched.changing, walk.table.name
     if (walk.main.properties() or {}).get(FEED_PROPERTY, "").lower() != "true":
         return changing
-    begun = next((c.version for c in commits if FEED_PROPERTY in str(c.parameters)), commits[-1].version - 1)
-    in_feed = tuple(commit for commit in changing if commit.version > begun)
+    feed_start = next((c.version for c in commits if FEED_PROPERTY in str(c.parameters)), commits[-1].version - 1)
+    in_feed = tuple(commit for commit in changing if commit.version > feed_start)
     if not in_feed:
         return changing
     _show(walk, f"reading the change feed from version {in_feed[-1].version} to {in_feed[0].version}")
@@ -144,9 +144,9 @@ def _by_versions(walk: _Walk, commits: Sequence[Commit]) -> None:
         walk.rows = found
 
 
-def _told(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
-    store, table, looked = walk.context.store, walk.table, walk.looked
-    changed = [commit for commit in reversed(looked.changing) if walk.changes.get(commit.version)]
+def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
+    store, table, searched = walk.context.store, walk.table, walk.searched
+    changed = [commit for commit in reversed(searched.changing) if walk.changes.get(commit.version)]
     reports = store.reports_of(table.id, {commit.note.refresh_id for commit in changed if commit.note})
     events = tuple(
         core.event(commit, before, after, maybe_iso(commit.at_ms), core.cause_of(commit, reports))
@@ -157,12 +157,12 @@ def _told(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
         table=table.name,
         key=dict(walk.one.key),
         column=walk.one.column,
-        main_version=looked.newest,
+        main_version=searched.newest,
         num_commits=len(walk.changes),
         is_from_feed=walk.is_from_feed,
         rows=now,
         events=events,
-        begins=walk.begins or core.beginning(looked, walk.rows),
+        begins=walk.begins or core.beginning(searched, walk.rows),
     )
     return core.hidden(found, table.definition.sensitive, table.uuid)
 

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def as_far_as_possible(table: str) -> Iterator[None]:
+def logging_failed_deletions(table: str) -> Iterator[None]:
     """Log an MvError of a file deletion instead of raising it: no database row refers to the files; a sweep retries.
 
     raises : InterruptedRefreshError, LeaseLostError

@@ -21,13 +21,13 @@ from airflow_mv_provider.runner.steps.work import Work
 log = logging.getLogger(__name__)
 
 
-def conclude(work: Work, ground: FencedMain, clock: PhaseClock) -> None:
+def conclude(work: Work, fenced: FencedMain, clock: PhaseClock) -> None:
     """Record the refresh as published; keep none of its digests.
 
     raises : OvertakenError, if main's log does not prove that main had all of the refresh's rows
     """
-    whole = None if work.is_progressive else ground.whole_publish
-    by = ground.followed.note.refresh_id if ground.followed and ground.followed.note else None
+    whole = None if work.is_progressive else fenced.whole_publish
+    by = fenced.followed.note.refresh_id if fenced.followed and fenced.followed.note else None
     if whole is None or whole.note is None or work.refresh.seal is None:
         unproven = "the table's log does not prove that it was published completely."
         later = f"the table's log shows the later refresh {by}, which is not in the metadata database."

@@ -24,10 +24,10 @@ class Judge:
     """
 
     def __init__(
-        self, work: Work, ground: FencedMain, compared: Callable[[], Comparison], is_replaced: Callable[[], bool]
+        self, work: Work, fenced: FencedMain, compared: Callable[[], Comparison], is_replaced: Callable[[], bool]
     ) -> None:
         self._work = work
-        self._ground = ground
+        self._fenced = fenced
         self._compared = compared
         self._is_replaced = is_replaced
 
@@ -45,7 +45,7 @@ class Judge:
         changes_columns = work.layout_now().changes_main
         # Of a table that is overwritten only main's lost and changed rows are counted one by one.
         has_changes = bool(counts.changes) or counts.desired != counts.main or changes_columns
-        is_listed = not self._is_replaced() or self._ground.is_empty or bool(work.layout_now().dropped)
+        is_listed = not self._is_replaced() or self._fenced.is_empty or bool(work.layout_now().dropped)
 
         def sample() -> bool:
             return keep_sample(work, recorded)

@@ -53,9 +53,9 @@ _MAX_ROUNDS = 5
 class Merging:
     """The comparison and publication of one attempt's sealed rows."""
 
-    def __init__(self, work: Work, ground: FencedMain, errors: ErrorTable, clock: PhaseClock) -> None:
+    def __init__(self, work: Work, fenced: FencedMain, errors: ErrorTable, clock: PhaseClock) -> None:
         self._work = work
-        self._ground = ground
+        self._fenced = fenced
         self._clock = clock
         self._publisher = Publisher(work, self._may_stop)
         self._errors = errors
@@ -65,12 +65,12 @@ class Merging:
         self._is_unknown = work.refresh.seal is not None
         self._has_replaced_as_sealed = False
         self._comparison: Comparison | None = None  # of the seal with main at the base
-        self._judge = Judge(work, ground, self._compared, self._is_replaced)
+        self._judge = Judge(work, fenced, self._compared, self._is_replaced)
 
     @property
     def has_tried_publish(self) -> bool:
         """True if a commit of this refresh may have reached main, or may yet reach it."""
-        is_unknown = self._is_unknown and not self._ground.is_out_of_reach
+        is_unknown = self._is_unknown and not self._fenced.is_out_of_reach
         return is_unknown or self._is_in_main or self._has_tried_before or self._publisher.has_tried
 
     @property
@@ -85,7 +85,7 @@ class Merging:
 
     def record_fence_result(self) -> None:
         """Store whether main's log at our fence holds a commit of this refresh by an earlier owner."""
-        self._is_unknown, self._is_in_main = False, self._ground.holds_publish
+        self._is_unknown, self._is_in_main = False, self._fenced.holds_publish
 
     def record_comparison(self, seal: Seal, buckets: Buckets | None) -> None:
         """Keep the buckets in which the seal and main differ, as far as staging has computed them."""
@@ -117,8 +117,8 @@ class Merging:
         # A column that main has to gain or lose is a change, even if no row differs.
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
-            case Move.DONE if self._ground.is_spared and last_epoch(commits) < self._work.own.epoch:
-                self._ground.commit_fence()  # a publish, also one of a former round, is a fence
+            case Move.DONE if self._fenced.is_spared and last_epoch(commits) < self._work.own.epoch:
+                self._fenced.commit_fence()  # a publish, also one of a former round, is a fence
             case Move.DONE:
                 num_kept = left_out(check.published[-1] if check.published else None, counts)
                 counts = replace(counts, deleted=counts.deleted - num_kept)
@@ -133,7 +133,7 @@ class Merging:
             case Move.MERGE:
                 is_replaced = self._is_replaced()
                 if not self.is_published:  # else what follows completes what was judged, and decided, before
-                    if is_replaced and not self._ground.is_empty:
+                    if is_replaced and not self._fenced.is_empty:
                         may_publish = self._judge.by_keys(is_counted=may_be_held(self._work))
                     else:
                         may_publish = self._judge.by_counts(counts, recorded)
@@ -194,7 +194,7 @@ class Merging:
         up, and before the fence of whoever takes over.
         """
         is_recorded = self.has_committed and self._work.current().num_kept is not None
-        return is_recorded or self._ground.has_kept_rows
+        return is_recorded or self._fenced.has_kept_rows
 
     def _leave_out_deletes(self, recorded: Sequence[RecordedChunk]) -> bool:
         """Record the corrections again without their deletes; False if they have none."""
@@ -226,19 +226,19 @@ class Merging:
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""
-        work, seal, published = self._work, self._work.seal, self._ground.published_digests()
+        work, seal, published = self._work, self._work.seal, self._fenced.published_digests()
         if published is not None and published.path == seal.digests:
             found = changes.nothing(seal, chunk)  # no row differs, so not even its digests are read again
         elif seal.strategy == "replace":
             # An empty main has no rows to compare with.
-            found = changes.replacement(seal, None if self._ground.is_empty else self._compared().buckets)
+            found = changes.replacement(seal, None if self._fenced.is_empty else self._compared().buckets)
         elif seal.changes is not None and published is not None:
             found = changes.staged(work.spark, work.layout, seal)
         else:
             return None
         merge_round = work.current().merge_round
         return recorded_chunk(
-            chunk, found, epoch=work.own.epoch, merge_round=merge_round, base_version=self._ground.base
+            chunk, found, epoch=work.own.epoch, merge_round=merge_round, base_version=self._fenced.base
         )
 
     def _is_replaced(self) -> bool:
@@ -253,7 +253,7 @@ class Merging:
     def _is_rewritten(self, layout: Layout, counts: Counts) -> bool:
         """True if main, being small, is overwritten with the sealed rows instead of merging the corrections into it."""
         may_rewrite = not (self.is_published or self._has_tried_before)
-        return may_rewrite and is_rewritten(self._work, layout, self._ground.properties, counts)
+        return may_rewrite and is_rewritten(self._work, layout, self._fenced.properties, counts)
 
     def _is_short(self, check: LogCheck, counts: Counts) -> bool:
         """True if the commit has a different number of rows than were sealed, or recorded to be changed."""
@@ -276,8 +276,8 @@ class Merging:
             work.source_rows,
             work.workspace,
             work.own.epoch,
-            self._ground.base,
-            self._ground.published_digests(),
+            self._fenced.base,
+            self._fenced.published_digests(),
             is_adopting=work.definition.adopt and work.store.state(work.table.id).published_version is None,
             buckets=buckets,
         )
@@ -297,7 +297,7 @@ class Merging:
         work, before = self._work, self._work.current().num_kept
         num_kept = None if before is None and not num_unrecorded else (before or 0) + num_unrecorded
         version = check.published[-1].version if check.published else check.latest
-        is_continued = self._ground.is_as_published and not work.current().merge_round
+        is_continued = self._fenced.is_as_published and not work.current().merge_round
         if num_kept is None:
             kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
         else:
@@ -315,7 +315,7 @@ class Merging:
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
                 num_kept=num_kept,
-                main_bytes=size_of_main(work, (*self._ground.commits, *commits), version),
+                main_bytes=size_of_main(work, (*self._fenced.commits, *commits), version),
                 pauses=work.is_rollback,
             )
         self.close()  # before CLEANUP deletes the files behind Spark's cache
@@ -333,7 +333,7 @@ class Merging:
             return last  # no row differed
         if work.refresh.scope.is_everything:
             return digests_to_keep(seal, work.own.refresh_id)
-        before = self._ground.published_digests()
+        before = self._fenced.published_digests()
         if before is None or before.num_buckets != seal.num_buckets:
             return None
         found = digests.merged(work.spark, work.layout, before, seal, work.workspace.digests(work.own.epoch))
@@ -341,7 +341,7 @@ class Merging:
 
     def _digests_with_kept_rows(self, recorded: Sequence[RecordedChunk]) -> PublishedDigests | None:
         """Return the digests of main with the recorded corrections, deletes left out; None if they are unknown."""
-        work, before = self._work, self._ground.published_digests()
+        work, before = self._work, self._fenced.published_digests()
         if before is None or not work.refresh.scope.is_everything:
             return None
         if not any(chunk.path for chunk in recorded):
@@ -371,5 +371,5 @@ class Merging:
             )
         self._has_tried_before = True
         self._publisher = Publisher(work, self._may_stop)
-        self._ground.base = check.latest
+        self._fenced.base = check.latest
         self.close()

@@ -71,40 +71,40 @@ class Staged:
     reason: str | None
 
 
-def stage(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
+def stage(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
     """Read what the refresh's strategy reads, and compute its counts and digests.
 
     raises : the errors of keys, checks, schema and source; StrategyError, if a strict table's changes cannot be read
     """
     try:
         checking.check_valid(work)
-        return _staged(work, ground, errors)
+        return _staged(work, fenced, errors)
     finally:
         work.close_source()  # a snapshot keeps a database from cleaning up, and nothing is read after the seal
 
 
-def _staged(work: Work, ground: FencedMain, errors: ErrorTable) -> Staged:
+def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
     problem: str | None = None
     if work.refresh.choice.strategy == "incremental":
-        found = _changes(work, ground)
+        found = _changes(work, fenced)
         if isinstance(found, Seal):
             return Staged(checking.checked(work, found), (Chunk(0, None),), None, (), None)
         problem = found
-    return _everything(work, ground, errors, problem)
+    return _everything(work, fenced, errors, problem)
 
 
-def _changes(work: Work, ground: FencedMain) -> Seal | str:
+def _changes(work: Work, fenced: FencedMain) -> Seal | str:
     """Stage the source's changes since the last publish; return why they cannot be read or applied, if they cannot.
 
     raises : StrategyError, if they cannot be read and the table is strict
     """
-    published, batch, place = ground.published_digests(), work.refresh.batch, work.workspace
+    published, batch, place = fenced.published_digests(), work.refresh.batch, work.workspace
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
         return "the table has changed since the last publish"
     if work.layout.changes_main:
         return "the table's columns change"
-    main = delta.read(work.spark, work.table.main, ground.base)
+    main = delta.read(work.spark, work.table.main, fenced.base)
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
     known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
     if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
@@ -246,8 +246,8 @@ def _unreadable(work: Work, error: MvError, *, is_by_files: bool = False) -> str
     return f"the source's changes cannot be read ({error.code})"
 
 
-def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
-    layout, published = work.layout, ground.published_digests()
+def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
+    layout, published = work.layout, fenced.published_digests()
     place, epoch = work.workspace, work.own.epoch
     determinism = work.source.determinism(work.refresh.frontier)
     sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
@@ -255,7 +255,7 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
     is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
     ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
     copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None
-    rows = work.source_rows(ground.base)
+    rows = work.source_rows(fenced.base)
     if ids:
         rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
     with ExitStack() as undo:
@@ -274,39 +274,39 @@ def _everything(work: Work, ground: FencedMain, errors: ErrorTable, problem: str
         work.source.verify(work.refresh.frontier)
         seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
         seal = checking.checked(work, source_files.keep(work, files, seal) if files else seal)
-        main = delta.read(work.spark, work.table.main, ground.base)
+        main = delta.read(work.spark, work.table.main, fenced.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
             keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)
         has_frozen = work.definition.frozen_before is not None
         differing = frozen.differing(work.whole_source, main, layout) if has_frozen else ()
-        choice, (way, reason) = work.refresh.choice, _way(work, ground, seal, buckets)
+        choice, (chosen, reason) = work.refresh.choice, _strategy(work, fenced, seal, buckets)
         undo.pop_all()
-    seal = replace(seal, strategy=way)
-    is_told = way != choice.strategy or bool(layout.dropped)
-    why = reason if problem is None and is_told else problem
+    seal = replace(seal, strategy=chosen)
+    is_reported = chosen != choice.strategy or bool(layout.dropped)
+    why = reason if problem is None and is_reported else problem
     return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
 
 
-def _way(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
+def _strategy(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
     """Return the strategy and its reason, decided from where the source and main were found to differ."""
     layout = work.layout
     if layout.dropped:
         return "replace", f"the table is rewritten without {', '.join(layout.dropped)}"
     if layout.is_evolving:
         return "corrections", "the table's columns change in a MERGE"
-    if layout.left_alone and not ground.is_empty:
+    if layout.left_alone and not fenced.is_empty:
         return "corrections", f"replacing the table would lose {', '.join(layout.left_alone)}, which the source lacks"
-    if _is_replaced(work, ground, seal, buckets):
+    if _is_replaced(work, fenced, seal, buckets):
         return "replace", "staging showed that most rows differ"
     return "corrections", "staging showed that most rows are the same"
 
 
-def _is_replaced(work: Work, ground: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:
+def _is_replaced(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:
     wanted = work.refresh.choice.wanted
     is_possible = strategy.replace_obstacle(work.definition, work.refresh.scope) is None
     if not is_possible or not seal.num_rows or wanted == "corrections":
         return False
-    if ground.is_empty:
+    if fenced.is_empty:
         return True  # there is nothing to compare with
     if strategy.count_obstacle(work.definition) is not None:
         return False

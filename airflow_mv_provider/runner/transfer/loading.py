@@ -42,8 +42,8 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
         if frontier.continues:
             check_can_start_over(replace(table, definition=definition), "a load")
             frontier = found.from_start(frontier)
-    begun = begin(context, name, caller, asked, Substitute(definition, frontier))
-    if isinstance(begun, RefreshReport):
-        return begun
-    Recoverer(context).work(begun.table, begun.own, caller)
-    return store.report(begun.own.refresh_id)
+    acquired = begin(context, name, caller, asked, Substitute(definition, frontier))
+    if isinstance(acquired, RefreshReport):
+        return acquired
+    Recoverer(context).work(acquired.table, acquired.own, caller)
+    return store.report(acquired.own.refresh_id)

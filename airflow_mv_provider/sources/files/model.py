@@ -169,7 +169,7 @@ class Files(PathSource):
         return {name: option_value(name, value) for name, value in options.items()}
 
     @model_validator(mode="after")
-    def _is_told_what_its_format_takes(self) -> Self:
+    def _has_what_its_format_takes(self) -> Self:
         article = "an" if self.format == "orc" else "a"
         if self.format in _NEEDS_SCHEMA and not self.schema_:
             raise ValueError(f"{article} {self.format} source needs a schema: guessed types change with the data")

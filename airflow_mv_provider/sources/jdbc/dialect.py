@@ -62,7 +62,7 @@ class Dialect(ABC):
     """One product's database, of one source. `hold` keeps a connection until `release`."""
 
     @abstractmethod
-    def look(self) -> Found:
+    def inspect(self) -> Found:
         """Return the source's present state and columns, with a connection that is closed again.
 
         raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, InexactColumnError, DefinitionError
@@ -70,7 +70,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def hold(self) -> Reading:
-        """Fix one state of the source for all reads until `release`; raises the errors of `look`."""
+        """Fix one state of the source for all reads until `release`; raises the errors of `inspect`."""
 
     def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
         """Return why the rows that changed between two states of this database cannot be found; None if they can."""
@@ -84,7 +84,7 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def count(self) -> int:
-        """Return the number of rows in the state of `hold`; raises the errors of `look`."""
+        """Return the number of rows in the state of `hold`; raises the errors of `inspect`."""
         raise NotImplementedError
 
     def is_unique(self, columns: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 """MariaDB as source: one connection, whose SELECT is one state, and the binary log's position as the token.
 
-    look   START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT … LIMIT 0 · Binlog_snapshot_*       then closed
-    hold   the same, kept open: ALTER and TRUNCATE of what it has selected from wait until it ends
-    Spark  START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT                                     later than `hold`
+    inspect START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT … LIMIT 0 · Binlog_snapshot_*       then closed
+    hold    the same, kept open: ALTER and TRUNCATE of what it has selected from wait until it ends
+    Spark   START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT                                     later than `hold`
 
 Two connections cannot share a snapshot: only FLUSH TABLES WITH READ LOCK gives them equal ones, which stops all writers
 and needs more than SELECT. So there is no `split`, and a watermark is of no use: its rows, their number and the keys
@@ -84,7 +84,7 @@ class MariaDb(Dialect):
             raise ConnectionUnknownError(credentials.conn_id, f"sslmode {self._tls[:40]!r} is not known.", hint=hint)
         self._holder: Connection[Any] | None = None
 
-    def look(self) -> Found:
+    def inspect(self) -> Found:
         """See `Dialect`."""
         with self._errors(), self._connect() as connection:
             return self._found(connection)

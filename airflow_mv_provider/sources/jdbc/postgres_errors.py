@@ -47,11 +47,11 @@ def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bo
             return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
         case OperationalError() if is_holding:
             return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
-        case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_passing(text):
+        case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_transient(text):
             message = text[text.index("FATAL") :].removeprefix("FATAL:").strip().splitlines()[0]
             return SourceDeniedError("source", f"the server refuses the login: {message}.")
     return SourceUnavailableError("source", f"{message}.")
 
 
-def _is_passing(text: str) -> bool:
+def _is_transient(text: str) -> bool:
     return any(words in text for words in ("too many", "starting up", "shutting down", "recovery", "remaining"))

@@ -1,9 +1,9 @@
 """PostgreSQL as source: one exported snapshot for all connections that read, and its text as the token.
 
-    look   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_current_snapshot()                          the token, then closed
-    hold   BEGIN READ ONLY · SELECT … LIMIT 0 · pg_export_snapshot()                           kept open: the holder
-    count  BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT count(*)        if only changes are read
-    Spark  BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT                 each of the parts
+    inspect BEGIN READ ONLY · SELECT … LIMIT 0 · pg_current_snapshot()                          the token, then closed
+    hold    BEGIN READ ONLY · SELECT … LIMIT 0 · pg_export_snapshot()                           kept open: the holder
+    count   BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT count(*)        if only changes are read
+    Spark   BEGIN REPEATABLE READ READ ONLY · SET TRANSACTION SNAPSHOT · SELECT                 each of the parts
 
 The first SELECT locks every table behind the source against TRUNCATE and ALTER, which a snapshot does not protect from:
 a table truncated after the export would read as empty. The lock has to be older than the snapshot, so the holder's
@@ -106,7 +106,7 @@ class PostgreSql(Dialect):
         self._kinds: Mapping[str, str] = {}
         self._without_xmin: str | None = None
 
-    def look(self) -> Found:
+    def inspect(self) -> Found:
         """See `Dialect`."""
         with self.errors(), self.connect() as connection:
             return self._found(connection)[0]

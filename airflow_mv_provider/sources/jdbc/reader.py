@@ -68,7 +68,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
 
         raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, InexactColumnError, DefinitionError
         """
-        self._found = self._dialect.look()
+        self._found = self._dialect.inspect()
         return self._found.frontier
 
     def read(self, frontier: JdbcFrontier, beside: Sequence[str] = ()) -> DataFrame:
@@ -181,5 +181,5 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
 
     def _known(self) -> Found:
         if self._found is None:
-            self._found = self._reading.found if self._reading else self._dialect.look()
+            self._found = self._reading.found if self._reading else self._dialect.inspect()
         return self._found

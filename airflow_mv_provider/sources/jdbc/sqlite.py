@@ -65,7 +65,7 @@ class Sqlite(Dialect):
             raise ConnectionUnknownError(credentials.conn_id, problem, hint=hint)
         self._file = Path(named)
 
-    def look(self) -> Found:
+    def inspect(self) -> Found:
         """See `Dialect`."""
         with self._errors():
             for _ in range(_TRIES):
@@ -80,7 +80,7 @@ class Sqlite(Dialect):
     def hold(self) -> Reading:
         """See `Dialect`; nothing is held, because one statement reads one state."""
         options = {"open_mode": _READ_ONLY, "busy_timeout": str(int(_PATIENCE_S * 1000))}
-        return Reading(self.look(), f"jdbc:sqlite:{self._file}", _DRIVER, self._relation(), options)
+        return Reading(self.inspect(), f"jdbc:sqlite:{self._file}", _DRIVER, self._relation(), options)
 
     def check(self) -> None:
         """See `Dialect`; nothing was held."""

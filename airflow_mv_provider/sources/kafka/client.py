@@ -45,7 +45,7 @@ class Found:
     lows: tuple[int, ...]
 
 
-def look(cluster: Cluster, topic: str, timeout_s: float) -> Found:
+def inspect(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     """Return what a topic is now.
 
     timeout_s : for each question; a cluster that cannot be reached at all is given up after ten seconds
@@ -76,7 +76,7 @@ def bounded(
     """Return the offsets up to which a refresh reads that may not take everything; see `bound.bounded_end`.
 
     cost   : about 40 round trips, if there is more than may be taken
-    raises : as `look`
+    raises : as `inspect`
     """
     with _asking(cluster, topic, timeout_s) as admin:
         first_at = _first_at(admin, topic, until, timeout_s)
@@ -88,7 +88,7 @@ def offsets_at(cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int
     """Return, by partition, the first offset of a record of this time or a later one; `until` if there is none.
 
     cost   : two round trips
-    raises : as `look`
+    raises : as `inspect`
     """
     with _asking(cluster, topic, timeout_s) as admin:
         return _first_at(admin, topic, until, timeout_s)(moment_ms)
@@ -99,7 +99,7 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], t
 
     offsets : by topic, and there by partition
     cost    : two round trips, more while the group has no coordinator
-    raises  : as `look`; SourceDeniedError also if a consumer is a member of the group
+    raises  : as `inspect`; SourceDeniedError also if a consumer is a member of the group
     """
     with _asking(cluster, f"group {group}", timeout_s) as admin:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -139,7 +139,7 @@ def last_time_ms(cluster: Cluster, topic: str, ends: Sequence[int], timeout_s: f
     """Return the latest time of a record below these ends of the partitions; None if there is none.
 
     cost   : a round trip; about 40 if the topic goes on beyond the ends
-    raises : as `look`
+    raises : as `inspect`
     """
     with _asking(cluster, topic, timeout_s) as admin:
         found = _newest(admin, topic, len(ends), timeout_s)
@@ -173,7 +173,7 @@ def _first_at(admin: Any, topic: str, until: Sequence[int], timeout_s: float) ->
 
 @contextmanager
 def _asking(cluster: Cluster, topic: str, timeout_s: float) -> Iterator[Any]:
-    """Yield a client that has reached the cluster, and translate what goes wrong in the block. See `look`."""
+    """Yield a client that has reached the cluster, and translate what goes wrong in the block. See `inspect`."""
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient

@@ -83,7 +83,7 @@ class RecordKey(Part):
     _are_texts = field_validator("options", mode="before")(_option_values)
 
     @model_validator(mode="after")
-    def _is_told_what_its_format_takes(self) -> Self:
+    def _has_what_its_format_takes(self) -> Self:
         _check_encoding(self.format, self.schema_, self.schema_file, self.options)
         return self
 

@@ -25,7 +25,7 @@ from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, schema_files
-from airflow_mv_provider.sources.kafka.client import Found, bounded, last_time_ms, look, offsets_at
+from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
@@ -203,7 +203,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
 
         raises : SourceChangedError, StreamGoneError
         """
-        now = self._look()
+        now = self._inspected()
         self._check_same(now, frontier)
         check_kept(frontier.topic, self._wanted, now.lows)
 
@@ -220,10 +220,10 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     def _pinned(self) -> Found:
         """Return the topic as it is now, or as it was in the state that this table shares with others."""
         shared = None if self._shared is None else self._shared.found(self._source.topic)
-        return self._look() if shared is None else shared
+        return self._inspected() if shared is None else shared
 
-    def _look(self) -> Found:
-        return look(self._cluster, self._source.topic, self._source.read_timeout)
+    def _inspected(self) -> Found:
+        return inspect(self._cluster, self._source.topic, self._source.read_timeout)
 
     def _schemas(self) -> tuple[str | None, str | None]:
         """Return what the definition's schema files have now, that of values and that of keys."""

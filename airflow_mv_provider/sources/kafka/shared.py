@@ -8,7 +8,7 @@ from typing import Any
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.exceptions import MvError, SourceNotFoundError, SourceUnavailableError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.kafka.client import Found, commit, look
+from airflow_mv_provider.sources.kafka.client import Found, commit, inspect
 from airflow_mv_provider.sources.kafka.cluster import cluster_of
 from airflow_mv_provider.sources.kafka.frontier import KafkaFrontier, least
 from airflow_mv_provider.sources.kafka.model import Kafka
@@ -41,7 +41,7 @@ class SharedTopics(SharedState[Kafka]):
         """Ask where the topics end, one after the other; see `SharedState`. A cluster that is away is asked once."""
         for topic in dict.fromkeys(source.topic for source in self.sources.values()):
             try:
-                self._found[topic] = look(self._cluster, topic, self._timeout_s)
+                self._found[topic] = inspect(self._cluster, topic, self._timeout_s)
             except SourceUnavailableError:
                 raise
             except MvError as error:
@@ -83,7 +83,7 @@ class SharedTopics(SharedState[Kafka]):
     def _is_same(self, topic: str, published: Mapping[str, Frontier | None]) -> bool:
         """True if what has a topic's name now is the topic that its tables have read: offsets are committed by name."""
         try:
-            now = look(self._cluster, topic, self._timeout_s).frontier
+            now = inspect(self._cluster, topic, self._timeout_s).frontier
         except SourceNotFoundError:
             return False
         read = [published[name] for name, source in self.sources.items() if source.topic == topic]

@@ -58,11 +58,11 @@ def of_database(text: str, where: str) -> MvError | None:
     if any(words in text for words in _LOCKED):
         return locked(where)
     if "PSQLException" in text and any(words in text for words in _REFUSED):
-        return SourceDeniedError(where, f"the server refuses: {_said(_REFUSED, text)}.")
+        return SourceDeniedError(where, f"the server refuses: {_message_of(_REFUSED, text)}.")
     if "SocketTimeoutException: Read timed out" in text and re.search(r"SQL\w*Exception", text):
         return silent(where, "no answer within `read_timeout`")
     if "PSQLException" in text and any(words in text for words in _AWAY):
-        return SourceUnavailableError(where, f"the connection to the server failed: {_said(_AWAY, text)}.")
+        return SourceUnavailableError(where, f"the connection to the server failed: {_message_of(_AWAY, text)}.")
     return _of_mariadb(text, where)
 
 
@@ -134,6 +134,6 @@ def locked(where: str) -> SourceUnavailableError:
     return SourceUnavailableError(where, problem, hint="Refresh again once it has ended.")
 
 
-def _said(words: tuple[str, ...], text: str) -> str:
+def _message_of(words: tuple[str, ...], text: str) -> str:
     line = next(line for line in text.splitlines() if any(word in line for word in words))
     return re.sub(r"^.*?PSQLException: ", "", line).strip().rstrip(". ")[:300]

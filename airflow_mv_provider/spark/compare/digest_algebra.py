@@ -1,8 +1,8 @@
 """Digests of rows by buckets of keys, and what can be computed from them: equal digests mean equal multisets of rows.
 
-    rows ──▶ digested ──┬─▶ bucketwise   joined with the other side's: in which buckets do they differ?
-                        ├─▶ by_fewer     of larger buckets; inside, outside: of some of them
-                        └─▶ added        of the rows after changes, from `digested_changes`
+    rows ──▶ digested ──┬─▶ bucketwise        joined with the other side's: in which buckets do they differ?
+                        ├─▶ in_fewer_buckets  of larger buckets; inside, outside: of some of them
+                        └─▶ added             of the rows after changes, from `digested_changes`
 
 Every aggregate in a digest is additive, so digests of rows that were changed follow from digests of the changes.
 """
@@ -83,7 +83,7 @@ def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> Da
     return _summed(digests.unionByName(changes), table).where(F.col(ROWS) != 0)
 
 
-def by_fewer(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
+def in_fewer_buckets(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:
     """Return digests of the same rows by fewer buckets.
 
     digests     : as `digested` returns them
@@ -138,13 +138,13 @@ def desired_side(beside: DataFrame) -> DataFrame:
     return beside.drop(MAIN_ROWS, MAIN_DIGEST, DIFFERS, KEYS_DIFFER, STANDS_FOR)
 
 
-def beside_itself(digests: DataFrame) -> DataFrame:
+def equal_sides(digests: DataFrame) -> DataFrame:
     """Return what `bucketwise` returns for two equal sides, without a join."""
     same = {MAIN_ROWS: F.col(ROWS), MAIN_DIGEST: F.col(DIGEST)}
     return digests.withColumns(same | {DIFFERS: F.lit(False), KEYS_DIFFER: F.lit(False), STANDS_FOR: _one()})
 
 
-def standing_for(beside: DataFrame, num_buckets: int) -> DataFrame:
+def with_represented_buckets(beside: DataFrame, num_buckets: int) -> DataFrame:
     """Set the number of buckets that each row stands for: `num_buckets`, but at most its number of rows.
 
     beside : as `bucketwise` returns it, for sides that are equal

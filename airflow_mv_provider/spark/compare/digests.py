@@ -103,11 +103,11 @@ def compared_with_published(mine: DataFrame, published: PublishedDigests, layout
         except InterruptedRefreshError:
             raise
         except MvError as error:
-            raise_if_intact(spark, layout, published, error)
+            raise_unless_damaged(spark, layout, published, error)
     return None
 
 
-def raise_if_intact(spark: SparkSession, layout: Layout, published: PublishedDigests, error: MvError) -> None:
+def raise_unless_damaged(spark: SparkSession, layout: Layout, published: PublishedDigests, error: MvError) -> None:
     """Raise an error of a comparison if the published digests are intact, because then they did not cause it.
 
     cost : a scan of them

@@ -26,14 +26,14 @@ from airflow_mv_provider.spark.compare import buckets, digests
 from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.compare.digest_algebra import (
     DIFFERS,
-    beside_itself,
     bucketwise,
-    by_fewer,
     desired_side,
     digested,
+    equal_sides,
+    in_fewer_buckets,
     inside,
     outside,
-    standing_for,
+    with_represented_buckets,
     within,
 )
 from airflow_mv_provider.spark.errors import translated
@@ -57,13 +57,13 @@ def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Bu
     """
     table, most = layout.table, _IN_PARTITION if layout.table.partition_by else _IN_TABLE
     num_buckets = min(published.num_buckets, most)
-    mine = buckets.kept_in_memory(beside_itself(digested(rows, table, num_buckets)), table, num_buckets)
+    mine = buckets.kept_in_memory(equal_sides(digested(rows, table, num_buckets)), table, num_buckets)
     # The xor alone is not enough: among a hundred changed rows, some can be chosen so that the xor stays the same.
     if _totals(mine) == published.sums:
         return replace(mine, has_large=True)
     with closing(mine):
         before = digests.read(rows.sparkSession, layout, published.path)
-        theirs = by_fewer(before, table, num_buckets)
+        theirs = in_fewer_buckets(before, table, num_buckets)
         beside = bucketwise(desired_side(mine.beside), theirs, table)
         found = buckets.kept_in_memory(beside, table, num_buckets)
     is_believed = digests.is_as_recorded(found, before, layout, published)
@@ -99,7 +99,7 @@ def write_changed(
     if table.hash_partitions is not None:
         return None
     mine, main = (inside(side, large.differing, table, large.num_buckets) for side in (after, before))
-    same = standing_for(large.beside.where(~F.col(DIFFERS)), num_buckets // large.num_buckets)
+    same = with_represented_buckets(large.beside.where(~F.col(DIFFERS)), num_buckets // large.num_buckets)
     return replace(
         buckets.kept_in_memory(same.unionByName(bucketwise(mine, main, table)), table, num_buckets),
         has_large=True,
@@ -112,7 +112,7 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
     raises : SealBrokenError, when the digests are missing or differ from what was recorded
     """
     before = digests.read(spark, layout, published.path)
-    found = buckets.counted(beside_itself(before), layout.table, published.num_buckets)
+    found = buckets.counted(equal_sides(before), layout.table, published.num_buckets)
     if not digests.is_as_recorded(found, before, layout, published):
         raise SealBrokenError(layout.table.name, f"the digests at {published.path} do not match their record.")
     return found

@@ -13,10 +13,10 @@ from airflow_mv_provider.core.approval.row_history import (
     beginning,
     cause_of,
     changes_between,
+    commits_to_search,
     event,
     hidden,
     is_far_enough,
-    looked_at,
     parse_key,
     undone,
 )
@@ -93,12 +93,12 @@ LOG = [commit(5), commit(4, "OPTIMIZE"), commit(3, "DELETE"), commit(2), commit(
     ],
 )
 def test_bounds(last, since_ms, versions, why, begins):
-    looked = looked_at(LOG, last, since_ms)
+    searched = commits_to_search(LOG, last, since_ms)
 
-    assert [each.version for each in looked.changing] == versions
-    assert (looked.newest, looked.first) == (5, 0)
-    assert looked.why is None if why is None else why in looked.why
-    found = beginning(looked, [{"id": 1}])
+    assert [each.version for each in searched.changing] == versions
+    assert (searched.newest, searched.first) == (5, 0)
+    assert searched.why is None if why is None else why in searched.why
+    found = beginning(searched, [{"id": 1}])
     assert (found.version, found.is_complete) == begins
     assert found.rows == ({"id": 1},)
 
@@ -119,9 +119,9 @@ def test_as_much_of_the_log_is_read_as_the_bounds_need(num_known, last, since_ms
     ("log", "version"), [(LOG[:4], 1), (LOG[:3], 2), ([commit(9, "OPTIMIZE"), commit(8, "OPTIMIZE")], 8)]
 )
 def test_log_that_was_cleaned_up_is_no_beginning_of_main(log, version):
-    looked = looked_at(log, 20, None)
+    searched = commits_to_search(log, 20, None)
 
-    assert beginning(looked, []) == Beginning(version, "the table's log does not go back further")
+    assert beginning(searched, []) == Beginning(version, "the table's log does not go back further")
 
 
 A, B = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
-from airflow_mv_provider.core.freshness.lateness import Forecast, Look, forecast, is_late
+from airflow_mv_provider.core.freshness.lateness import Forecast, SourceCheck, forecast, is_late
 
 CHECK, SOURCE = MeasuredFrom.CHECK, MeasuredFrom.SOURCE
 
@@ -28,9 +28,9 @@ def test_late_is_what_is_older_than_the_target_or_was_never_refreshed(as_of_ms, 
 @pytest.mark.parametrize(
     ("look", "by_check", "by_source"),
     [
-        (Look(5_000, 2_000), 5_000, 2_000),
-        (Look(5_000, None), 5_000, 5_000),  # a database is as it is when it is looked at
-        (Look(5_000, 9_000), 5_000, 5_000),  # a file whose clock is ahead makes nothing fresher than it is
+        (SourceCheck(5_000, 2_000), 5_000, 2_000),
+        (SourceCheck(5_000, None), 5_000, 5_000),  # a database is as it is when it is looked at
+        (SourceCheck(5_000, 9_000), 5_000, 5_000),  # a file whose clock is ahead makes nothing fresher than it is
     ],
 )
 def test_age_counts_from_the_look_or_from_the_state_that_it_found(look, by_check, by_source):
