@@ -66,7 +66,7 @@ class RefreshNotifier(BaseNotifier):
 class FreshnessNotifier(BaseNotifier):
     """Notify that a table is late: `AsyncCallback(FreshnessNotifier, {"table": "orders"})` of a deadline.
 
-    As a callback of a task it says how fresh the table is.
+    As a callback of a task its message has the table's freshness.
 
     table        : name of a registered table
     http_conn_id, prefix : as of `RefreshNotifier`

@@ -104,7 +104,7 @@ def declared(session: Session) -> Declared:
 
 
 def answering(session: Session) -> tuple[DeclaringDag, ...]:
-    """Return the DAGs that can tell what has happened to a row, by their ids; one query."""
+    """Return the DAGs that answer what has happened to a row, by their ids; one query."""
     query = _dags_of(TaskOutletAssetReference).where(AssetModel.uri == ROW_ANSWERS_URI).order_by(DagModel.dag_id)
     return _by_name((row.uri, row) for row in session.execute(query)).get(ROW_ANSWERS_URI, ())
 

@@ -90,8 +90,8 @@ def create_app() -> FastAPI:
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
     app.add_api_route("/picked", actions.pause_or_resume, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
-    app.add_exception_handler(MvError, _say_error)
-    app.add_exception_handler(AnyHTTPException, _say_refusal)
+    app.add_exception_handler(MvError, _error_response)
+    app.add_exception_handler(AnyHTTPException, _refusal_response)
     return app
 
 
@@ -165,12 +165,12 @@ def show_table(
         runnable=runnable,
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
         message=MESSAGES.get(done, ""),
-        why=why_of(reader, table, _who_can_tell(session, user)) if may_act else None,
+        why=why_of(reader, table, _row_history_dags(session, user)) if may_act else None,
     )
 
 
-def _who_can_tell(session: SessionDep, user: Any) -> Iterable[DeclaringDag]:
-    """Return the DAGs that can tell what has happened to a row, and whose runs the user may start."""
+def _row_history_dags(session: SessionDep, user: Any) -> Iterable[DeclaringDag]:
+    """Return the DAGs that answer what has happened to a row, and whose runs the user may start."""
     return [dag for dag in answering(session) if access.may_act(user, [dag])]
 
 
@@ -194,7 +194,7 @@ def show_table_now(
 def show_refresh(
     request: Request, name: str, refresh_id: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
 ) -> Response:
-    """Show one refresh: what it changed and why, when and by whom; changed rows only to whoever may act on the table.
+    """Show one refresh: what it changed and why, when and by whom; changed rows only to users who may act on it.
 
     raises : HTTPException 404
     """
@@ -328,22 +328,22 @@ def _tables_of(dag: DeclaringDag, everything: Declared, *, besides: str) -> list
     return sorted(t for t, dags in everything.items() if t != besides and any(d.dag_id == dag.dag_id for d in dags))
 
 
-def _say_error(request: Request, error: Exception) -> Response:
+def _error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, MvError)
     # Every other error concerns the database: unreachable, not migrated, or at a wrong address.
     code = 404 if isinstance(error, TableNotFoundError) else 503
-    return _said(request, code, error.code, error.message, error.advice)
+    return _response(request, code, error.code, error.message, error.advice)
 
 
-def _say_refusal(request: Request, error: Exception) -> Response:
+def _refusal_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, AnyHTTPException)
     headings = {401: "Please sign in to Airflow", 403: "Not allowed", 404: "Not found"}
     hint = "Sign in to Airflow in this browser, then load this page again." if error.status_code == 401 else ""
     heading = headings.get(error.status_code, "This did not work")
-    return _said(request, error.status_code, heading, str(error.detail), hint)
+    return _response(request, error.status_code, heading, str(error.detail), hint)
 
 
-def _said(request: Request, code: int, heading: str, message: str, hint: str) -> Response:
+def _response(request: Request, code: int, heading: str, message: str, hint: str) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         return render("message.html", request, code, heading=heading, message=message, hint=hint)
     return JSONResponse({"detail": message, "hint": hint}, code, headers=HEADERS)

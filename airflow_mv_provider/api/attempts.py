@@ -1,4 +1,4 @@
-"""Who worked on a refresh and when, and when nobody did: one answer for its picture, its story and its duration."""
+"""Which processes worked on a refresh, and when none did: one answer for its picture, its events and its duration."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
 
 
 def _killed_ms(task: TaskTry | None, start_ms: int) -> float | None:
-    """Return for how long a process worked that did not come to its own end; None if it did, or nobody knows."""
+    """Return for how long a process worked that did not come to its own end; None if it did, or if that is unknown."""
     if task is None or task.ended_ms is None or task.state not in ("failed", "up_for_retry"):
         return None
     return task.ended_ms - start_ms

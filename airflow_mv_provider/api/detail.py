@@ -12,7 +12,7 @@ from airflow_mv_provider.api.airflow_database import DeclaringDag
 from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
 from airflow_mv_provider.api.attempts import work_of
 from airflow_mv_provider.api.ingestion_view import IngestionView, ingestion_of
-from airflow_mv_provider.api.story import Told, story
+from airflow_mv_provider.api.story import Event, story
 from airflow_mv_provider.api.table_list import next_run_ms
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
@@ -40,7 +40,7 @@ class Now:
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
     sample     : some of the rows that a held refresh would change; None if none are kept
-    concurrency : what becomes of a second caller during a refresh, as the table's definition says
+    concurrency : what becomes of a second caller during a refresh, by the table's definition
     revision   : changes when other parts of the page are outdated too
     """
 
@@ -157,7 +157,7 @@ def _drawn(report: RefreshReport, now_ms: int, tries_of: TriesOf, *, is_waiting:
 class OneRefresh:
     """The data of a refresh's page.
 
-    told       : what happened, in the order of time
+    events     : what happened, in the order of time
     sample     : some of the rows that it changes, or would change; None if none are kept
     partitions : those that it changes
     unchanged  : the number of the others
@@ -168,7 +168,7 @@ class OneRefresh:
     now_ms: int
     report: RefreshReport
     timeline: plots.Timeline | None
-    told: tuple[Told, ...]
+    events: tuple[Event, ...]
     sample: Sample | None
     partitions: tuple[PartitionReport, ...]
     unchanged: int
@@ -195,7 +195,7 @@ def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: T
         now_ms=now_ms,
         report=report,
         timeline=plots.timeline(report, work, now_ms),
-        told=story(report, work),
+        events=story(report, work),
         sample=reader.sample(refresh_id),
         partitions=changed[:MAX_PARTITIONS],
         unchanged=len(report.partitions) - len(changed),
@@ -243,10 +243,10 @@ def detail_of(
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What somebody who may act on a table can ask about its rows, and what was told.
+    """The questions that a user who may act on a table can ask about its rows, and the newest answers.
 
-    dags    : those that can tell and whose runs the user can start
-    command : of the command line, which tells too
+    dags    : those that can answer and whose runs the user can start
+    command : of the command line that answers the same
     """
 
     table: str
@@ -257,7 +257,7 @@ class Why:
 
 
 def why_of(reader: Reader, table: TableRecord, dags: Iterable[DeclaringDag]) -> Why:
-    """Return what was told of a table's rows, and who can be asked."""
+    """Return the answers about a table's rows, and what can be asked."""
     key = table.definition.key
     command = f"amv why {table.name} {' '.join(f'{column}=VALUE' for column in key)}"
     can_tell = tuple(dag for dag in dags if dag.can_run and not dag.is_paused)

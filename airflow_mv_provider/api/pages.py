@@ -34,7 +34,7 @@ def render(
 ) -> Response:
     """Return a rendered template, with relative addresses only, because a proxy may serve Airflow under any path.
 
-    facts   : everything that the template shows, except what is relative to now; None for a page that nobody asks again
+    facts   : everything that the template shows, except what is relative to now; None for a page that is not polled
     within  : by how many segments the address is longer than that of the page into which the script puts the answer
     returns : status 304 without a body if the browser has a rendering of the same facts
     """

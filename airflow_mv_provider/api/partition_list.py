@@ -104,7 +104,7 @@ def listed_partitions(found: KnownPartitions, asked: PartitionQuery) -> Partitio
     bounds = {"start": asked.start or None, "end": asked.end or None}
     known = partition_lines(found.history, found.published, found.kind, frozen_before=found.frozen_before, **bounds)
     if not found.partition_by:
-        known = ()  # parts by a hash of the key are no partitions, and nobody can ask for one
+        known = ()  # parts by a hash of the key are no partitions, and none can be requested
     asked = replace(
         asked,
         chosen=asked.chosen if asked.chosen in FILTERS else "all",

@@ -13,17 +13,17 @@ from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.figures import number
 
-_MIN_TOLD_MS = 1_000  # a shorter wait is not worth a sentence
+_MIN_SHOWN_MS = 1_000  # a shorter wait is not worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Event:
     """One sentence of a refresh's story, without its full stop.
 
     kind    : CSS class of the stretch in the picture that it is about; empty for a moment
     seconds : how long it took; None for a moment
     task    : Airflow's task and try that did it, if it was one and the user may see it
-    process : which did it, in words; None if nobody did
+    process : which did it, in words; None if none did
     """
 
     at_ms: int
@@ -34,7 +34,7 @@ class Told:
     process: str | None = None
 
 
-def story(report: RefreshReport, work: Sequence[Work]) -> tuple[Told, ...]:
+def story(report: RefreshReport, work: Sequence[Work]) -> tuple[Event, ...]:
     """Return the story of a refresh; nothing for one that never began.
 
     work : its attempts, by `work_of`
@@ -42,14 +42,14 @@ def story(report: RefreshReport, work: Sequence[Work]) -> tuple[Told, ...]:
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     if began is None:
         return ()
-    told = [Told(began, text) for text in _beginning(report)]
+    events = [Event(began, text) for text in _beginning(report)]
     for each in work:
-        told += _attempt(report, each, began, is_last=each is work[-1])
-    told += _hold(report.hold) if report.hold else ()
-    told.sort(key=lambda each: each.at_ms)  # keeps the order of what happened at one time
+        events += _attempt(report, each, began, is_last=each is work[-1])
+    events += _hold(report.hold) if report.hold else ()
+    events.sort(key=lambda each: each.at_ms)  # keeps the order of what happened at one time
     if ended is not None:
-        told += [Told(max(ended, told[-1].at_ms), text) for text in _ending(report)]
-    return tuple(told)
+        events += [Event(max(ended, events[-1].at_ms), text) for text in _ending(report)]
+    return tuple(events)
 
 
 def _beginning(report: RefreshReport) -> list[str]:
@@ -67,27 +67,27 @@ def _beginning(report: RefreshReport) -> list[str]:
     return lines
 
 
-def _attempt(report: RefreshReport, work: Work, began: int, *, is_last: bool) -> list[Told]:
-    """Return what one attempt did; a process that only waited is told by its wait alone."""
-    told: list[Told] = []
+def _attempt(report: RefreshReport, work: Work, began: int, *, is_last: bool) -> list[Event]:
+    """Return what one attempt did; of a process that only waited, its wait alone."""
+    events: list[Event] = []
     at = float(began + work.start_ms)
     process = words.process_text(work.attempt.process)
     for place, (phase, ms) in enumerate(work.parts):
         if phase is None:
-            if ms >= _MIN_TOLD_MS:
+            if ms >= _MIN_SHOWN_MS:
                 is_first = place == 0 and len(work.parts) > 1
-                told.append(Told(round(at), _wait(report, at, at + ms, is_first=is_first), "waiting", ms / 1000))
+                events.append(Event(round(at), _wait(report, at, at + ms, is_first=is_first), "waiting", ms / 1000))
         else:
             is_now = is_last and report.finished_at is None and place == len(work.parts) - 1
             text = _phase_text(report, phase, at, is_now=is_now)
-            told.append(Told(round(at), text, phase.lower(), ms / 1000, work.task, process))
+            events.append(Event(round(at), text, phase.lower(), ms / 1000, work.task, process))
         at += ms
-    return told
+    return events
 
 
 def _wait(report: RefreshReport, since: float, until: float, *, is_first: bool) -> str:
     held = words.ms_of(report.hold.since) if report.hold else None
-    if held is not None and since - _MIN_TOLD_MS <= held <= until:
+    if held is not None and since - _MIN_SHOWN_MS <= held <= until:
         return "It waited for a decision, then for the next task and its Spark"
     if is_first:
         return "It prepared its work"
@@ -124,12 +124,12 @@ _DONE = {
 }
 
 
-def _hold(hold: HoldReport) -> list[Told]:
-    told = [Told(words.ms_of(hold.since) or 0, f"It was held for a decision: {hold.reason.rstrip('.')}")]
+def _hold(hold: HoldReport) -> list[Event]:
+    events = [Event(words.ms_of(hold.since) or 0, f"It was held for a decision: {hold.reason.rstrip('.')}")]
     if hold.decision and hold.decided_at:
         by, note = f" by {hold.decided_by}" if hold.decided_by else "", f": {hold.note}" if hold.note else ""
-        told.append(Told(words.ms_of(hold.decided_at) or 0, f"It was {_DECIDED[Decision(hold.decision)]}{by}{note}"))
-    return told
+        events.append(Event(words.ms_of(hold.decided_at) or 0, f"It was {_DECIDED[Decision(hold.decision)]}{by}{note}"))
+    return events
 
 
 _DECIDED = {

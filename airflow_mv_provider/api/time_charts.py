@@ -161,8 +161,8 @@ def _duration() -> _Measure:
 
     def cells(slot: Slot) -> tuple[str, ...]:
         values = [value for _, value in seconds(slot) or ()]
-        told = (*values, sum(values), (_of(slot).longest_ms or 0) / 1000)
-        return (*(words.short(value) for value in told), number(_of(slot).published))
+        values_shown = (*values, sum(values), (_of(slot).longest_ms or 0) / 1000)
+        return (*(words.short(value) for value in values_shown), number(_of(slot).published))
 
     return _Measure(
         name="duration",

@@ -20,7 +20,7 @@ def ingest(settings: Settings, name: str) -> Answer:
     """Refresh all tables of an ingestion in one state of its source.
 
     All tables are staged before any is published. One that fails, or that another refresh has, is left behind and
-    reported. Exit code 0 if all tables are in that state; else 1 or 75, as the errors of the tables say.
+    reported. Exit code 0 if all tables are in that state; else 1 or 75, depending on the tables' errors.
     """
     with opened_refresher(settings) as refresher:
         report = interruptibly(refresher, lambda: refresher.ingest(name, command_line_caller()))

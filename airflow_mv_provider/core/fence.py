@@ -106,7 +106,7 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
 class Commit:
     """One line of main's history.
 
-    at_ms      : when it was committed, by the clock of whoever did
+    at_ms      : when it was committed, by the clock of the process that committed
     parameters : of its operation, as Delta's log has them
     """
 
@@ -301,7 +301,7 @@ def overtaken_by(commits: Iterable[Commit], refresh_id: str, first_epoch: int) -
 def whole_publish(commits: Iterable[Commit], refresh_id: str, before: Commit | None = None) -> Commit | None:
     """Return the commit that completed a refresh's publish, if no other writer changed main since its fence.
 
-    If its first commit is a publish, nobody may have changed main since the version that this one was computed against.
+    If its first commit is a publish, main must not have changed since the version that this one was computed against.
 
     before : the first commit of the next refresh; it and all later commits are ignored
     """

@@ -59,7 +59,7 @@ class HoldReport:
     """A refresh's newest hold for a person's decision: why, until when, and what was decided; times as in its report.
 
     id       : names what was shown; a decision may name it, so that it is about nothing else
-    decision : "approved" or "rejected"; None while nobody has decided
+    decision : "approved" or "rejected"; None while it is undecided
     """
 
     id: str

@@ -113,7 +113,7 @@ def may_have_published(
     """True if main may have a commit of a refresh, as far as the database alone shows.
 
     The first commit follows the record of the last chunk, of a progressive refresh of the first one; a round after the
-    first follows a commit. Whoever records a chunk must own the refresh, so that under a new epoch False stays False.
+    first follows a commit. Recording a chunk requires ownership, so that under a new epoch False stays False.
 
     chunks, recorded : numbers of those that were planned at the seal, and of those whose corrections are recorded
     """

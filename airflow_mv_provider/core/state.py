@@ -134,7 +134,7 @@ class Cancelled(StrEnum):
     NOTHING = "nothing"  # none is running, or main has it already
     REQUESTED = "requested"  # its process stops within seconds
     KEPT = "kept"  # no process works on it: its caller's next process ends it
-    LEFT = "left"  # its owner is dead: whoever takes it over ends it
+    LEFT = "left"  # its owner is dead: the process that takes it over ends it
     ENDED = "ended"  # no process worked on it, nothing of it can be in main, and it has ended
 
 

@@ -1,7 +1,7 @@
 """Holds of refreshes for a person's decision: the owner begins one, a person decides, the owner's next epoch reads it.
 
 Both writes lock the table's state row first. So a decision is never lost: it comes before the owner's last look at the
-hold, which then goes on, or after the row was left without an owner, which frees the row for whoever continues.
+hold, which then goes on, or after the row was left without an owner, which frees it for the next process.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Holds:
     def decide(
         self, table_id: int, decision: Decision, user: str | None, note: str | None, hold_id: str | None = None
     ) -> Hold | Objection:
-        """Record a person's decision about the refresh of a table that is held, and free it for whoever continues it.
+        """Record a person's decision about the refresh of a table that is held, and free it for the next process.
 
-        A refused refresh is also to be cancelled, so that whoever takes it over ends it without comparing anything.
+        A refused refresh is also to be cancelled, so that the next process ends it without comparing anything.
 
         hold_id : the hold that was shown; None for whichever is there
         returns : the hold as decided; an objection if nothing was written

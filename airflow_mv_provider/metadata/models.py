@@ -164,7 +164,7 @@ class RefreshRow(Base):
     rows_deleted: Mapped[int]
     rows_unchanged: Mapped[int]
     rows_rejected: Mapped[int]
-    num_kept: Mapped[int | None]  # deletes that were left out; None if nobody has decided so
+    num_kept: Mapped[int | None]  # deletes that were left out; None without such a decision
     bytes_main: Mapped[int]
     bytes_staging: Mapped[int]
     main_version: Mapped[int | None]

@@ -300,7 +300,7 @@ class Reader:
         return ledger(history, kind, start=start, end=end)
 
     def known_partitions(self, name: str, num_reports: int = NUM_REPORTS) -> KnownPartitions:
-        """Return what the history says of a table's partitions; one query.
+        """Return what the history has about a table's partitions; one query.
 
         num_reports : published refreshes whose partitions are read
         raises      : TableNotFoundError

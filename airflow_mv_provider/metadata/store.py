@@ -67,7 +67,7 @@ from airflow_mv_provider.metadata.samples import Samples
 from airflow_mv_provider.metadata.samples import keep as keep_sample
 from airflow_mv_provider.metadata.stored_once import bind, define, lock_state
 
-_ENDING_MS = 60_000  # the lease of whoever ends a refresh by the next write
+_ENDING_MS = 60_000  # the lease of a process that ends a refresh by its next write
 
 
 class Store(Control):

@@ -27,7 +27,7 @@ class WhyRowOperator(MvOperator):
     last   : how many of main's newest commits that may have changed rows are looked at
     since  : only commits from this time on, ISO 8601
 
-    The answer is in the task's log and pushed as a JSON object. The table's page shows it to whoever may act on the
+    The answer is in the task's log and pushed as a JSON object. The table's page shows it to users who may act on the
     table; its form starts a run of a DAG with this task, which it finds by the asset `mv://rows/answers` among the
     task's outlets. Nothing is acquired, and main is not changed.
     """

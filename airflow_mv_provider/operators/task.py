@@ -157,7 +157,7 @@ class MvOperator(BaseOperator):
         if hold is not None and state.is_held and state.owner_key == self.caller(context).key:
             self.linked_table, self.linked_refresh = error.where, hold.refresh_id
             if self._asked not in (None, hold.id):
-                # Airflow keeps the text of a try's question: the answer would be about rows that nobody has seen.
+                # Airflow keeps the text of a try's question: the answer would be about rows that were not shown.
                 problem = f"{error} This try has asked about another difference; the next one asks about this."
                 raise AirflowException(problem) from error
             self.held_difference = decision.difference(self._refresher, error.where, hold)

@@ -13,7 +13,7 @@ Main is the Delta table that users read. The right column names the durable writ
                            the definition's checks; row moves to MERGING                 seal
     MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
                 judge      check the guards against the exact counts, and what the
-                           seal says of checks; main is unchanged
+                           seal has of checks; main is unchanged
                 hold       if a person has to decide: leave the refresh without a process  hold, decide, keep
                            until then; an approved one goes on with the recorded
                            corrections, or with all of them but the deletes (keep); a

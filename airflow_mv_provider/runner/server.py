@@ -3,7 +3,7 @@
     ~/airflow/airflow_mv_server.json   its process, port and token; readable for this user only (AIRFLOW_HOME, if set)
     ~/airflow/airflow_mv_server.log    what it prints
 
-It listens on loopback alone. Whoever has the token can run code as this user.
+It listens on loopback alone. A client with the token can run code as this user.
 """
 
 from __future__ import annotations

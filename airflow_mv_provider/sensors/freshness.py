@@ -26,7 +26,7 @@ class TableFreshnessSensor(BaseSensorOperator):
     since   : earliest time from which the age may count, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has no
               zone
     measured_from : "check", the time at which a refresh last looked at the source, even if it found nothing new; or
-              "source", the time of the source's state that the table has. By default as the table's own target says,
+              "source", the time of the source's state that the table has. By default as for the table's own target,
               and "check" with `max_age` or `since`
     mv_conn_id, database_url : see `hooks.mv` for their defaults
     """

@@ -2,7 +2,7 @@
 
     hold      fixes the state; a source for which that fails is in `errors`, and the others can be read
     close     the state need not be held any more; every table that was read has its rows
-    release   tells the server how far all tables are, so that it need not keep what came before
+    release   commits to the server how far all tables are, so that it need not keep what came before
 
 A table's reader takes the state by `SourceReader.share`. Nothing that `release` has written is ever read back.
 """

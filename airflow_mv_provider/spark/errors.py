@@ -121,7 +121,7 @@ def condition_of(error: BaseException) -> str:
 
 
 def is_gone(error: MvError) -> bool:
-    """True if an error of reading a version says that its files, or its log, cannot be read."""
+    """True if an error of reading a version means that its files, or its log, cannot be read."""
     cause = error.__cause__
     is_of_log = cause is not None and condition_of(cause).startswith("DELTA_")
     return isinstance(error, SourceChangedError | SourceFileError) or is_of_log

@@ -130,7 +130,7 @@ def local_session(
 
 
 def database_confs() -> dict[str, str]:
-    """Return where Spark's default database lies, which Spark creates; nothing if spark-defaults.conf says it.
+    """Return where Spark's default database lies, which Spark creates; nothing if spark-defaults.conf sets it.
 
     It is unused here, and the temporary directory exists. With a metastore it may be others' as well.
     """
@@ -388,7 +388,7 @@ def _start_quietly(confs: dict[str, str]) -> None:
 
 
 def informative(chatter: str) -> str:
-    """Return the line of a JVM's output that says why it did not start."""
+    """Return the line of a JVM's output with the reason why it did not start."""
     lines = [line.strip() for line in chatter.splitlines() if line.strip()]
     # Ivy names each repository that it could not ask, also for files that it then found elsewhere.
     if ended := re.search(r'^Exception in thread "main" (?:[\w.$]+: )?(.*)', chatter, re.MULTILINE):

@@ -75,7 +75,7 @@ class WarmStart:
             if not self._jars():
                 self._wait_for_ivy(held, time.monotonic() + patience_s)
                 if self._jars():
-                    held.close()  # whoever held it has left them
+                    held.close()  # its former holder has left them
             yield
 
     def confs(self) -> dict[str, str]:

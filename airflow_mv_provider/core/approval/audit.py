@@ -218,8 +218,12 @@ def writes_since(state: RefreshState, commits: Sequence[Commit], version: int) -
 
 
 def _operation(commit: Commit) -> str:
-    said = commit.shown_operation
-    return said if commit.note is None else f"{said} of refresh {commit.note.refresh_id[:32]}, which did not end well"
+    operation = commit.shown_operation
+    return (
+        operation
+        if commit.note is None
+        else f"{operation} of refresh {commit.note.refresh_id[:32]}, which did not end well"
+    )
 
 
 def published_text(version: int, last: Scope | None) -> str:

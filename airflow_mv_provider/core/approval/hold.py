@@ -7,7 +7,7 @@
 
 A decision names the refresh and the merge round that was shown. The corrections of a round are fixed: they are computed
 once, from sealed rows and from main as it was, and if another writer changes main, a new round discards them. So an
-approval never publishes a change that nobody has seen; at worst the refresh is held again.
+approval never publishes a change that was not shown; at worst the refresh is held again.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def sampled(merge_round: int, rows: Sequence[RowChange], columns: Mapping[str, i
 def masked(rows: Sequence[RowChange], sensitive: Collection[str], salt: str) -> list[RowChange]:
     """Return the rows with the values of these columns hashed: equal values of a table stay equal, NULL stays NULL.
 
-    salt : differs between tables. Whoever knows it can guess a value that has few possibilities
+    salt : differs between tables. A reader who knows it can guess a value that has few possibilities
     """
 
     def mask(values: dict[str, Any] | None) -> dict[str, Any] | None:

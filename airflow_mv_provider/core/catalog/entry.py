@@ -69,7 +69,7 @@ class NameStep(StrEnum):
 
     NOTHING = "nothing"
     REGISTER = "register"  # in the catalog, and then in main's property
-    RECORD = "record"  # in main's property: whoever registered it died before that, or a person did it
+    RECORD = "record"  # in main's property: the process that registered it died before that, or a person did it
 
 
 def name_step(table: str, name: str, entry: Entry | None, location: str, recorded: str | None) -> NameStep:

@@ -1,4 +1,4 @@
-"""How old a table may become, as a definition says it."""
+"""How old a table may become, by its definition."""
 
 from __future__ import annotations
 

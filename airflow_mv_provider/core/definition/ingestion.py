@@ -4,8 +4,8 @@
     tables:     [{source: {type: output, of: shop, output: customers, schema: ...}}]
 
 A source of type `output` is not a kind: it stands for a source of the ingestion's kind, put together from what all
-outputs share, what the output says and what the table adds. That one is registered, with the mark `Ingested`. So a
-table of an ingestion is refreshed, recovered and compared like every other table.
+outputs share, the output's own fields and those that the table adds. That one is registered, with the mark
+`Ingested`. So a table of an ingestion is refreshed, recovered and compared like every other table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_mv_provider.sources.kinds import kinds
 
 OUTPUT = "output"
 _NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$"
-_OWN = ("type", "of", "output")  # what a source of type `output` says itself; the rest is the kind's
+_OWN = ("type", "of", "output")  # fields of a source of type `output` itself; the rest is the kind's
 
 
 class Ingestion(Part):

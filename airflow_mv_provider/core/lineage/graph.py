@@ -3,7 +3,7 @@
     source ──▶ table ──▶ table ──▶ DAG
     asset  ╌╌╌╌╌╌▲                        ╌▶ starts its refresh, and is not read
 
-An edge from a source or a table says that the table reads it. Definitions decide that, so the graph may have cycles,
+An edge from a source or a table means that the table reads it. Definitions decide that, so the graph may have cycles,
 and no function here assumes otherwise or recurses. Each takes about one step for each node and edge.
 """
 
@@ -111,7 +111,7 @@ def graph_of(tables: Iterable[TableInputs]) -> Graph:
 
 
 def with_edges(graph: Graph, nodes: Iterable[Node], edges: Iterable[Edge]) -> Graph:
-    """Return a graph with more nodes and edges; what is read already is not said to start a refresh as well."""
+    """Return a graph with more nodes and edges; what is read already gets no second edge for starting a refresh."""
     more = {node.id: node for node in nodes if node.id not in graph.nodes}
     known = {(edge.start, edge.end) for edge in graph.edges}
     new = dict.fromkeys(edge for edge in edges if (edge.start, edge.end) not in known and edge.start != edge.end)

@@ -28,7 +28,7 @@ class RewriteFacts:
     properties      : main's table properties
     is_small        : the sealed rows and main take few bytes
     is_readable     : the sealed rows can be read once more
-    is_undisturbed  : this owner has sealed them, this is the first round, nobody has had to decide about them, and main
+    is_undisturbed  : this owner has sealed them, this is the first round, no decision about them was needed, and main
                       was published before
     changes_columns : main gains or loses a column, or a column's type changes
     has_own_columns : main has columns that the source lacks

@@ -48,7 +48,7 @@ class Request:
     force         : compare even if the source's frontier is unchanged
     scope         : the partitions to refresh; nothing outside is changed
     strategy      : how main is brought up to date this time; None uses the definition's strategy
-    hold          : wait for a person's decision before main is changed, whatever the definition says
+    hold          : wait for a person's decision before main is changed, whatever the definition has
     is_stale_only : leave out what refreshes of some partitions have already brought to the source's present state
     note          : the reason in the requester's words; kept in the history
 

@@ -1,4 +1,4 @@
-"""What the history says of a table's partitions, in one query: a page may ask it of any table."""
+"""What the history has about a table's partitions, in one query: a page may ask it of any table."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Both are read-only refreshes: of main itself at the version of the last publish, as a rollback reads it, and of the
 source at the frontier that is bound to that publish. So nothing is acquired, fenced or written, and each that compares
-rows has its line in the history, with its samples. If the log proves that nobody else has written, no row is read for
-the first.
+rows has its line in the history, with its samples. If the log proves that no other writer has committed, no row is
+read for the first.
 """
 
 from __future__ import annotations

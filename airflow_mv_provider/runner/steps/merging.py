@@ -191,7 +191,7 @@ class Merging:
         """True if main is known to hold a commit of this refresh that left out its deletes.
 
         Main's log may show it and the database not: a MERGE whose answer was lost may commit after its round was given
-        up, and before the fence of whoever takes over.
+        up, and before the fence of the process that takes over.
         """
         is_recorded = self.has_committed and self._work.current().num_kept is not None
         return is_recorded or self._fenced.has_kept_rows

@@ -5,8 +5,8 @@
     unregister the name, if it still leads to main                                                       unregister_name
     follow     the name to main's new location, once nothing is at the old one                           move_name
 
-Each is repeatable, and none writes to the table that a name leads to. They need no ownership: whoever registers the
-name of this main registers the same. A table without `catalog_name` never asks the catalog.
+Each is repeatable, and none writes to the table that a name leads to. They need no ownership, since every process
+registers the same. A table without `catalog_name` never asks the catalog.
 """
 
 from __future__ import annotations

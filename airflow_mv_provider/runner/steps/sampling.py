@@ -45,7 +45,7 @@ def changed_rows(
 def sample_of(main: Main, layout: Layout, recorded: Sequence[RecordedChunk], merge_round: int) -> Sample | None:
     """Return some of the rows that recorded corrections change; None if none can be shown.
 
-    Nobody depends on them: an error only leaves them out.
+    Nothing depends on them: an error only leaves them out.
 
     raises : InterruptedRefreshError, LeaseLostError
     """

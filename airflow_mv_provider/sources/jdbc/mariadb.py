@@ -14,7 +14,7 @@ before others see it. A server that is started again begins another file of the 
 if the author declares it.
 
 The driver demands TLS with a verified certificate unless configured otherwise, and so do we: a password and rows cross
-the network. Only on this machine, where nobody can listen and few servers have a certificate, TLS is off by default.
+the network. Only on this machine, where no other can listen and few servers have a certificate, it is off by default.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class MariaDb(Dialect):
             "connectTimeout": str(_PATIENCE_S * 1000),
             "socketTimeout": str(self._source.read_timeout * 1000),
             "sslMode": _TLS[self._tls],
-            "permitRedirect": "false",  # to a host that nobody has named
+            "permitRedirect": "false",  # to a host that is not the connection's
             "tinyInt1isBit": "false",
             "transformedBitIsBoolean": "false",
             "yearIsDateType": "false",
@@ -136,7 +136,7 @@ class MariaDb(Dialect):
             self._holder = None
 
     def _connect(self) -> Connection[Any]:
-        """Return a connection in a transaction with a snapshot; whoever closes it ends the transaction."""
+        """Return a connection in a transaction with a snapshot; closing it ends the transaction."""
         try:
             import pymysql
         except ImportError as error:

@@ -11,7 +11,7 @@ transaction is READ COMMITTED, in which the export sees what is committed at tha
 reader cannot get its own lock once another session waits to truncate, so its wait is limited.
 
 Equal snapshot texts of one server that has not been restarted are equal data: every transaction that wrote has a
-number, and the text says which of them are visible. It says nothing about an unlogged table after a crash, a foreign
+number, and the text shows which of them are visible. It shows nothing about an unlogged table after a crash, a foreign
 table, or an expression such as now() in a view, so these are compared each time.
 """
 

@@ -107,7 +107,7 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
         return rows
 
     def changes(self, since: Frontier, until: JdbcFrontier) -> SourceChanges | None:
-        """Return whether changed rows can be found, as the definition says; see `SourceReader`."""
+        """Return whether changed rows can be found, by the definition's method; see `SourceReader`."""
         if self._source.change_method == "none":
             return None
         if not isinstance(since, JdbcFrontier) or since.database != until.database:

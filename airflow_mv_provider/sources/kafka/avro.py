@@ -93,7 +93,7 @@ def end_of(content: Column) -> Column:
 
 
 def shown(content: Column) -> Column:
-    """Return what a message tells of bytes: how many, and how they begin."""
+    """Return bytes as a message shows them: how many, and how they begin."""
     start = F.lower(F.hex(F.substring(content, 1, _NUM_SHOWN)))
     return F.concat(F.length(content).cast("string"), F.lit(" bytes, "), start)
 

@@ -141,7 +141,7 @@ def _has_time(event: StructType) -> bool:
 def _refused(first: Column, key: Column, kind: DataType, *, continues: bool) -> Column:
     """Return a chain of conditions that raises for an event which cannot be a row; more can be added.
 
-    first : a chain too: what is to be said before anything else
+    first : a chain too: the refusals that come before all others
     key   : NULL if the event has none
     kind  : of what the chain's other values will be
     """

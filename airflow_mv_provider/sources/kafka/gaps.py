@@ -2,7 +2,7 @@
 
 "*", name     the value passes as it is, so it can be filled in later
 upper(name)   an expression needs it now: without it the event is incomplete
-not selected  nobody needs it
+not selected  it is not needed
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of Avro that tell which schema they were written with, by Confluent's header: a zero byte and an id.
+"""Records of Avro with Confluent's header, which names the schema they were written with: a zero byte and an id.
 
 The schemas come from a registry (`schema_registry`), by the ids that records have. Rows are read as of the reader's
 schema, the definition's file: Avro fills in defaults and widens numbers. It also drops fields that the reader's schema

@@ -64,7 +64,7 @@ def schemas_of(registry: Registry, ids: Iterable[int], timeout_s: float) -> dict
 
     cost   : a round trip an id; each is asked once, without retries
     raises : SourceUnavailableError, SourceDeniedError; ConnectionUnknownError, where the client is not installed.
-             None of their messages contains what the registry said
+             None of their messages contains the registry's own text
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError

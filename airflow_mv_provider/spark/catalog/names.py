@@ -1,6 +1,6 @@
 """Spark's catalog: what its names lead to, and the names of mains in it; the only module that asks the catalog.
 
-Nothing is opened or written by a name; `core/catalog` says why. Every statement here changes the catalog only: the
+Nothing is opened or written by a name (reasons: `core/catalog`). Every statement here changes the catalog only: the
 table that is registered is there already, and a name that is dropped is that of an external table, whose files stay.
 """
 

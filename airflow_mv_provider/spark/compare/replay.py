@@ -4,8 +4,8 @@
     events ───────┴──▶ new rows of the other keys ──────┴──▶ all rows
 
 An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
-its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not tell their place:
-whoever has an event that truncates (`cut_of`) gives the newer events with it, those that main has already included.
+its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not have their place:
+a caller that has an event that truncates (`cut_of`) passes the newer events too, also those that main has already.
 """
 
 from __future__ import annotations
