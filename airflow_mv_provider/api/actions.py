@@ -24,8 +24,7 @@ from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.pages import HEADERS, quoted
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
-from airflow_mv_provider.core.scope.request import parse_request
-from airflow_mv_provider.core.scope.scope import check_scope
+from airflow_mv_provider.core.scope.request import check_fits, parse_request
 from airflow_mv_provider.core.state import Cancelled, TableRecord
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
 from airflow_mv_provider.metadata.control import Control
@@ -122,7 +121,7 @@ def check(
         if not isinstance(params, dict):
             raise ValueError("no object")
         asked = parse_request(params)
-        check_scope(asked.scope, table.definition, reader.state(table.id).partition_type)
+        check_fits(asked, table.definition, reader.state(table.id).partition_type)
     except ValueError:
         return JSONResponse({"problem": "This is not understood: a JSON object is expected."}, headers=HEADERS)
     except (DefinitionError, FrozenPartitionError) as error:

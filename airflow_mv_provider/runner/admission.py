@@ -18,8 +18,7 @@ from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
-from airflow_mv_provider.core.scope.request import Request
-from airflow_mv_provider.core.scope.scope import check_scope
+from airflow_mv_provider.core.scope.request import Request, check_fits
 from airflow_mv_provider.core.state import (
     Admission,
     Caller,
@@ -31,7 +30,6 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.turned_away import in_progress, paused, turned_away
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     InterruptedRefreshError,
     LeaseLostError,
     MetadataUnavailableError,
@@ -79,12 +77,7 @@ def begin(
              RefreshPausedError; DefinitionError, FrozenPartitionError
     """
     table = context.store.table(name)
-    if request.hold and table.definition.publish == "progressive":
-        hint = "Refresh with --read-only first, or set publish: atomic."
-        raise DefinitionError(
-            name, "`publish: progressive` changes the table before all is compared: it cannot be held.", hint=hint
-        )
-    check_scope(request.scope, table.definition, context.store.state(table.id).partition_type)
+    check_fits(request, table.definition, context.store.state(table.id).partition_type)
     try:
         with translated(name):
             found = _begin(context, table, caller, request, substitute)

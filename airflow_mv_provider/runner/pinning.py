@@ -10,7 +10,7 @@ from airflow_mv_provider.core.fence import Commit, is_untouched_since
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.scope import continuation
 from airflow_mv_provider.core.scope.continuation import ReadFrom
-from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.core.scope.request import Request, check_read_from
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.metadata.store import Store
@@ -36,17 +36,12 @@ def pinned(
     """Return the source's present state, as a refresh reads it.
 
     commits : main's log, newest first; empty if there is no main, and not needed if the source is no log
-    raises  : as `TableSource.probe`, `continuation.read_from` and `TableSource.check_continues`
+    raises  : as `check_read_from`, `TableSource.probe`, `continuation.read_from` and `TableSource.check_continues`
     """
+    check_read_from(request, table.definition)
     frontier = source.probe(request.overrides)
     if not table.definition.source_kind.is_log:
-        if request.reload:
-            hint = "Use `--force`, which compares everything."
-            raise DefinitionError(table.name, "only a log, such as a topic, can be read from its start.", hint=hint)
         return frontier
-    if not request.scope.is_everything or request.is_stale_only:
-        hint = "Refresh all of the table."
-        raise DefinitionError(table.name, "changes of a log are read once, for all partitions.", hint=hint)
     base = base_of(store, table, state, state.published_upper)
     why = continuation.obstacle(
         same_definition=state.published_hash == table.definition.content_hash,

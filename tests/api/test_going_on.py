@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from airflow_mv_provider import Kafka
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
@@ -21,6 +22,7 @@ from tests.metadata.rows import ERROR, LEASE_MS, a_refresh, acquired, registered
 pytestmark = pytest.mark.slow
 
 URL = f"{PAGE}/tables/orders"
+TOPIC = Kafka("orders", conn_id="bus", envelope="upsert", schema="id BIGINT, day DATE")
 
 
 @pytest.fixture
@@ -190,6 +192,27 @@ def test_the_dialog_is_told_what_the_task_would_refuse(user, store, by_day, conf
     assert (found is None) == (problem is None), found
     assert (problem or "") in (found or "")
     assert store.state(by_day.id) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "conf", "problem"),
+    [
+        ({"publish": "progressive"}, {"hold": True}, "it cannot be held"),
+        ({"publish": "progressive"}, {"read_only": True}, None),
+        ({}, {"reload": True}, "only a log"),
+        ({"source": TOPIC}, {"reload": True}, None),
+        ({"source": TOPIC}, {"scope": "range", "from": "2026-01-01"}, "read once, for all partitions"),
+        ({"source": TOPIC}, {"scope": "stale"}, "read once, for all partitions"),
+    ],
+    ids=str,
+)
+def test_the_dialog_is_told_what_the_definition_of_the_table_refuses(user, store, more, conf, problem):
+    registered(store, "orders", **({"partition_by": ["day"], "key": ["id", "day"]} | more))
+
+    found = user.post(f"{URL}/check", data={"conf": json.dumps(conf)}).json()["problem"]
+
+    assert (found is None) == (problem is None), found
+    assert (problem or "") in (found or "")
 
 
 @pytest.mark.parametrize("conf", ["", "[]", "{", '"x"'])

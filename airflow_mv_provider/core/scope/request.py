@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from airflow_mv_provider.core.definition.table import RequestedStrategy
+from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.progress.partition import partition_values
-from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope
+from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope, check_scope
 from airflow_mv_provider.exceptions import DefinitionError
 
 STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
@@ -156,6 +156,32 @@ def check_note(run: Request) -> None:
     if run.overrides and not (run.note or "").strip():
         problem = f"overriding {', '.join(run.overrides)} needs a reason."
         raise DefinitionError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
+
+
+def check_fits(request: Request, table: RefreshableTable, kind: str | None) -> None:
+    """Refuse a request that is invalid for the table, as far as its definition shows that.
+
+    kind   : see `check_scope`
+    raises : DefinitionError, FrozenPartitionError
+    """
+    if request.hold and table.publish == "progressive":
+        hint = "Refresh with --read-only first, or set publish: atomic."
+        raise DefinitionError(
+            table.name, "`publish: progressive` changes the table before all is compared: it cannot be held.", hint=hint
+        )
+    check_scope(request.scope, table, kind)
+    check_read_from(request, table)
+
+
+def check_read_from(request: Request, table: RefreshableTable) -> None:
+    """Refuse to read a log for some partitions, and anything else from its start; raises DefinitionError."""
+    if not table.source_kind.is_log:
+        if request.reload:
+            hint = "Use `--force`, which compares everything."
+            raise DefinitionError(table.name, "only a log, such as a topic, can be read from its start.", hint=hint)
+    elif not request.scope.is_everything or request.is_stale_only:
+        hint = "Refresh all of the table."
+        raise DefinitionError(table.name, "changes of a log are read once, for all partitions.", hint=hint)
 
 
 def combined(written: Request, run: Request) -> Request:
