@@ -34,6 +34,7 @@ _MAX_NAME = 27  # characters that fit into a box
 _KINDS = {
     NodeKind.SOURCE: "source",
     NodeKind.ASSET: "asset",
+    NodeKind.INGESTION: "ingestion",
     NodeKind.DAG: "DAG",
     NodeKind.HIDDEN: "you may not see it",
 }

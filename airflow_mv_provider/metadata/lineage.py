@@ -39,6 +39,7 @@ def registered_tables(db: Connection, now: ColumnElement[int]) -> RegisteredTabl
             TableInputs(
                 *(row.name, row.location, origins_of(row.source, row.warehouse), referenced_by(row.checks)),
                 catalog_name=row.catalog_name,
+                ingestion=ingestion_of(row.source),
             )
             for row in rows
         ),
@@ -55,6 +56,12 @@ def origins_of(source: Mapping[str, Any], warehouse: str) -> tuple[Origin, ...]:
         return (Origin(f"{kind.name} {found.reads}"),)
     of_paths = (Origin(path, _location(path, warehouse)) for path in found.paths)
     return (*of_paths, *(Origin(name, name) for name in found.names))
+
+
+def ingestion_of(source: Mapping[str, Any]) -> str | None:
+    """Return the name of the ingestion whose output the source of a stored definition is; None if it is of none."""
+    mark = source.get("ingestion")
+    return None if mark is None else str(mark["name"])
 
 
 def referenced_by(checks: Iterable[Mapping[str, Any]] | None) -> tuple[str, ...]:

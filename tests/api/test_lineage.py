@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import update
 
-from airflow_mv_provider import DeltaSource, Query
+from airflow_mv_provider import DeltaSource, Ingestion, Query
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.models import RefreshableTableRow
@@ -88,6 +88,17 @@ def test_the_picture_has_the_same_tables_sources_and_states(user, store, tables)
     assert len(re.findall(r'<path class="trigger"', page)) == 2
     assert 'href="./tables/totals/lineage"' in page
     assert '<svg aria-hidden="true"' in page
+
+
+def test_an_ingestion_is_before_its_tables(user, store):
+    erp = Ingestion(name="erp", source={"type": "jdbc", "conn_id": "erp"}, outputs={"lines": {"table": "lines"}})
+    registered(store, "lines", source=erp.output("lines"))
+
+    page = user.get(of("lines")).text
+
+    assert listed(page)["lines"] == ("Normal fresh as of never Reads: jdbc erp: lines Also started by: ingestion erp")
+    assert boxes(page)["erp"] == "ingestion"
+    assert_harmless(page)
 
 
 def test_a_tables_page_has_what_comes_before_and_after_it(user, tables):

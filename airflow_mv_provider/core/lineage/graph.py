@@ -2,6 +2,7 @@
 
     source ──▶ table ──▶ table ──▶ DAG
     asset  ╌╌╌╌╌╌▲                        ╌▶ starts its refresh, and is not read
+    ingestion ╌╌╌┘
 
 An edge from a source or a table means that the table reads it. Definitions decide that, so the graph may have cycles,
 and no function here assumes otherwise or recurses. Each takes about one step for each node and edge.
@@ -23,6 +24,7 @@ class NodeKind(StrEnum):
     TABLE = "table"
     SOURCE = "source"
     ASSET = "asset"
+    INGESTION = "ingestion"  # its run refreshes all of its tables
     DAG = "dag"
     HIDDEN = "hidden"  # tables that the reader may not see, without their names
 
@@ -73,6 +75,7 @@ class TableInputs:
     origins    : of its source
     referenced : names of tables that its checks look at, registered or not
     catalog_name : main's name in Spark's catalog, by which others may read it
+    ingestion  : of which its source is an output; None if it is a source of its own
     """
 
     name: str
@@ -80,6 +83,7 @@ class TableInputs:
     origins: tuple[Origin, ...]
     referenced: tuple[str, ...] = ()
     catalog_name: str | None = None
+    ingestion: str | None = None
 
 
 def table_id(name: str) -> str:
@@ -107,6 +111,10 @@ def graph_of(tables: Iterable[TableInputs]) -> Graph:
         for name in each.referenced:
             if table_id(name) in nodes:
                 edges[Edge(table_id(name), table_id(each.name))] = None
+        if each.ingestion is not None:
+            run = Node(f"ingestion:{each.ingestion}", NodeKind.INGESTION, each.ingestion)
+            nodes.setdefault(run.id, run)
+            edges[Edge(run.id, table_id(each.name), is_trigger=True)] = None
     return Graph(nodes, tuple(edges))
 
 

@@ -51,6 +51,20 @@ def test_a_table_that_checks_look_at_is_read():
     }
 
 
+def test_an_ingestion_starts_the_refreshes_of_its_tables_and_is_not_read():
+    tables = [replace(reading(name, f"raw/{name}"), ingestion="shop") for name in ("ones", "twos")]
+
+    graph = graph_of([*tables, reading("apart", "raw/apart")])
+
+    assert graph.nodes["ingestion:shop"] == Node("ingestion:shop", NodeKind.INGESTION, "shop")
+    assert {edge for edge in graph.edges if edge.start == "ingestion:shop"} == {
+        Edge("ingestion:shop", table_id(name), is_trigger=True) for name in ("ones", "twos")
+    }
+    assert len(components(graph)) == 2, "its tables are one group"
+    seen = visible(graph, lambda name: name == "apart")
+    assert "ingestion:shop" not in seen.nodes, "nor is it named to somebody who may see none of its tables"
+
+
 def test_a_source_that_is_another_tables_main_or_error_table_is_that_table():
     graph = graph_of([reading("orders", "raw/orders"), reading("daily", "orders"), reading("bad", "orders__errors")])
 
