@@ -32,6 +32,7 @@ from airflow_mv_provider.report_text.figures import shown
 
 _MAX_FORM_BYTES = 50_000  # a hundred names of tables
 _MAX_NOTE = 1000
+_OF_THE_LIST = ("search", "show", "owner", "tag", "sort", "order", "page")
 _DECISIONS = {each.value: each for each in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED)}
 
 
@@ -137,7 +138,7 @@ def pause_or_resume(
 ) -> Response:
     """Pause or resume the tables that are picked in the list: all of them, or none if the user may not act on one.
 
-    fields : verb; table, once for each; search, show, owner, tag, sort and order of the list
+    fields : verb; table, once for each; search, show, owner, tag, sort, order and page of the list
     """
     given = dict(fields)
     names = list(dict.fromkeys(value for name, value in fields if name == "table"))
@@ -157,7 +158,7 @@ def pause_or_resume(
 
 
 def _to_list(given: Mapping[str, str], result: str) -> Response:
-    kept = {name: given[name] for name in ("search", "show", "owner", "tag", "sort", "order") if given.get(name)}
+    kept = {name: given[name] for name in _OF_THE_LIST if given.get(name)}
     return RedirectResponse(f"./?{urlencode(kept | {'done': result})}", status.HTTP_303_SEE_OTHER)
 
 

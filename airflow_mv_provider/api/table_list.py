@@ -110,9 +110,9 @@ class Row:
         return None if last is None or last.finished_ms is None else last.finished_ms - last.started_ms
 
     @property
-    def runnable(self) -> str | None:
-        """The id of the first of its DAGs of which people can start runs."""
-        return next((dag.dag_id for dag in self.dags if dag.can_run), None)
+    def runnable(self) -> DeclaringDag | None:
+        """The first of its DAGs of which people can start runs; one that is paused only if all are."""
+        return min((dag for dag in self.dags if dag.can_run), key=lambda dag: dag.is_paused, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,19 +189,32 @@ def test_what_has_no_column_is_chosen_in_a_form_that_keeps_the_filters(viewer, s
 
 
 def pick(browser, verb: str, *tables: str):
-    fields = {"verb": verb, "table": list(tables), "show": "paused", "sort": "rows", "done": "x"}
+    fields = {"verb": verb, "table": list(tables), "show": "paused", "sort": "rows", "page": "2", "done": "x"}
     return browser.post(f"{PAGE}/picked", data=fields)
 
 
 def test_picked_tables_are_paused_and_resumed_together(user, store, several):
     answer = pick(user, "pause", "fine", "busy", "fine")
 
-    assert answer.headers["location"] == "./?show=paused&sort=rows&done=bulk-pause"
+    assert answer.headers["location"] == "./?show=paused&sort=rows&page=2&done=bulk-pause"
     page = user.get(f"{PAGE}/{answer.headers['location'][2:]}").text
     assert "Paused: no new refresh of these tables begins." in page
     assert sorted(lines(page)) == ["busy", "fine", "halted"]
     pick(user, "resume", "fine", "busy", "halted")
     assert lines(user.get(f"{PAGE}/?show=paused").text) == {}
+
+
+def test_the_list_says_of_which_dag_a_run_would_wait_because_it_is_paused(user, store):
+    for name in ("orders", "paused_one", "undeclared"):
+        registered(store, name)
+
+    picks = dict(re.findall(r'id="pick-(\w+)" aria-label="Pick \w+"([^>]*)>', user.get(f"{PAGE}/").text))
+
+    assert {name: told.strip() for name, told in picks.items()} == {
+        "orders": 'data-dag="hourly"',
+        "paused_one": 'data-dag="paused_dag" data-paused',
+        "undeclared": "",
+    }
 
 
 def test_one_table_that_may_not_be_changed_or_is_none_bars_all(user, viewer, store, several):

@@ -104,6 +104,14 @@ def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(op
     page.get_by_label("Pick lonely").check()
     page.get_by_role("button", name="Resume").click()
     page.get_by_text("Resumed: refreshes of these").wait_for()
+    page.goto(page.url.partition("?")[0])
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_text("Pick at least one table first.").wait_for()
+    for name in ("lonely", "gold.margins"):
+        page.get_by_label(f"Pick {name}").check()
+    page.get_by_role("button", name="Refresh").click()
+    page.get_by_text("1 of the picked tables has no DAG whose runs people can start.").wait_for()
+    page.get_by_role("button", name="Back").click()
 
 
 def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open_page, keepers):

@@ -279,19 +279,27 @@
   };
   // Of picked tables: a run may refresh several of them, so each DAG is started once.
   const runPicked = async () => {
-    const dags = [...new Set(picked().map((each) => each.dataset.dag).filter(Boolean))];
+    const tables = picked();
+    if (!tables.length) return note("Pick at least one table first.", "warn");
+    const startable = tables.filter((each) => each.dataset.dag);
+    const dags = [...new Set(startable.map((each) => each.dataset.dag))];
     if (!dags.length) {
       note("No run was started: none of the picked tables has a DAG whose runs people can start.", "warn");
       return;
     }
-    if (!(await ask(`Start a run of ${dags.length === 1 ? dags[0] : `${dags.length} DAGs`}? It refreshes all tables of the DAG.`))) return;
+    const paused = new Set(startable.filter((each) => "paused" in each.dataset).map((each) => each.dataset.dag)).size;
+    const others = tables.length - startable.length;
+    const left = others ? ` ${others} of the picked tables ${others === 1 ? "has" : "have"} no DAG whose runs people can start.` : "";
+    const waits = paused ? ` ${paused === dags.length ? "Paused" : `${paused} paused`}: such a run waits until its DAG is unpaused.` : "";
+    const text = `Start a run of ${dags.length === 1 ? dags[0] : `${dags.length} DAGs`}? It refreshes all tables of the DAG.${left}${waits}`;
+    if (!(await ask(text))) return;
     note("Starting runs …", "plain");
     const refused = [];
     for (const dag of dags) {
       const why = await newRun(dag, {}).then(() => null, (error) => error.message);
       if (why) refused.push(`${dag}: ${why}`);
     }
-    const started = `${dags.length - refused.length} of ${dags.length} runs were started.`;
+    const started = `${dags.length - refused.length} of ${dags.length} runs were started.${left}`;
     note(refused.length ? `${started} ${refused.join(" ")}` : started, refused.length ? "bad" : "good");
     refresh();
   };
