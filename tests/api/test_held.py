@@ -91,6 +91,7 @@ def test_one_refresh_has_a_page_of_its_own(user, store, table):
     assert "too many &lt;b&gt;" in shown
     assert "<strong>Rejected</strong> by ann" in shown
     assert "No changed rows are kept of it" in shown
+    assert "amv diff" not in shown, "it has published nothing"
     assert f'href="../tables/orders/refreshes/{hold.refresh_id}"' in user.get(URL).text
     other = registered(store, "other")
     for wrong in (f"{URL}/refreshes/nothing", f"{PAGE}/tables/other/refreshes/{hold.refresh_id}"):
