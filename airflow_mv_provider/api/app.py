@@ -8,6 +8,7 @@
     GET  /tables/{name}/partitions               its partitions, and the intervals that are not done
     GET  /tables/{name}/over-time                its rows, changes, durations, bytes and lag, by time
     GET  /tables/{name}/lineage                  what it is made of, and what comes after it
+    GET  /tables/{name}/refreshes                its refreshes, as far as its history keeps them
     GET  /tables/{name}/refreshes/{refresh_id}   one of its refreshes
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
@@ -53,6 +54,7 @@ from airflow_mv_provider.api.lineage_view import LineageView, lineage_around, li
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
+from airflow_mv_provider.api.refresh_list import FILTERS, listed_refreshes
 from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.api.words import run_of
@@ -84,6 +86,7 @@ def create_app() -> FastAPI:
     app.add_api_route("/tables/{name}/partitions", show_partitions, methods=["GET"])
     app.add_api_route("/tables/{name}/over-time", show_over_time, methods=["GET"])
     app.add_api_route("/tables/{name}/lineage", show_lineage, methods=["GET"])
+    app.add_api_route("/tables/{name}/refreshes", show_refreshes, methods=["GET"])
     app.add_api_route("/tables/{name}/refreshes/{refresh_id}", show_refresh, methods=["GET"])
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide, actions.check):
@@ -214,6 +217,22 @@ def show_refresh(
         "may_act": may_act,
     }
     return render("refresh.html", request, facts=facts, found=found, report=found.report, **shown)
+
+
+def show_refreshes(
+    request: Request,
+    name: str,
+    user: GetUserDep,
+    session: SessionDep,
+    connection: ConnectionDep,
+    show: str = "all",
+    before: str = "",
+) -> Response:
+    """Show the refreshes of a table that its history keeps, in pages."""
+    reader = connection.reader()
+    _, _, table = _visible_table(name, user, session, reader)
+    found = listed_refreshes(reader, table, show, before[:100])
+    return render("refreshes.html", request, facts=found.facts, found=found, choices=FILTERS)
 
 
 def show_partitions(

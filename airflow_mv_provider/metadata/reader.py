@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, and_, func, select
+from sqlalchemy.orm import aliased
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core import plan
@@ -274,13 +275,30 @@ class Reader:
             return ()
         return self._reports((RefreshRow.table_id == table_id) & RefreshRow.id.in_(refresh_ids), len(refresh_ids))
 
-    def history(self, table_id: int, limit: int = 20, since_ms: int | None = None) -> tuple[RefreshReport, ...]:
+    def history(
+        self,
+        table_id: int,
+        limit: int = 20,
+        since_ms: int | None = None,
+        *,
+        before: str | None = None,
+        outcomes: Collection[Outcome] | None = None,
+    ) -> tuple[RefreshReport, ...]:
         """Return a table's refreshes, newest first.
 
         since_ms : only those that began then or later
+        before   : only those that began before the refresh with this id; none if there is no such refresh
         """
-        of_table = RefreshRow.table_id == table_id
-        return self._reports(of_table if since_ms is None else of_table & (RefreshRow.started_ms >= since_ms), limit)
+        conditions = [RefreshRow.table_id == table_id]
+        if since_ms is not None:
+            conditions.append(RefreshRow.started_ms >= since_ms)
+        if before is not None:
+            other = aliased(RefreshRow)
+            number = select(other.number).where(other.table_id == table_id, other.id == before)
+            conditions.append(RefreshRow.number < number.scalar_subquery())
+        if outcomes is not None:
+            conditions.append(RefreshRow.outcome.in_(sorted(outcomes)))
+        return self._reports(and_(*conditions), limit)
 
     def costs(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
         """Return the reports from which refresh costs are estimated, newest first; see `reports.costs`."""

@@ -34,6 +34,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/tables/{name}/partitions"): READ,
     ("GET", "/tables/{name}/over-time"): READ,
     ("GET", "/tables/{name}/lineage"): READ,
+    ("GET", "/tables/{name}/refreshes"): READ,
     ("GET", "/tables/{name}/refreshes/{refresh_id}"): READ,
     ("GET", "/static/{file}"): READ,
     ("POST", "/tables/{name}/cancel"): ACT,

@@ -30,6 +30,7 @@ PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
     "a refresh": lambda keepers: refresh_of(keepers, "customers"),
     "a held refresh": lambda keepers: refresh_of(keepers, "gold.margins"),
     "a failed refresh": lambda keepers: refresh_of(keepers, "web_clicks"),
+    "refreshes": lambda keepers: "/mv/tables/orders/refreshes?show=published",
     "partitions": lambda keepers: "/mv/tables/lonely/partitions?from=2017-01-01",
     "no partitions": lambda keepers: "/mv/tables/customers/partitions",
     "over time": lambda keepers: "/mv/tables/orders/over-time?range=24h",

@@ -28,6 +28,7 @@ PAGES = {
     "table never refreshed": "/mv/tables/days",
     "refresh published": "/mv/tables/sales/refreshes/{published}",
     "refresh failed": "/mv/tables/sales/refreshes/{failed}",
+    "refreshes": "/mv/tables/sales/refreshes",
     "partitions": "/mv/tables/sales/partitions",
     "over time": "/mv/tables/sales/over-time?range=24h",
     "lineage": "/mv/lineage",

@@ -101,6 +101,28 @@ def test_retention_keeps_what_ended_last_though_the_clock_was_set_back(store, ta
     assert [each.refresh_id for each in store.history(table.id)] == [failed.refresh_id, published.refresh_id]
 
 
+def test_refreshes_before_another_and_of_some_outcomes_are_found(store, table):
+    ids = [record_nothing(store, table) for _ in range(3)]
+    store.abandon(failed := acquired(store, table), Outcome.FAILED, ERROR, {})
+    elsewhere = registered(store, "elsewhere")
+    other = record_nothing(store, elsewhere)
+
+    def found(**asked):
+        return [each.refresh_id for each in store.history(table.id, **asked)]
+
+    assert found() == [failed.refresh_id, *reversed(ids)]
+    assert found(before=failed.refresh_id, limit=2) == [ids[2], ids[1]]
+    assert found(before=ids[0]) == found(before="unknown") == found(before=other) == []
+    assert found(outcomes={Outcome.FAILED, Outcome.REFUSED}) == [failed.refresh_id]
+    assert found(outcomes={Outcome.NOTHING_TO_DO}, before=ids[2]) == [ids[1], ids[0]]
+
+
+def record_nothing(store, table) -> str:
+    refresh = a_refresh(table, batch=None, choice=Choice("skip", "unchanged"))
+    store.record(refresh, a_caller(), Outcome.NOTHING_TO_DO)
+    return refresh.id
+
+
 def test_nothing_to_do_leaves_a_row_and_no_lease(store, table):
     refresh = a_refresh(table, batch=None, frontier=DeltaFrontier("source", 7), choice=Choice("skip", "unchanged"))
     before = dump(store.engine)
