@@ -55,7 +55,7 @@ from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.refresh_list import FILTERS, listed_refreshes
-from airflow_mv_provider.api.table_list import Query, next_run_ms, selected
+from airflow_mv_provider.api.table_list import Query, next_run_ms, runnable, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.api.words import run_of
 from airflow_mv_provider.core.lineage.graph import Graph, table_id
@@ -155,7 +155,7 @@ def show_table(
     detail = detail_of(
         reader, table, dags, tries_of, lambda other: access.may_see(other, everything, seen), may_act=may_act
     )
-    runnable = tuple(dag for dag in dags if dag.can_run)
+    startable = runnable(dags)
     return render(
         "table.html",
         request,
@@ -165,8 +165,8 @@ def show_table(
         dags=dags,
         run=owners_run(session, user, detail.now.status.owner_key, dags, tries_of),
         next_run_ms=detail.next_run_ms,
-        runnable=runnable,
-        others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
+        runnable=startable,
+        others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in startable},
         message=MESSAGES.get(done, ""),
         why=why_of(reader, table, _row_history_dags(session, user)) if may_act else None,
     )
@@ -252,11 +252,11 @@ def show_partitions(
     everything, seen = _visible(name, user, session)
     asked = PartitionQuery(show, sort, order == "asc", start[:1000], until[:1000], page)
     found = listed_partitions(connection.reader().known_partitions(name), asked)
-    runnable = tuple(dag for dag in seen.get(name, ()) if dag.can_run)
+    startable = runnable(seen.get(name, ()))
     shown: dict[str, Any] = {
         "may_act": access.may_act(user, everything.get(name, ())),
-        "runnable": runnable,
-        "others": {dag.dag_id: _tables_of(dag, everything, besides=name) for dag in runnable},
+        "runnable": startable,
+        "others": {dag.dag_id: _tables_of(dag, everything, besides=name) for dag in startable},
     }
     return render("partitions.html", request, facts=(found.facts, shown), found=found, **shown)
 

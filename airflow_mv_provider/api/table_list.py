@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,8 +111,8 @@ class Row:
 
     @property
     def runnable(self) -> DeclaringDag | None:
-        """The first of its DAGs of which people can start runs; one that is paused only if all are."""
-        return min((dag for dag in self.dags if dag.can_run), key=lambda dag: dag.is_paused, default=None)
+        """The first of its DAGs of which people can start runs."""
+        return next(iter(runnable(self.dags)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,11 @@ def _sorted(rows: list[Row], sort: str, is_descending: bool) -> list[Row]:
 
 def _row(line: TableLine, dags: tuple[DeclaringDag, ...]) -> Row:
     return Row(line, dags, next_run_ms(dags))
+
+
+def runnable(dags: Iterable[DeclaringDag]) -> tuple[DeclaringDag, ...]:
+    """Return the DAGs of which people can start runs; those that are paused last, since a run of one would wait."""
+    return tuple(sorted((dag for dag in dags if dag.can_run), key=lambda dag: dag.is_paused))
 
 
 def next_run_ms(dags: tuple[DeclaringDag, ...]) -> int | None:

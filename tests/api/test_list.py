@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -215,6 +216,16 @@ def test_the_list_says_of_which_dag_a_run_would_wait_because_it_is_paused(user, 
         "paused_one": 'data-dag="paused_dag" data-paused',
         "undeclared": "",
     }
+
+
+def test_a_run_is_offered_first_of_a_dag_that_is_not_paused():
+    from airflow_mv_provider.api.airflow_database import DeclaringDag
+    from airflow_mv_provider.api.table_list import runnable
+
+    paused = DeclaringDag("a", "a", None, None, None, is_paused=True, can_run=True)
+    barred, first, second = (replace(paused, dag_id=name, is_paused=False, can_run=name != "b") for name in "bcd")
+
+    assert runnable([paused, barred, first, second]) == (first, second, paused)
 
 
 def test_one_table_that_may_not_be_changed_or_is_none_bars_all(user, viewer, store, several):
