@@ -44,7 +44,7 @@ from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values
 
-# Errors that tell that the source is not any more as it was published.
+# Errors of a source that is no longer as it was published.
 _GONE = (
     *(SourceChangedError, SourceFileError, SourceNotFoundError),
     *(SourceReplacedError, SourceRegressedError, StreamGoneError),
