@@ -4,10 +4,11 @@
     python benchmarks/turns.py vectors             MERGE with deletion vectors; with rewritten files
     python benchmarks/turns.py checks --rows N     without checks; with ten checks of rows
     python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
+    python benchmarks/turns.py ranges --rows N     MERGE without the range of the changed keys; with it
 
-Each turn changes ten rows, or a tenth of all for the feed, or nothing for the checks, whose refreshes compare
-everything. Of each way the first turns are left out, while the JVM still compiles. Printed are medians of seconds, and
-their ratio.
+Each turn changes ten rows; a tenth of all for the feed; nothing for the checks, whose refreshes compare everything; and
+for the ranges one row in a hundred of the newest file of sixteen, each of N rows. Of each way the first turns are left
+out, while the JVM still compiles. Printed are medians of seconds, and their ratio.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
-from airflow_mv_provider.spark import session
+from airflow_mv_provider.spark import merge, session
+from airflow_mv_provider.spark.compare.key_ranges import within_sql
 
 NUM_WARM_UP = 5
+NUM_FILES = 16
 CHECKS = [
     *({"not_null": [name]} for name in ("id", "v", "name", "amount")),
     {"accepted_values": {"column": "v", "values": list(range(100))}},
@@ -49,10 +52,16 @@ class Table:
         self.home, self.spark = home, session.local_session()
         settings = Settings(f"sqlite:///{home}/mv.db", str(home))
         self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
-        columns = "id, id % 100 AS v, concat('n', id) AS name, CAST(id AS DECIMAL(12,2)) AS amount"
-        self.spark.sql(f"SELECT {columns} FROM range({num_rows})").write.format("delta").save(f"{home}/raw")
+        self.num_rows = num_rows
+        self.append(0)
         self.apply()
         self.refresh()
+
+    def append(self, number: int) -> None:
+        """Write the rows of one more file of the source; the keys of files follow each other."""
+        columns = "id, id % 100 AS v, concat('n', id) AS name, CAST(id AS DECIMAL(12,2)) AS amount"
+        rows = self.spark.sql(f"SELECT {columns} FROM range({number * self.num_rows}, {(number + 1) * self.num_rows})")
+        rows.write.format("delta").mode("append").save(f"{self.home}/raw")
 
     def apply(self, **more: Any) -> None:
         """Register the table, or change its definition."""
@@ -103,7 +112,24 @@ def feed(table: Table, turn: int) -> float:
     return table.refresh()
 
 
-WAYS: dict[str, Callable[[Table, int], float]] = {"fence": fence, "vectors": vectors, "checks": checks, "feed": feed}
+def ranges(table: Table, turn: int) -> float:
+    """Refresh some rows of the newest of sixteen files, without the range of their keys in the MERGE, or with it."""
+    if turn == 0:
+        for number in range(1, NUM_FILES):
+            table.append(number)
+            table.refresh()
+    table.change(turn, f"id >= {(NUM_FILES - 1) * table.num_rows} AND id % 100 = 7")
+    vars(merge)["within_sql"] = within_sql if turn % 2 else lambda *_: []
+    return table.refresh()
+
+
+WAYS: dict[str, Callable[[Table, int], float]] = {
+    "fence": fence,
+    "vectors": vectors,
+    "checks": checks,
+    "feed": feed,
+    "ranges": ranges,
+}
 
 
 def main() -> None:
