@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -16,11 +17,13 @@ RANGED = {
     "date": "date_add(DATE'2024-01-01', CAST(n AS INT))",
     "string": 'concat("it\'s ", n + 100)',
 }
+NO_UTF_8 = "no UTF-8"
 OTHERS = {
     "timestamp": "timestamp_seconds(n)",
     "decimal": "CAST(n AS DECIMAL(20, 2)) / 7",
     "far date": "DATE'9999-12-01' + CAST(n AS INT)",
     "long text": "repeat(CAST(n + 100 AS STRING), 30)",
+    NO_UTF_8: "CAST(unhex(concat('FF', hex(CAST(n + 100 AS STRING)))) AS STRING)",
 }
 KINDS = RANGED | OTHERS
 
@@ -73,7 +76,11 @@ def test_rows_of_every_kind_of_key_are_found(lake, kind):
     report = lake.refresh()
 
     assert (report.rows_updated, report.rows_deleted) == (2, 1)
-    assert lake.rows("orders") == lake.rows("raw/orders")
+    if kind == NO_UTF_8:  # which delta-rs does not read
+        main, source = (lake.sql("SELECT hex(id) AS id, n, v FROM {t}", path=path) for path in ("orders", "raw/orders"))
+        assert Counter(main) == Counter(source)
+    else:
+        assert lake.rows("orders") == lake.rows("raw/orders")
 
 
 @pytest.mark.in_test_all

@@ -24,7 +24,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The smallest and the largest value of one key column among some rows; both None if there is no row."""
+    """The smallest and the largest value of one key column among some rows; None if it is unknown."""
 
     column: str
     kind: str
@@ -46,13 +46,19 @@ def ranged(layout: Layout) -> Mapping[str, str]:
 
 
 def extremes(layout: Layout) -> list[Column]:
-    """Return aggregates over rows: the smallest and the largest value of each column of `ranged`."""
-    each = (
-        (extreme(quoted(name)).cast("bigint" if kind in _INTEGERS else "string"))
-        for name, kind in ranged(layout).items()
-        for extreme in (F.min, F.max)
-    )
-    return list(each)
+    """Return aggregates over rows: the smallest and the largest value of each column of `ranged`.
+
+    A text that is no UTF-8 is NULL, because it would arrive as another text.
+    """
+    return [
+        _as_value(extreme(quoted(name)), kind) for name, kind in ranged(layout).items() for extreme in (F.min, F.max)
+    ]
+
+
+def _as_value(extreme: Column, kind: str) -> Column:
+    if kind == "string":
+        return F.when(F.is_valid_utf8(extreme), extreme)
+    return extreme.cast("bigint" if kind in _INTEGERS else "string")
 
 
 def key_ranges(layout: Layout, groups: Iterable[Sequence[int | str | None]]) -> tuple[KeyRange, ...]:
@@ -75,8 +81,10 @@ def within_sql(alias: str, ranges: Iterable[KeyRange]) -> list[str]:
 def _of(
     extreme: Callable[[Iterable[int | str]], int | str], groups: Iterable[Sequence[int | str | None]], place: int
 ) -> int | str | None:
-    values = [value for group in groups if (value := group[place]) is not None]
-    return extreme(values) if values else None
+    """Return the extreme of all groups; None if it is unknown of one of them."""
+    values = [group[place] for group in groups]
+    known = [value for value in values if value is not None]
+    return extreme(known) if known and len(known) == len(values) else None
 
 
 def _literals(kind: str, low: int | str, high: int | str) -> tuple[str, str] | None:
