@@ -251,7 +251,7 @@ def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
 @pytest.mark.parametrize("is_abandoned", [False, True])
 @pytest.mark.parametrize("point", ["staging.before", "progress.after", "publish.after"])
 def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, point, is_abandoned):
-    """It is alive, and its lease too: what it still writes the fence stops."""
+    """It is alive, and its lease too: what it still writes the fence stops, and the sweep removes."""
     ended = []
 
     def believe() -> None:
@@ -265,6 +265,7 @@ def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, p
 
     [report] = ended
     assert report.attempts[0].note == "declared dead by ann: its host burnt down"
+    table.refresher().recover(table.caller())
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
     table.refresh()
     assert table.rows("orders") == table.rows("raw/orders")
