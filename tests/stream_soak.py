@@ -12,13 +12,14 @@ with the ends of the topics.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from airflow_mv_provider.spark.causes.databases import connectors
@@ -30,7 +31,7 @@ from tests import faults
 from tests.connect import ConnectServer
 from tests.postgres import running_server
 from tests.scenarios.points import POINTS
-from tests.soak import Soak, soak_and_tell
+from tests.soak import PATIENCE_S, Soak, soak_and_tell
 
 INGESTION, GROUP = "shop", "mv-shop"
 # Where a run of the ingestion dies, beside the points of a refresh, which are those of its first table.
@@ -160,11 +161,24 @@ class StreamSoak(Soak):
     def _check(self, name: str) -> None:
         super()._check(name)
         asked = [TopicPartition(_topic(name), partition) for partition in range(_NUM_PARTITIONS)]
-        told = self.kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, asked)])[GROUP]
-        ends = self.kafka.admin.list_offsets({each: OffsetSpec.latest() for each in asked})
-        released = {each.partition: each.offset for each in told.result(30).topic_partitions}
-        ended = {each.partition: found.result(30).offset for each, found in ends.items()}
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                released, ended = self._offsets(asked)
+                break
+            except (TimeoutError, KafkaException):  # a broker that has just been started does not answer yet
+                assert time.monotonic() < until
         self._hold(released == ended, f"{name} is released up to {released}, and its topic ends at {ended}")
+
+    def _offsets(self, asked: Sequence[TopicPartition]) -> tuple[dict[int, int], dict[int, int]]:
+        """Return, by partition, the offsets that are committed to the group, and the ends of the topic."""
+        admin = self.kafka.admin
+        committed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, list(asked))])[GROUP]
+        ends = admin.list_offsets({each: OffsetSpec.latest() for each in asked})
+        return (
+            {each.partition: each.offset for each in committed.result(30).topic_partitions},
+            {each.partition: found.result(30).offset for each, found in ends.items()},
+        )
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """Return PostgreSQL's own rows, their values in the order of the columns' names."""

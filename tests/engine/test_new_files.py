@@ -258,7 +258,7 @@ def test_rows_are_copied_only_if_some_have_changed(folder, at_point, monkeypatch
     changed = folder.refresh(force=True)
 
     assert (unchanged.rows_updated, changed.rows_updated) == (0, 1)
-    assert [any("/staging-" in file for file in files) for files in staged] == [False, True]
+    assert [any("/copies/" in file for file in files) for files in staged] == [False, True]
     holds(folder, A, B | {101: "w"})
 
 
