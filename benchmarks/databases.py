@@ -49,7 +49,7 @@ from tests.postgres import running_server
 COLUMNS = "id, customer, day, amount, note, at"
 ROWS = """
 CREATE TABLE orders AS
-SELECT i AS id, (i * 7919 % 100000)::int AS customer, DATE '2020-01-01' + (i % 2000)::int AS day,
+SELECT i AS id, (i::bigint * 7919 % 100000)::int AS customer, DATE '2020-01-01' + (i % 2000)::int AS day,
        (i % 1000000)::numeric(12, 2) / 100 AS amount, 'note ' || md5(i::text) AS note,
        TIMESTAMPTZ '2026-01-01' + i * INTERVAL '1 second' AS at
 FROM generate_series(1, {}) AS i;
