@@ -63,7 +63,6 @@ class KafkaServer:
         given = f"--cluster-id={name}"  # which may begin with a dash
         self._run("kafka.tools.StorageTool", "format", given, "-c", str(self._file))
         self.start()
-        self.admin = AdminClient({"bootstrap.servers": self.address} | SILENT)
 
     def start(self) -> None:
         """Start the broker, after `kill` with the same data and at the same addresses.
@@ -73,10 +72,10 @@ class KafkaServer:
         log = self._directory / "broker.log"
         self._process = start([*self._words, "kafka.Kafka", str(self._file)], log)
         until = time.monotonic() + _PATIENCE_S
-        admin = AdminClient({"bootstrap.servers": self.address} | SILENT)
+        self.admin = AdminClient({"bootstrap.servers": self.address} | SILENT)  # an older one may not answer any more
         while True:
             with contextlib.suppress(KafkaException):
-                admin.list_topics(timeout=1)
+                self.admin.list_topics(timeout=1)
                 return
             if self._process.poll() is not None or time.monotonic() > until:
                 said = log.read_text(encoding="utf-8", errors="replace")[-800:]

@@ -84,6 +84,20 @@ def test_rows_of_every_kind_of_key_are_found(lake, kind):
 
 
 @pytest.mark.in_test_all
+def test_text_that_spark_would_substitute_is_a_value_like_any_other(lake):
+    """`spark.sql` replaces ${env:HOME} in the statement itself, also in a literal, a partition's or a key's."""
+    lake.write("SELECT concat('$', '{env:HOME}') AS id, concat('$', '{env:HOME}') AS p, 'old' AS v")
+    lake.apply(key=["id", "p"], partition_by=["p"])
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'new'", path="raw/orders")
+
+    report = lake.refresh()
+
+    assert report.rows_updated == 1
+    assert lake.rows("orders") == lake.rows("raw/orders") == [("${env:HOME}", "${env:HOME}", "new")]
+
+
+@pytest.mark.in_test_all
 def test_row_whose_key_is_null_is_found(lake):
     """A NULL is in no range: rows that have one, written by others, are deleted all the same."""
     of_three_files(lake, "bigint")

@@ -218,12 +218,8 @@ def writes_since(state: RefreshState, commits: Sequence[Commit], version: int) -
 
 
 def _operation(commit: Commit) -> str:
-    operation = commit.shown_operation
-    return (
-        operation
-        if commit.note is None
-        else f"{operation} of refresh {commit.note.refresh_id[:32]}, which did not end well"
-    )
+    refresh = "" if commit.note is None else f" of refresh {commit.note.refresh_id[:32]}, which did not end well"
+    return commit.shown_operation + refresh
 
 
 def published_text(version: int, last: Scope | None) -> str:

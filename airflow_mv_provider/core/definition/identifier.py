@@ -91,7 +91,7 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Return `text` as a SQL string literal with backslash escapes, as Spark parses it by default.
 
-    `spark.sql.parser.escapedStringLiterals` must be false, its default.
+    `spark.sql.parser.escapedStringLiterals` must be false, its default; a session that sets it prints a warning.
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
