@@ -34,7 +34,6 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "0",
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from scripts.kafka_server import SILENT, KafkaServer
 from scripts.ports import free_port
 from scripts.server_error import ServerError
+from tests.waiting import wait_until
 
 LOGIN, PASSWORD = "reader", "c4n4ry/p4ss w@rd"  # of the listener that wants one
 _PATIENCE_S = 90
@@ -42,16 +42,16 @@ class Broker(KafkaServer):
         name = name or f"t{uuid.uuid4().hex[:10]}"
         wanted = {each.replace("_", "."): value for each, value in config.items()}
         self._until_done(self.admin.create_topics([NewTopic(name, partitions, 1, config=wanted)]))
-        self._until(lambda: len(self._partitions(name)) == partitions)
+        wait_until(lambda: len(self._partitions(name)) == partitions, _PATIENCE_S, f"{name} is there")
         return name
 
     def drop(self, name: str) -> None:
         self._until_done(self.admin.delete_topics([name]))
-        self._until(lambda: not self._partitions(name))
+        wait_until(lambda: not self._partitions(name), _PATIENCE_S, f"{name} is gone")
 
     def grow(self, name: str, partitions: int) -> None:
         self._until_done(self.admin.create_partitions([NewPartitions(name, partitions)]))
-        self._until(lambda: len(self._partitions(name)) == partitions)
+        wait_until(lambda: len(self._partitions(name)) == partitions, _PATIENCE_S, f"{name} has grown")
 
     def send(self, topic: str, *records: Record, partition: int = -1, at_ms: int = 0) -> None:
         """Write records; without a partition, by their keys as Kafka does.
@@ -87,11 +87,6 @@ class Broker(KafkaServer):
     def _until_done(self, futures: dict[Any, Any]) -> None:
         for each in futures.values():
             each.result(_PATIENCE_S)
-
-    def _until(self, is_so: Any) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < until, "the broker did not do what it was asked for"
 
 
 def _produce(producer: Producer, topic: str, records: Sequence[Record], partition: int, at_ms: int = 0) -> None:

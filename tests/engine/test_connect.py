@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from airflow_mv_provider.metadata.store import Store
 from tests.conftest import read_independently
 from tests.connect import ConnectServer
 from tests.proxy import proxied
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -207,9 +207,7 @@ def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, poin
     client.write(LATER)
     code, _, _ = client.amv("refresh", "orders", dies_at=point, AMV_LEASE_S="5")
     assert code == -signal.SIGKILL
-    until = time.monotonic() + 30
-    while client.amv("status", "orders")[1]["is_lease_live"]:
-        assert time.monotonic() < until
+    wait_until(lambda: not client.amv("status", "orders")[1]["is_lease_live"], 30, "the lease of the dead has run out")
 
     code, recovered, err = client.amv("recover")
 
@@ -269,17 +267,14 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     with proxied(int(connect.url.rpartition(":")[2])) as proxy, ThreadPoolExecutor() as threads:
         behind = Client(client.root, f"sc://127.0.0.1:{proxy.port}")
         running = threads.submit(behind.amv, "refresh", "orders", AMV_ANSWER_S="2", AMV_LEASE_S="5")
-        while store.state(1).phase is Phase.NORMAL:
-            assert not running.done(), running.result()
+        wait_until(lambda: store.state(1).phase is not Phase.NORMAL or running.done(), PATIENCE_S, "the refresh begins")
         proxy.swallow()
 
         code, answer, err = running.result(timeout=GRPC_PING_S)
 
     assert (code, answer["error"]["code"]) == (75, "MV-ENGINE"), err
     assert "the Spark Connect server does not respond" in answer["error"]["message"]
-    until = time.monotonic() + PATIENCE_S
-    while store.state(1).is_lease_live:
-        assert time.monotonic() < until
+    wait_until(lambda: not store.state(1).is_lease_live, PATIENCE_S, "the lease has run out")
     store.engine.dispose()
     code, report, err = client.amv("refresh", "orders")
     assert (code, report["outcome"]) == (0, "published"), err

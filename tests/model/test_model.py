@@ -119,7 +119,7 @@ def test_held_refresh_of_one_caller_and_any_two_faults():
     assert found.num_states >= 50_000
 
 
-@pytest.mark.parametrize("fault", ["foreign", "too_late", "crash"])
+@pytest.mark.parametrize("fault", [pytest.param("foreign", marks=pytest.mark.in_test_all), "too_late", "crash"])
 def test_held_refresh_of_one_caller(fault):
     found = explored(Design(holds=True), Bounds(Faults()._replace(**{fault: 1}), together=1, workers=A, decisions=2))
 

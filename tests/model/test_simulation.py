@@ -93,6 +93,7 @@ AFTER_DECISION = tuple(
 )
 
 
+@pytest.mark.sample(2, by=lambda case: case.rpartition("-")[2])
 @pytest.mark.parametrize("decision", [Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED])
 @pytest.mark.parametrize("first", HELD_POINTS)
 def test_held_refresh_whose_owners_die_is_decided_once(site_of, first, decision):
