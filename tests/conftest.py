@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,9 @@ class Lake:
         return DeltaTable(str(self.root / path)).version()
 
     def digests(self, name: str = "orders") -> Counter[tuple[Any, ...]] | None:
-        """Main's digests, by columns in the order of their names; None if there are none."""
+        """Main's digests, of all layers together, by columns in the order of their names; None if there are none."""
+        from pyspark.sql import DataFrame
+
         from airflow_mv_provider.spark.compare import digest_algebra
 
         kept = self.store.state(self.store.table(name).id).published_digests
@@ -177,7 +179,10 @@ class Lake:
         theirs = {column.name for column in digest_algebra.BESIDE_COLUMNS} - {
             column.name for column in digest_algebra.DIGEST_COLUMNS
         }
-        rows = self.spark.read.parquet(kept.path).drop(*theirs).where(f"{digest_algebra.ROWS} IS NOT NULL")
+        layers = [self.spark.read.parquet(path).drop(*theirs) for path in kept.paths]
+        rows = reduce(DataFrame.unionByName, layers).where(f"{digest_algebra.ROWS} IS NOT NULL")
+        if kept.below:
+            rows = digest_algebra.joined(rows, self.store.table(name).definition)
         assert (rows.groupBy().sum(digest_algebra.ROWS).collect()[0][0] or 0) == kept.num_rows
         return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
 
@@ -192,7 +197,7 @@ class Lake:
         """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
         area = self.root / "_mv"
         states = (self.store.state(table.id) for table in self.store.tables())
-        digests = [s.published_digests.path for s in states if s.published_digests]
+        digests = [path for s in states if s.published_digests for path in s.published_digests.paths]
         kept = [Path(path) for each in digests for path in (each, files_of(each))]
         kept += [area / of / "copies" / name for of in os.listdir(area) for name in self.kept_copies()] if kept else []
         files = (p for p in area.rglob("*") if p.is_file() and not any(k in p.parents for k in kept))

@@ -330,7 +330,7 @@ class Soak:
     def _left_in_staging(self) -> list[str]:
         """Return the files of refreshes that have ended, less what only a database knew that is not used any more."""
         states = [self.store.state(table.id) for table in self.store.tables()]
-        digests = [state.published_digests.path for state in states if state.published_digests]
+        digests = [path for state in states if state.published_digests for path in state.published_digests.paths]
         kept = [Path(path) for each in digests for path in (each, files_of(each))]
         area = self.warehouse / "_mv"
         files = (file for file in area.rglob("*") if file.is_file() and not any(each in file.parents for each in kept))

@@ -217,7 +217,8 @@ class RefreshRecord:
     merge_round: int = 0
     has_committed: bool = False
     is_ended: bool = False
-    outdated_digests_of: str | None = None  # the refresh whose digests this one has replaced
+    outdated_digests_of: str | None = None  # the refresh whose digests were main's before this one published
+    outdated_layers: tuple[str, ...] = ()  # the refreshes whose digests nobody needs since
     num_kept: int | None = None  # deletes that were left out, as a person has decided; None if that was not decided
 
 

@@ -14,6 +14,7 @@ from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.layers import outdated_layers
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.recorded import KeptRows, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal
@@ -248,6 +249,8 @@ class Merging:
             is_whole = scope.is_everything or (scope.is_whole and is_continued)
             before = covered if is_continued else []
             stored = asdict(digests) if digests else None
+            former = PublishedDigests.from_json(outdated) if outdated else None
+            now = digests.layers if digests else ()
             done = Covered(scope, refresh.source_fingerprint, definition_hash)
             db.execute(
                 update(State)
@@ -274,7 +277,8 @@ class Merging:
                     "rows_unchanged": counts.unchanged,
                     "main_version": main_version,
                     "num_kept": num_kept,
-                    "outdated_digests_of": outdated["refresh_id"] if outdated and outdated != stored else None,
+                    "outdated_digests_of": former.refresh_id if former and former != digests else None,
+                    "outdated_layers": list(outdated_layers(former.layers if former else (), now)),
                 }
                 | ({} if reason is None else {"reason": reason})
             )

@@ -156,7 +156,8 @@ class RefreshRow(Base):
     estimates: Mapped[list[Any]]
     wanted_strategy: Mapped[str] = mapped_column(String(16))
     seal: Mapped[dict[str, Any] | None]
-    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # its digests were replaced by this publish
+    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # its digests were main's before this publish
+    outdated_layers: Mapped[list[Any] | None]  # refreshes whose digests nobody needs since this publish
     merge_round: Mapped[int]
     has_committed: Mapped[bool]  # main holds a commit of it: from then on it can only be completed
     rows_inserted: Mapped[int]

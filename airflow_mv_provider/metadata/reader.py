@@ -114,7 +114,7 @@ class Reader:
             published_version=row.published_version,
             published_commit=row.published_commit,
             published_hash=row.published_hash,
-            published_digests=PublishedDigests(**row.published_digests) if row.published_digests else None,
+            published_digests=PublishedDigests.from_json(row.published_digests) if row.published_digests else None,
             covered=tuple(covered_from_json(each) for each in row.covered),
             is_main_trusted=row.is_main_trusted,
             paused_since_ms=row.paused_ms,

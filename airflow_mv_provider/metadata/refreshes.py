@@ -15,6 +15,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Binding, NoFrontier
 from airflow_mv_provider.core.guard import NullCount
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress.layers import layers_from_json
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
@@ -81,6 +82,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         note=row.note,
         is_ended=row.outcome != Outcome.RUNNING,
         outdated_digests_of=row.outdated_digests_of,
+        outdated_layers=tuple(row.outdated_layers or ()),
         num_kept=row.num_kept,
     )
     if row.seal is None:
@@ -90,6 +92,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     stored = {name: row.seal[name] for name in names}
     stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
     nulls = tuple(NullCount(**each) for each in row.seal.get("nulls", ()))  # the same
+    stored["below"] = layers_from_json(row.seal.get("below"))
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])
     checks = tuple(CheckResult(**each) for each in row.checks or ())
@@ -99,13 +102,15 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
 
 def as_now(db: Connection, refresh: RefreshRecord) -> RefreshRecord:
     """Return a refresh with the current values of the fields that change as it runs."""
-    columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_digests_of, RefreshRow.num_kept)
+    outdated = (RefreshRow.outdated_digests_of, RefreshRow.outdated_layers)
+    columns = (RefreshRow.merge_round, RefreshRow.has_committed, *outdated, RefreshRow.num_kept)
     row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
     return replace(
         refresh,
         merge_round=row.merge_round,
         has_committed=row.has_committed,
         outdated_digests_of=row.outdated_digests_of,
+        outdated_layers=tuple(row.outdated_layers or ()),
         num_kept=row.num_kept,
     )
 

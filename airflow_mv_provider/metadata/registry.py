@@ -13,6 +13,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import moved_path
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.layers import layers_from_json
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
 from airflow_mv_provider.metadata.database import transaction
@@ -188,9 +189,10 @@ def _move_files(db: Connection, refresh_id: str, old: str, new: str) -> None:
     seal = db.scalar(select(RefreshRow.seal).where(RefreshRow.id == refresh_id))
     if seal is not None:
         paths = {name: moved(seal[name]) for name in ("rows", "digests", "changes")}
+        below = [asdict(layer.moved(old, new)) for layer in layers_from_json(seal.get("below"))]
         rejected = seal["rejected"] | {"path": moved(seal["rejected"]["path"])}
         is_this = RefreshRow.id == refresh_id
-        db.execute(update(RefreshRow).where(is_this).values(seal=seal | paths | {"rejected": rejected}))
+        db.execute(update(RefreshRow).where(is_this).values(seal=seal | paths | {"rejected": rejected, "below": below}))
     chunks = db.execute(select(RefreshChunkRow.number, RefreshChunkRow.path).filter_by(refresh_id=refresh_id)).all()
     for number, path in chunks:
         is_chunk = (RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.number == number)

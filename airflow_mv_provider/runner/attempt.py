@@ -240,8 +240,8 @@ class Attempt:
         with durable(Write.STAGING_DELETE), logging_failed_deletions(work.table.name):
             storage.remove(work.spark, work.workspace)
             source_files.remove_unneeded(work, kept, outdated)
-            if outdated is not None:
-                storage.remove_digests(work.spark, replace(work.workspace, refresh_id=outdated))
+            for each in work.current().outdated_layers:
+                storage.remove_digests(work.spark, replace(work.workspace, refresh_id=each))
             if kept is None:
                 storage.remove_digests(work.spark, work.workspace)
             elif kept.path != work.seal.digests:  # main is not what was sealed: deletes were left out

@@ -142,6 +142,7 @@ def _described(found: str | None) -> str:
 
 def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDigests | None:
     """Return the digests with their new path. If no digests are there, the next refresh reads main instead."""
-    if digests is None or not is_inside(digests.path, old):
+    if digests is None or not all(is_inside(path, old) for path in digests.paths):
         return None
-    return replace(digests, path=moved_path(digests.path, old, new))
+    below = tuple(layer.moved(old, new) for layer in digests.below)
+    return replace(digests, path=moved_path(digests.path, old, new), below=below)

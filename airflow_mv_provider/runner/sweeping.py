@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
-from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.steps.source_files import needed_copies
@@ -38,8 +37,9 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
 def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:
     now_ms = context.store.now_ms()
     kept = context.store.state(table.id).published_digests
+    layers = _needed_layers(context, table)
     needed = needed_copies(context.spark, table.name, kept) if any(each.copies for each in unknown) else frozenset()
-    old = [each for each in unknown if not each.is_in_grace(now_ms) and not _is_in_use(each, kept, needed)]
+    old = [each for each in unknown if not each.is_in_grace(now_ms) and not _is_in_use(each, layers, needed)]
     if not old:
         return
     main = Main(context.spark, table.main, table.uuid)
@@ -58,7 +58,7 @@ def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:
     workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
     # Read after the refresh has ended: from then on what it made can cease to be needed, but never become needed.
     kept = context.store.state(table.id).published_digests
-    is_garbage = leftover.has_digests and not (kept and _holds(leftover, kept))
+    is_garbage = leftover.has_digests and leftover.refresh_id not in _needed_layers(context, table)
     needed = needed_copies(context.spark, table.name, kept) if leftover.copies else frozenset()
     copies = () if needed is None else tuple(name for name in leftover.copies if name not in needed)
     if leftover.has_workspace:
@@ -70,12 +70,17 @@ def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:
     return leftover.has_workspace or is_garbage or bool(copies)
 
 
-def _is_in_use(leftover: Leftover, kept: PublishedDigests | None, needed: frozenset[str] | None) -> bool:
+def _is_in_use(leftover: Leftover, layers: frozenset[str], needed: frozenset[str] | None) -> bool:
     """True if a refresh has left nothing but what is kept with main's digests."""
-    has_other_digests = leftover.has_digests and not (kept and _holds(leftover, kept))
+    has_other_digests = leftover.has_digests and leftover.refresh_id not in layers
     has_other_copies = needed is not None and not needed.issuperset(leftover.copies)
     return not leftover.has_workspace and not has_other_digests and not has_other_copies
 
 
-def _holds(leftover: Leftover, kept: PublishedDigests) -> bool:
-    return leftover.has_digests and leftover.refresh_id == kept.refresh_id
+def _needed_layers(context: Context, table: TableRecord) -> frozenset[str]:
+    """Return the refreshes of which main's digests consist, or those that a refresh under way has sealed."""
+    state = context.store.state(table.id)
+    running = context.store.refresh(state.refresh_id) if state.refresh_id else None
+    sealed = running.seal.below if running and running.seal else ()
+    published = state.published_digests.layers if state.published_digests else ()
+    return frozenset(layer.refresh_id for layer in (*published, *sealed))

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.layers import Layer
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import marking, storage
@@ -31,6 +32,7 @@ class Staged:
 
     buckets         : the comparison with the published digests; None without published digests that can be trusted
     is_as_published : no row differs, and `digests` is the path of the last publish's digests
+    below           : the layers below those, see `Seal`
     """
 
     rows: str | None
@@ -38,6 +40,12 @@ class Staged:
     num_buckets: int
     buckets: Buckets | None = None
     is_as_published: bool = False
+    below: tuple[Layer, ...] = ()
+
+    @property
+    def digest_paths(self) -> tuple[str, ...]:
+        """Where all layers of the digests lie."""
+        return (*(layer.path for layer in self.below), self.digests)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -138,7 +146,7 @@ def _changed(
     else:  # hash partitions are runs of small buckets
         large.close()
         found = large_buckets.unchanged(spark, layout, published)
-    return Staged(copy, published.path, num_buckets, found, is_as_published=True)
+    return Staged(copy, published.path, num_buckets, found, is_as_published=True, below=published.below)
 
 
 def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout) -> Seal:
@@ -153,10 +161,14 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
         if buckets is not None:
             parts, null_keys, mixed = buckets.sealed, buckets.null_keys, buckets.mixed
         else:
-            mine = digests.read(spark, layout, staged.digests)
+            mine = digests.read(spark, layout, *staged.digest_paths)
             parts, null_keys, mixed = digests.measured(mine, table, staged.num_buckets)
         num_bytes = sum(storage.num_bytes(spark, path) for path in staged.written)
-        found = Seal(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns, mixed=mixed)
+        found = Seal(
+            *(staged.rows, staged.digests, staged.num_buckets, num_bytes, parts, layout.columns),
+            mixed=mixed,
+            below=staged.below,
+        )
         if null_keys:
             raise keys.null_key(storage.desired_rows(spark, found, lambda: source, layout), table, null_keys)
         if buckets is None or buckets.num_new_keys:
@@ -166,5 +178,5 @@ def seal(spark: SparkSession, staged: Staged, source: DataFrame, layout: Layout)
             if buckets and is_local and buckets.is_worth_choosing(buckets.partitions.values()):
                 rows = digest_algebra.within(rows, buckets.new_keys, table, staged.num_buckets)
             keys.check_unique(rows, table)
-    keys.check_storable(table, parts, lambda: digests.read(spark, layout, staged.digests))
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, *staged.digest_paths))
     return found

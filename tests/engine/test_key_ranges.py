@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
+from tests.engine.feeding import FEED
+
 pytestmark = pytest.mark.slow
 
 # Types with a range, and types without.
@@ -63,6 +65,24 @@ def test_files_without_a_changed_key_are_not_opened(lake, at_point, kind):
     for path in before:
         Path(f"{path}.away").rename(path)
     assert report.rows_updated == 3
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("kind", RANGED)
+def test_new_keys_are_looked_for_only_where_they_may_be(lake, at_point, kind):
+    of_three_files(lake, kind)
+    lake.sql(FEED, path="raw/orders")
+    lake.refresh()
+    lake.sql(f"INSERT INTO {{t}} SELECT {KINDS[kind]} AS id, n, 'more' FROM (SELECT 50 AS n)", path="raw/orders")
+    before = files(lake, "true")
+    at_point("staging.before", lambda: [path.rename(f"{path}.away") for path in before])
+
+    report = lake.refresh(strategy="incremental")
+
+    for path in before:
+        Path(f"{path}.away").rename(path)
+    assert (report.strategy, report.rows_inserted) == ("incremental", 1)
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_mv_provider.core.definition.schema import fingerprint
-from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.progress.layers import Layer, layers_from_json
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 
 _ROWS_PER_BUCKET = 8
 _MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 23
@@ -15,10 +19,11 @@ _MIN_BUCKETS, _MAX_BUCKETS = 1 << 6, 1 << 23
 class PublishedDigests:
     """The digests of main that a publish left behind, per bucket of keys; valid until another writer changes main.
 
-    refresh_id       : the refresh that published; its workspace holds them
+    refresh_id       : the refresh that published; its workspace holds the highest layer of them, at `path`
     num_rows, digest, mixed : the required totals, as in the seal; digests with other totals are not used
     columns          : the fingerprint of the columns that the digests cover; other columns are not in them
     kept_bytes       : size of the copies of the source's rows that are kept by file, see `core.progress.file_rows`
+    below            : the layers below the highest one, the lowest first
     """
 
     refresh_id: str
@@ -29,6 +34,22 @@ class PublishedDigests:
     mixed: int
     columns: str
     kept_bytes: int = 0
+    below: tuple[Layer, ...] = ()
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> PublishedDigests:
+        """Return the digests that the database describes."""
+        return cls(**stored | {"below": layers_from_json(stored.get("below"))})
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers, the lowest first."""
+        return (*self.below, Layer(self.refresh_id, self.path))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where all layers lie."""
+        return tuple(layer.path for layer in self.layers)
 
     @property
     def sums(self) -> tuple[int, int, int]:
@@ -36,9 +57,20 @@ class PublishedDigests:
         return self.num_rows, self.digest, self.mixed
 
     def rewritten(self, path: str, sums: tuple[int, int, int]) -> PublishedDigests:
-        """Return these digests after changes of main, written at another path; no list of files lies beside them."""
+        """Return the digests after changes of main, written anew elsewhere, and without a list of files beside them."""
         num_rows, digest, mixed = sums
-        return replace(self, path=path, num_rows=num_rows, digest=digest, mixed=mixed, kept_bytes=0)
+        return replace(self, path=path, num_rows=num_rows, digest=digest, mixed=mixed, kept_bytes=0, below=())
+
+
+def with_changes(before: Iterable[SealedPartition], added: Iterable[SealedPartition]) -> tuple[SealedPartition, ...]:
+    """Return the partitions of main with what a layer of digests adds to them, without those that lose all rows."""
+    found = {part.partition: part for part in before}
+    for part in added:
+        was = found.get(part.partition, SealedPartition(part.partition, 0, 0))
+        num_rows, digest = was.num_rows + part.num_rows, was.digest ^ part.digest
+        found[part.partition] = SealedPartition(part.partition, num_rows, digest)
+    remaining = (part for part in found.values() if part.num_rows or part.partition == WHOLE_TABLE)
+    return tuple(sorted(remaining, key=lambda part: part.partition))
 
 
 def bucket_count(most_rows: int, at_least: int = 1) -> int:
@@ -56,6 +88,7 @@ def digests_to_keep(seal: Seal, refresh_id: str) -> PublishedDigests | None:
     ideal = bucket_count(max((p.num_rows for p in seal.partitions), default=0))
     if not ideal // 4 <= seal.num_buckets <= ideal * 4:
         return None
-    sums = (seal.num_rows, seal.digest, seal.mixed)
     columns = fingerprint(seal.columns)
-    return PublishedDigests(refresh_id, seal.digests, seal.num_buckets, *sums, columns, seal.kept_bytes)
+    return PublishedDigests(
+        refresh_id, seal.digests, seal.num_buckets, *seal.sums, columns, seal.kept_bytes, seal.below
+    )

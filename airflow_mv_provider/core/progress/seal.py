@@ -10,6 +10,7 @@ from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.guard import NullCount
+from airflow_mv_provider.core.progress.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Seal:
     checks      : the results of the definition's checks
     nulls       : of the columns that a guard names, over all rows that were read
     kept_bytes  : size of the copies of the source's rows that are kept for the next refresh
+    below       : published layers of digests on which those at `digests` lie; without any they are of all rows
     """
 
     rows: str | None
@@ -63,6 +65,17 @@ class Seal:
     kept_bytes: int = 0
     checks: tuple[CheckResult, ...] = ()
     nulls: tuple[NullCount, ...] = ()
+    below: tuple[Layer, ...] = ()
+
+    @property
+    def digest_paths(self) -> tuple[str, ...]:
+        """Where all layers of the digests lie."""
+        return (*(layer.path for layer in self.below), self.digests)
+
+    @property
+    def sums(self) -> tuple[int, int, int]:
+        """Count, xor and mixed sum of all rows, as `PublishedDigests` has them."""
+        return self.num_rows, self.digest, self.mixed
 
     @property
     def num_rows(self) -> int:

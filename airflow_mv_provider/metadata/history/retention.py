@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, func, select
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.scope.ledger import DONE
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
@@ -33,7 +34,8 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     state = db.execute(select(State.refresh_id, State.published_digests).where(State.table_id == table_id)).one()
     digests = state.published_digests
     has_ended = (Refresh.table_id == table_id, Refresh.outcome != Outcome.RUNNING)
-    kept = [state.refresh_id, digests["refresh_id"] if digests else None]
+    layers = PublishedDigests.from_json(digests).layers if digests else ()
+    kept = [state.refresh_id, *(layer.refresh_id for layer in layers)]
     kept += db.scalars(select(Ticket.joined_refresh).where(Ticket.table_id == table_id))
     kept += db.scalars(select(Refresh.id).where(*has_ended).order_by(Refresh.number.desc()).limit(1))
     kept += db.scalars(newest(table_id, (Outcome.PUBLISHED,)))

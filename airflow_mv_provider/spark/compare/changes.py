@@ -73,7 +73,7 @@ def differing_buckets(
     cost      : a scan of the digests; a scan of main if no digests are published, or with another number of buckets
     """
     table = layout.table
-    mine = digests.read(main.spark, layout, seal.digests)
+    mine = digests.read(main.spark, layout, *seal.digest_paths)
     if published and published.num_buckets != seal.num_buckets:
         published = None
     if published and (found := digests.compared_with_published(mine, published, layout)):

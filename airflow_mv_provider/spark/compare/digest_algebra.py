@@ -80,7 +80,15 @@ def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> Da
 
     digests, changes : as `digested` and `digested_changes` return them, with the same number of buckets
     """
-    return _summed(digests.unionByName(changes), table).where(F.col(ROWS) != 0)
+    return joined(digests.unionByName(changes), table)
+
+
+def joined(layers: DataFrame, table: RefreshableTable) -> DataFrame:
+    """Return the digests of rows from layers of them: each bucket once, and none that is empty.
+
+    layers : a union of what `digested` and `digested_changes` return, with the same number of buckets
+    """
+    return _summed(layers, table).where(F.col(ROWS) != 0)
 
 
 def in_fewer_buckets(digests: DataFrame, table: RefreshableTable, num_buckets: int) -> DataFrame:

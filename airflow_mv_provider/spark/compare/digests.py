@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import reduce
+from operator import xor
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -61,7 +63,7 @@ def write_beside(rows: DataFrame, layout: Layout, path: str, published: Publishe
               written digests read back differently
     """
     table, spark = layout.table, rows.sparkSession
-    before = read(spark, layout, published.path)
+    before = read(spark, layout, *published.paths)
     with translated(table.name):
         mine = digest_algebra.digested(rows, table, published.num_buckets)
         storage.write(
@@ -75,17 +77,26 @@ def write_beside(rows: DataFrame, layout: Layout, path: str, published: Publishe
     with ExitStack() as undo:
         undo.callback(found.close)
         if not is_as_recorded(found, before, layout, published):
-            raise SealBrokenError(table.name, f"the digests at {published.path} do not match their record.")
+            raise not_as_recorded(layout, published)
         undo.pop_all()
     return found
 
 
-def read(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
+def read(spark: SparkSession, layout: Layout, *paths: str) -> DataFrame:
     """Return digests as they were written, by `write` or by `write_beside`.
 
+    paths  : of all their layers
+    cost   : a shuffle of them if there are several layers
     raises : SealBrokenError, when they are missing
     """
-    return _stored(spark, layout, path, digest_algebra.DIGEST_COLUMNS).where(F.col(ROWS).isNotNull())
+    found = read_layers(spark, layout, *paths)
+    return found if len(paths) == 1 else digest_algebra.joined(found, layout.table)
+
+
+def read_layers(spark: SparkSession, layout: Layout, *paths: str) -> DataFrame:
+    """As `read`, but a bucket has a row in each of the layers; enough for sums over many buckets."""
+    layers = (_stored(spark, layout, path, digest_algebra.DIGEST_COLUMNS) for path in paths)
+    return reduce(DataFrame.unionAll, layers).where(F.col(ROWS).isNotNull())
 
 
 def compared_with_published(mine: DataFrame, published: PublishedDigests, layout: Layout) -> Buckets | None:
@@ -93,7 +104,7 @@ def compared_with_published(mine: DataFrame, published: PublishedDigests, layout
     table, spark = layout.table, mine.sparkSession
     with ExitStack() as undo:
         try:
-            theirs = read(spark, layout, published.path)
+            theirs = read(spark, layout, *published.paths)
             found = buckets.compared(mine, partitions.in_scope(theirs, layout), table, published.num_buckets)
             undo.callback(found.close)
             if is_as_recorded(found, theirs, layout, published):
@@ -133,13 +144,33 @@ def are_intact(spark: SparkSession, layout: Layout, published: PublishedDigests)
     cost   : a scan of them
     raises : InterruptedRefreshError
     """
+    return intact(spark, layout, published) is not None
+
+
+def intact(
+    spark: SparkSession, layout: Layout, published: PublishedDigests
+) -> tuple[tuple[SealedPartition, ...], int] | None:
+    """Return the partitions of published digests and `mixed`; None if they cannot be read, or not as was recorded.
+
+    cost   : a scan of them
+    raises : InterruptedRefreshError
+    """
     try:
-        return summed(read(spark, layout, published.path), layout.table) == published.sums
+        with translated(layout.table.name):
+            found = read_layers(spark, layout, *published.paths)
+            parts, _, mixed = measured(found, layout.table, published.num_buckets)
     except InterruptedRefreshError:
         raise
     except MvError as error:
         log.debug("%s: the digests at %s cannot be read: %s", layout.table.name, published.path, error)
-        return False
+        return None
+    sums = sum(part.num_rows for part in parts), reduce(xor, (part.digest for part in parts), 0), mixed
+    return (parts, mixed) if sums == published.sums else None
+
+
+def not_as_recorded(layout: Layout, published: PublishedDigests) -> SealBrokenError:
+    """Return the error of digests that are not what was recorded when they were published."""
+    return SealBrokenError(layout.table.name, f"the digests at {published.path} do not match their record.")
 
 
 def merged(
@@ -152,9 +183,9 @@ def merged(
     cost      : a scan of both
     """
     try:
-        others = partitions.out_of_scope(read(spark, layout, published.path), layout)
+        others = partitions.out_of_scope(read(spark, layout, *published.paths), layout)
         with translated(layout.table.name):
-            storage.write(others.unionAll(read(spark, layout, seal.digests)), path)
+            storage.write(others.unionAll(read(spark, layout, *seal.digest_paths)), path)
         num_rows, digest, mixed = summed(read(spark, layout, path), layout.table)
     except MvError as error:
         log.warning(
@@ -185,7 +216,7 @@ def corrected(
             return None
         with translated(table.name):
             more = digest_algebra.digested_changes(changes, table, published.num_buckets)
-            storage.write(digest_algebra.added(read(spark, layout, published.path), more, table), path)
+            storage.write(digest_algebra.added(read_layers(spark, layout, *published.paths), more, table), path)
         num_rows, digest, mixed = summed(read(spark, layout, path), table)
     except InterruptedRefreshError:
         raise
@@ -206,6 +237,8 @@ def measured(
     found, num_null_keys, whole_mixed = [], 0, 0
     for row in digests.groupBy(*names).agg(*sums).collect():
         rows, digest, null_keys, mixed = (value or 0 for value in row[len(names) :])
+        if names and not (rows or digest or mixed):
+            continue  # it has lost all its rows in a higher layer
         found.append(SealedPartition(partitions.name(table, row[: len(names)]), rows, digest))
         num_null_keys += null_keys
         whole_mixed += mixed

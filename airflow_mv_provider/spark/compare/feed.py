@@ -18,7 +18,7 @@ from files, which the keys of both sides show.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -26,11 +26,12 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.digests import PublishedDigests, with_changes
+from airflow_mv_provider.core.progress.layers import layers_below
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import marking, storage
-from airflow_mv_provider.spark.compare import corrections, digests, hashing, keys
+from airflow_mv_provider.spark.compare import corrections, digests, hashing, key_ranges, keys
 from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
@@ -115,15 +116,17 @@ def write_replacing(
 
     new    : as `split` returns it
     source : all the source's rows; if given, main's rows whose keys it has lost are deleted as well
-    cost   : a scan of main, and a join with the keys of `new`; with `source` also a join of the keys of both sides
+    cost   : a scan of main in the range of the keys of `new`, and a join with them; with `source` a scan of all of
+             main, and a join of the keys of both sides
     raises : EngineError
     """
     table, key = layout.table, columns(layout.table.key)
     with translated(table.name):
         keys_of_new = new.select(*key)
-        if new.count() <= _MAX_BROADCAST_KEYS:
+        num_rows, *extremes = new.agg(F.count(F.lit(1)), *key_ranges.extremes(layout)).collect()[0]
+        if num_rows <= _MAX_BROADCAST_KEYS:
             keys_of_new = F.broadcast(keys_of_new)
-        old = layout.shaped(main).join(keys_of_new, list(table.key), "left_semi")
+        old = layout.shaped(_in_range(main, layout, extremes)).join(keys_of_new, list(table.key), "left_semi")
         if source is not None:
             old = old.unionByName(layout.shaped(main).join(source.select(*key), list(table.key), "left_anti"))
         write_between(new, hashing.aligned(old, layout), layout, path)
@@ -166,25 +169,29 @@ def seal(
     main      : main's rows as of the last publish
     published : their digests, which are known to match main's present rows
     num_rows  : counts the source's rows; given if the feed does not report deleted rows
-    cost      : a scan of the digests; a scan of main's keys, if there is a row to insert
+    cost      : a scan of the digests, which are only written anew after many changes or refreshes
+                (`core.progress.layers`); a scan of main's keys in the range of those that are
+                inserted
     raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are missing or
                 differ from what was recorded, or when the source's row count differs from main's future one
     """
     table = layout.table
-    if not digests.are_intact(spark, layout, published):
+    if (before := digests.intact(spark, layout, published)) is None:
         raise SealBrokenError(table.name, "the digests of the last publish are gone or do not match their record.")
-    before = digests.read(spark, layout, published.path)
     changes = storage.read(spark, table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
-    gained = _check_keys(changes, table, main)
+    gained, num_changes = _check_keys(changes, layout, main)
+    below = layers_below(published.layers, published.num_rows, num_changes)
     with translated(table.name):
         if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
             expected = published.num_rows + gained
             raise SealBrokenError(table.name, f"the source has {there:,} rows, its changes account for {expected:,}.")
-        after = added(before, digested_changes(changes, table, published.num_buckets), table)
-        storage.write(after, to)
+        more = digested_changes(changes, table, published.num_buckets)
+        storage.write(more if below else added(digests.read_layers(spark, layout, *published.paths), more, table), to)
         parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
+        if below:
+            parts, mixed = with_changes(before[0], parts), before[1] + mixed
         num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
-    keys.check_storable(table, parts, lambda: digests.read(spark, layout, to))
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, *(layer.path for layer in below), to))
     return Seal(
         None,
         to,
@@ -195,27 +202,29 @@ def seal(
         strategy="incremental",
         changes=path,
         mixed=mixed,
+        below=below,
     )
 
 
-def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) -> int:
-    """Refuse a NULL key in a new row and a key that the source now has twice; return how many rows main gains."""
-    op, key = F.col(corrections.OP), columns(table.key)
+def _check_keys(changes: DataFrame, layout: Layout, main: DataFrame) -> tuple[int, int]:
+    """Refuse a NULL key in a new row and a key that the source now has twice.
+
+    returns : by how many rows main grows, and how many of its rows change
+    """
+    table, op, key = layout.table, F.col(corrections.OP), columns(layout.table.key)
     is_new = op.isin("I", "U")
     with translated(table.name):
-        found = changes.agg(
-            F.count_if(is_new & any_null(table.key)).alias("null_keys"),
-            F.count_if(op == "?").alias("twice"),
-            F.count_if(op == "I").alias("inserted"),
-            F.count_if(op == "D").alias("deleted"),
-        ).collect()[0]
-        if found.null_keys:
-            raise keys.null_key(changes.where(is_new), table, found.null_keys)
-        if found.twice:
+        counts = (F.count(F.lit(1)), F.count_if(is_new & any_null(table.key)), *key_ranges.extremes(layout))
+        found = {row[0]: row[1:] for row in changes.groupBy(op).agg(*counts).collect()}
+        num_rows = {each: int(values[0]) for each, values in found.items()}
+        if null_keys := sum(int(values[1]) for values in found.values()):
+            raise keys.null_key(changes.where(is_new), table, null_keys)
+        if "?" in found:
             raise _twice(changes.where(op == "?"), table)
-        gained = int(found.inserted) - int(found.deleted)
-        if not found.inserted:
-            return gained
+        counted = num_rows.get("I", 0) - num_rows.get("D", 0), sum(num_rows.values())
+        if "I" not in found:
+            return counted
+        main = _in_range(main, layout, found["I"][2:])
         inserted, deleted = (changes.where(op == each).select(*key) for each in ("I", "D"))
         # A row that moved is a delete in its old partition and an insert in its new one.
         new = inserted.join(deleted, list(table.key), "left_anti") if table.may_move else inserted
@@ -225,7 +234,16 @@ def _check_keys(changes: DataFrame, table: RefreshableTable, main: DataFrame) ->
             twice = twice.unionByName(again.select(*key))
         if keys.samples(twice, table.key):
             raise _twice(twice, table)
-    return gained
+    return counted
+
+
+def _in_range(main: DataFrame, layout: Layout, extremes: Sequence[int | str | None]) -> DataFrame:
+    """Return the rows of main in the range of some keys, so that Delta opens no other files of it.
+
+    extremes : the values of `key_ranges.extremes` over the rows that have these keys
+    """
+    ranges = key_ranges.within_sql("main", key_ranges.key_ranges(layout, [extremes]))
+    return main.alias("main").where(" AND ".join(ranges)) if ranges else main
 
 
 def _twice(rows: DataFrame, table: RefreshableTable) -> DuplicateKeyError:

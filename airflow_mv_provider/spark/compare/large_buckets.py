@@ -62,7 +62,7 @@ def compared(rows: DataFrame, layout: Layout, published: PublishedDigests) -> Bu
     if _totals(mine) == published.sums:
         return replace(mine, has_large=True)
     with closing(mine):
-        before = digests.read(rows.sparkSession, layout, published.path)
+        before = digests.read(rows.sparkSession, layout, *published.paths)
         theirs = in_fewer_buckets(before, table, num_buckets)
         beside = bucketwise(desired_side(mine.beside), theirs, table)
         found = buckets.kept_in_memory(beside, table, num_buckets)
@@ -86,7 +86,7 @@ def write_changed(
     raises  : SealBrokenError, when the second read of the rows differs from the first
     """
     table, spark, num_buckets = layout.table, rows.sparkSession, published.num_buckets
-    before = digests.read(spark, layout, published.path)
+    before = digests.read(spark, layout, *published.paths)
     members = [name for name, part in large.partitions.items() if part.differing]
     with translated(table.name):
         if _may_be_named(members, table):
@@ -111,10 +111,10 @@ def unchanged(spark: SparkSession, layout: Layout, published: PublishedDigests) 
 
     raises : SealBrokenError, when the digests are missing or differ from what was recorded
     """
-    before = digests.read(spark, layout, published.path)
+    before = digests.read(spark, layout, *published.paths)
     found = buckets.counted(equal_sides(before), layout.table, published.num_buckets)
     if not digests.is_as_recorded(found, before, layout, published):
-        raise SealBrokenError(layout.table.name, f"the digests at {published.path} do not match their record.")
+        raise digests.not_as_recorded(layout, published)
     return found
 
 
