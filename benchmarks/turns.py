@@ -5,6 +5,7 @@
     python benchmarks/turns.py checks --rows N     without checks; with ten checks of rows
     python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
     python benchmarks/turns.py ranges --rows N     MERGE without the range of the changed keys; with it
+    python benchmarks/turns.py layers --rows N     digests written anew; a layer of what the changes add to them
 
 Each turn changes ten rows; a tenth of all for the feed; nothing for the checks, whose refreshes compare everything; and
 for the ranges one row in a hundred of the newest file of sixteen, each of N rows. Of each way the first turns are left
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.progress import layers as digest_layers
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
@@ -123,12 +125,21 @@ def ranges(table: Table, turn: int) -> float:
     return table.refresh()
 
 
+def layers(table: Table, turn: int) -> float:
+    """Refresh ten rows, one of them new: main's digests are written anew, or get a layer of what changes."""
+    table.change(turn)
+    table.sql("raw", f"INSERT INTO {{t}} SELECT {-turn - 1} AS id, v, name, amount FROM {{t}} WHERE id = 5")
+    vars(digest_layers)["_MIN_ROWS"] = 20_000 if turn % 2 else sys.maxsize
+    return table.refresh()
+
+
 WAYS: dict[str, Callable[[Table, int], float]] = {
     "fence": fence,
     "vectors": vectors,
     "checks": checks,
     "feed": feed,
     "ranges": ranges,
+    "layers": layers,
 }
 
 
