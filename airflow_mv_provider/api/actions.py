@@ -1,6 +1,6 @@
 """What users do on the page: cancel, pause, resume and decide. Each action checks the user's right and is audited.
 
-`check` writes nothing, and answers with JSON: the dialog asks it before the browser starts a run.
+`check` and `check_picked` write nothing, and answer with JSON: a dialog asks them before the browser starts runs.
 
 The right to act on a table is the right to start runs of every DAG that declares it (`access.may_act`). Whatever is
 refused changes nothing. Every action answers by redirecting to the page that it came from, with its result as `done`.
@@ -8,7 +8,6 @@ refused changes nothing. Every action answers by redirecting to the page that it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
@@ -19,16 +18,24 @@ from fastapi import Depends, HTTPException, Request, Response, status
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from airflow_mv_provider.api import access
-from airflow_mv_provider.api.airflow_database import declared, note_action, run_state, task_tries
+from airflow_mv_provider.api.airflow_database import (
+    Declared,
+    declared,
+    note_action,
+    run_state,
+    task_tries,
+    written_tasks,
+)
 from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.pages import HEADERS, quoted
+from airflow_mv_provider.api.run_check import Refreshed, problems
+from airflow_mv_provider.api.table_list import runnable
 from airflow_mv_provider.api.words import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
-from airflow_mv_provider.core.scope.request import check_fits, parse_request
 from airflow_mv_provider.core.state import Cancelled, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
+from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
-from airflow_mv_provider.report_text.figures import shown
+from airflow_mv_provider.metadata.reader import Reader
 
 _MAX_FORM_BYTES = 50_000  # a hundred names of tables
 _MAX_NOTE = 1000
@@ -109,25 +116,53 @@ def check(
     connection: ConnectionDep,
     sent: _Sent,
 ) -> Response:
-    """Return what is wrong with a run's params, as its task would say it minutes later; writes nothing.
+    """Return what is wrong with a run's params, as its tasks would say it minutes later; writes nothing.
 
-    sent    : conf, a JSON object
-    returns : {"problem": text or null}
+    sent    : conf, a JSON object; dag, one of the table's
+    returns : {"problems": texts, "of_others": texts about tables that the run refreshes as well}
     """
-    _refuse_unless(access.may_act(user, declared(session).get(name, ())))
-    reader = connection.reader()
-    table = reader.table(name)
-    try:
-        params = json.loads(dict(sent).get("conf", ""))
-        if not isinstance(params, dict):
-            raise ValueError("no object")
-        asked = parse_request(params)
-        check_fits(asked, table.definition, reader.state(table.id).partition_type)
-    except ValueError:
-        return JSONResponse({"problem": "This is not understood: a JSON object is expected."}, headers=HEADERS)
-    except (DefinitionError, FrozenPartitionError) as error:
-        return JSONResponse({"problem": shown(f"{error.message} {error.advice}".strip())}, headers=HEADERS)
-    return JSONResponse({"problem": None}, headers=HEADERS)
+    everything, fields = declared(session), dict(sent)
+    _refuse_unless(access.may_act(user, everything.get(name, ())))
+    seen = access.readable(user, {name: everything.get(name, ())})
+    started = {name: {dag.dag_id for dag in seen[name] if dag.dag_id == fields.get("dag")}}
+    return _checked(fields.get("conf", ""), started, everything, user, session, connection.reader())
+
+
+def check_picked(user: GetUserDep, session: SessionDep, connection: ConnectionDep, sent: _Sent) -> Response:
+    """Return the same of the runs that refresh the tables that are picked in the list, for each of these tables.
+
+    sent : conf; table, once for each
+    """
+    everything = declared(session)
+    names = list(dict.fromkeys(value for name, value in sent if name == "table"))
+    _refuse_unless(all(access.may_act(user, everything.get(one, ())) for one in names or [""]))
+    seen = access.readable(user, {one: everything.get(one, ()) for one in names})
+    started = {one: {dag.dag_id for dag in runnable(seen[one])[:1]} for one in names}
+    return _checked(dict(sent).get("conf", ""), started, everything, user, session, connection.reader())
+
+
+def _checked(
+    conf: str, started: Mapping[str, set[str]], everything: Declared, user: Any, session: Any, reader: Reader
+) -> Response:
+    """Look at all tables that runs of some DAGs refresh, as far as the user may see them.
+
+    started : tables, each with the DAGs of which a run is started for it
+    raises  : TableNotFoundError
+    """
+    dag_ids = set().union(*started.values())
+    others = {name: dags for name, dags in everything.items() if any(dag.dag_id in dag_ids for dag in dags)}
+    seen = access.readable(user, others)
+    known = reader.tables_with_types([*started, *(name for name in others if access.may_see(name, others, seen))])
+    tasks = written_tasks(session, dag_ids)
+    refreshed = []
+    for name in [*started, *sorted(set(known) - set(started))]:
+        if name not in known:
+            raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        table, kind = known[name]
+        of_table = {dag.dag_id for dag in everything.get(name, ())} & dag_ids
+        refreshed.append(Refreshed(table, kind, [each for dag_id in of_table for each in tasks.get(dag_id, ())]))
+    found = problems(conf, refreshed, list(started))
+    return JSONResponse({"problems": found.of_asked, "of_others": found.of_others}, headers=HEADERS)
 
 
 def pause_or_resume(

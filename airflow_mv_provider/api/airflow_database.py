@@ -1,7 +1,8 @@
 """The page's access to Airflow's database: the DAGs that declare a table, their next runs, and the audit log.
 
 A DAG declares a table if one of its tasks has the table's asset (see `asset`) among its outlets. Of task instances only
-the few columns of `task_tries` are read, and XComs not at all: their tables change between Airflow versions.
+the few columns of `task_tries` are read, of parsed DAGs only what our own operators add to them, and XComs not at all:
+their tables change between Airflow versions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,6 +20,7 @@ from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
@@ -27,6 +30,8 @@ from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
+from airflow_mv_provider.core.scope.written import Written, from_json
+from airflow_mv_provider.exceptions import DefinitionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,27 @@ def _dag(row: Row[Any], default_owner: str) -> DeclaringDag:
         owners=tuple(owners),
         tags=() if row.tag is None else (row.tag,),
     )
+
+
+def written_tasks(session: Session, dag_ids: Iterable[str]) -> dict[str, tuple[Written, ...]]:
+    """Return the tasks of some DAGs that begin refreshes, as their authors have written them; by DAG.
+
+    A task whose table or partitions are known only at run time is left out, as are mapped tasks and those of DAGs that
+    were parsed by an older version.
+
+    cost : one query, and each DAG as it was parsed
+    """
+    asked = list(dag_ids)
+    found = SerializedDagModel.get_latest_serialized_dags(dag_ids=asked, session=session) if asked else ()
+    return {each.dag_id: tuple(_written_in(each.data)) for each in found}
+
+
+def _written_in(parsed: Any) -> Iterable[Written]:
+    for task in ((parsed or {}).get("dag") or {}).get("tasks") or ():
+        stored = (task.get("__var") or {}).get("mv_written")
+        if isinstance(stored, str):
+            with suppress(ValueError, DefinitionError):
+                yield from_json(stored)
 
 
 def run_state(session: Session, dag_id: str, run_id: str) -> str | None:

@@ -13,6 +13,7 @@
     POST /tables/{name}/cancel    and /pause, /resume: for users who may start runs of all DAGs that declare the table
     POST /tables/{name}/decide    the same: a decision about a refresh that is held, unless Airflow's task asks for it
     POST /tables/{name}/check     the same, and changes nothing: whether a run could be started with some params
+    POST /picked/check            the same as /check, for the runs of tables that are picked in the list
     POST /picked                  pause or resume tables that are picked in the list: the same for each of them
     GET  /static/{file}           style sheet and script
 
@@ -46,6 +47,7 @@ from airflow_mv_provider.api.airflow_database import (
     answering,
     declared,
     declared_and_started,
+    written_tasks,
 )
 from airflow_mv_provider.api.airflow_run import may_clear, owners_run, tries_of_runs
 from airflow_mv_provider.api.connection import ConnectionDep
@@ -54,7 +56,8 @@ from airflow_mv_provider.api.lineage_view import LineageView, lineage_around, li
 from airflow_mv_provider.api.messages import MESSAGES
 from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
-from airflow_mv_provider.api.refresh_list import FILTERS, listed_refreshes
+from airflow_mv_provider.api.refresh_list import FILTERS, ended_between, listed_refreshes
+from airflow_mv_provider.api.run_check import choices
 from airflow_mv_provider.api.table_list import Query, next_run_ms, runnable, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.api.words import run_of
@@ -91,6 +94,7 @@ def create_app() -> FastAPI:
     from_us = [Depends(access.from_our_own_page)]
     for action in (actions.cancel, actions.pause, actions.resume, actions.decide, actions.check):
         app.add_api_route(f"/tables/{{name}}/{action.__name__}", action, methods=["POST"], dependencies=from_us)
+    app.add_api_route("/picked/check", actions.check_picked, methods=["POST"], dependencies=from_us)
     app.add_api_route("/picked", actions.pause_or_resume, methods=["POST"], dependencies=from_us)
     app.add_api_route("/static/{file}", static_file, methods=["GET"])
     app.add_exception_handler(MvError, _error_response)
@@ -155,7 +159,8 @@ def show_table(
     detail = detail_of(
         reader, table, dags, tries_of, lambda other: access.may_see(other, everything, seen), may_act=may_act
     )
-    startable = runnable(dags)
+    startable = runnable(dags) if may_act else ()
+    dag_ids = [dag.dag_id for dag in startable]
     return render(
         "table.html",
         request,
@@ -166,6 +171,7 @@ def show_table(
         run=owners_run(session, user, detail.now.status.owner_key, dags, tries_of),
         next_run_ms=detail.next_run_ms,
         runnable=startable,
+        choices=choices(name, dag_ids, written_tasks(session, dag_ids)),
         others={dag.dag_id: _tables_of(dag, everything, besides=name) for dag in startable},
         message=MESSAGES.get(done, ""),
         why=why_of(reader, table, _row_history_dags(session, user)) if may_act else None,
@@ -226,12 +232,14 @@ def show_refreshes(
     session: SessionDep,
     connection: ConnectionDep,
     show: str = "all",
+    start: Annotated[str, QueryParameter(alias="from")] = "",
+    until: str = "",
     before: str = "",
 ) -> Response:
     """Show the refreshes of a table that its history keeps, in pages."""
     reader = connection.reader()
     _, _, table = _visible_table(name, user, session, reader)
-    found = listed_refreshes(reader, table, show, before[:100])
+    found = listed_refreshes(reader, table, show, before[:100], ended_between(start[:40], until[:40]))
     return render("refreshes.html", request, facts=found.facts, found=found, choices=FILTERS)
 
 

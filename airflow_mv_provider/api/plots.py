@@ -34,6 +34,19 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Hit:
+    """The whole height of one column, which leads to its refreshes.
+
+    leads : address within the table's own
+    """
+
+    x: float
+    width: float
+    leads: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """A bar chart of one measure, oldest at the left.
 
@@ -41,6 +54,7 @@ class Plot:
     zero   : y of the zero line; bars above it are gains, bars below it losses
     target : y of a line that no bar should cross; None for no line
     ends   : what stands under the left end and the right one; empty for nothing
+    hits   : columns that lead somewhere
     """
 
     title: str
@@ -52,6 +66,7 @@ class Plot:
     marks: tuple[Bar, ...]
     target: float | None = None
     ends: tuple[str, ...] = ()
+    hits: tuple[Hit, ...] = ()
     width: int = WIDTH
     height: int = _TOP + _HEIGHT + _MARKS
 
@@ -86,14 +101,16 @@ class Timeline:
 class Stack:
     """One column of a bar chart: its parts, each a CSS class with a value, above the zero line and below it.
 
-    said : when and of what, in words
-    mark : CSS class of the mark under the chart; empty for none
+    said  : when and of what, in words
+    mark  : CSS class of the mark under the chart; empty for none
+    leads : address of its refreshes within the table's own; empty for none
     """
 
     said: str
     up: Sequence[tuple[str, float]] = ()
     down: Sequence[tuple[str, float]] = ()
     mark: str = ""
+    leads: str = ""
 
 
 _Parts = Callable[[RefreshReport], Sequence[tuple[str, float]]]
@@ -187,6 +204,7 @@ def _plot(
             f"{(report.started_at or '')[:16].replace('T', ' ')} {words.outcome_word(report.outcome)}",
             *(up(report), down(report)),
             f"tone-{words.TONES[report.outcome]}",
+            f"refreshes/{report.refresh_id}",
         )
         for report in reports
     ]
@@ -214,13 +232,15 @@ def stacked(
     lowest = max((sum(value for _, value in stack.down) for stack in shown), default=0.0)
     scale = _HEIGHT / ((highest + lowest) or 1)
     zero = _TOP + highest * scale if highest + lowest else _TOP + _HEIGHT
-    bars, marks = [], []
+    bars, marks, hits = [], [], []
     for place, stack in enumerate(stacks):
         if stack is None:
             continue
         x, width = WIDTH - (len(stacks) - place) * slot, slot * 0.75
         parts = ", ".join(f"{text_of(value)} {name}" for name, value in (*stack.up, *stack.down))
         title_of = f"{stack.said}: {parts}" if parts else stack.said
+        if stack.leads:
+            hits.append(Hit(x, slot, stack.leads, title_of))
         if stack.mark:
             marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, stack.mark, title_of))
         at = zero
@@ -235,4 +255,4 @@ def stacked(
     most = max((sum(value for _, value in stack.up) for stack in shown), default=0.0)
     most_text = text_of(most) if not lowest else f"+{text_of(most)} / −{text_of(lowest)}"
     line = None if target is None else zero - target * scale
-    return Plot(title, about, legend, most_text, zero, tuple(bars), tuple(marks), line, ends)
+    return Plot(title, about, legend, most_text, zero, tuple(bars), tuple(marks), line, ends, tuple(hits))

@@ -34,6 +34,18 @@ def range_of(text: str) -> TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """The figures of one slot.
+
+    leads : address of the refreshes that ended in it, within the table's own; empty if none did
+    """
+
+    when: str
+    leads: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A chart, and its figures: a line for each slot that has one, the newest first.
 
@@ -43,7 +55,7 @@ class Figure:
     name: str
     plot: Plot
     columns: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +229,13 @@ def _figure(measure: _Measure, found: OverTime, since: str) -> Figure:
     for slot in found.slots:
         when, parts = _moment(slot.start_ms, found.slot_ms), measure.parts(slot)
         mark = _mark(slot.recorded) if measure.has_marks else ""
+        leads = _leads(slot, found.slot_ms)
         if parts is not None:
             up = [part for part in parts if part[0] not in measure.down]
-            stacks.append(Stack(when, up, [part for part in parts if part[0] in measure.down], mark))
-            lines.append((when, *measure.cells(slot)))
+            stacks.append(Stack(when, up, [part for part in parts if part[0] in measure.down], mark, leads))
+            lines.append(Line(when, leads, measure.cells(slot)))
         else:  # a gap; under it, that refreshes have ended
-            stacks.append(Stack(f"{when}: nothing recorded", mark=mark) if mark else None)
+            stacks.append(Stack(f"{when}: nothing recorded", mark=mark, leads=leads) if mark else None)
     about = f"by {words.short(found.slot_ms / 1000)} since {since} UTC, oldest first"
     width = WIDTH / max(len(stacks), 1)
     plot = stacked(
@@ -232,6 +245,16 @@ def _figure(measure: _Measure, found: OverTime, since: str) -> Figure:
         ends=(since, "now"),
     )
     return Figure(measure.name, plot, measure.columns, tuple(reversed(lines)))
+
+
+def _leads(slot: Slot, slot_ms: int) -> str:
+    """Return the address of the refresh that ended in a slot; of a list, if there was more than one."""
+    found = _of(slot)
+    if found.num_ended == 1 and found.refresh_id is not None:
+        return f"refreshes/{found.refresh_id}"
+    bounds = (slot.start_ms, slot.start_ms + slot_ms)
+    since, until = (f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%MZ}" for ms in bounds)
+    return f"refreshes?from={since}&until={until}" if found.num_ended else ""
 
 
 def _of(slot: Slot) -> Recorded:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Engine, and_, func, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import Engine, func, select
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core import plan
@@ -40,7 +39,7 @@ from airflow_mv_provider.metadata.history.coverage import coverings, last_check
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
 from airflow_mv_provider.metadata.history.obstacles import ended, obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
-from airflow_mv_provider.metadata.history.reports import costs, reports
+from airflow_mv_provider.metadata.history.reports import costs, in_history, reports
 from airflow_mv_provider.metadata.history.row_answers import RowAnswer, answers, last_answer_id
 from airflow_mv_provider.metadata.history.slots import TimeRange
 from airflow_mv_provider.metadata.holds import is_held, last_hold
@@ -49,7 +48,7 @@ from airflow_mv_provider.metadata.lineage import RegisteredTables, registered_ta
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
 from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
-from airflow_mv_provider.metadata.registry import table, tables
+from airflow_mv_provider.metadata.registry import table, tables, tables_with_types
 from airflow_mv_provider.metadata.rows import is_owner_live
 from airflow_mv_provider.metadata.samples import sample
 from airflow_mv_provider.metadata.status import TableStatus, status
@@ -87,6 +86,11 @@ class Reader:
         """
         with transaction(self.engine) as db:
             return table(db, name)
+
+    def tables_with_types(self, names: Collection[str]) -> dict[str, tuple[TableRecord, str | None]]:
+        """Return the registered tables among `names`, each with the type of its first partition column; one query."""
+        with transaction(self.engine) as db:
+            return tables_with_types(db, names)
 
     def state(self, table_id: int) -> RefreshState:
         """Return the table's state row; the same query judges by the same clock whether its lease is live.
@@ -283,22 +287,16 @@ class Reader:
         *,
         before: str | None = None,
         outcomes: Collection[Outcome] | None = None,
+        ended_ms: tuple[int, int] | None = None,
     ) -> tuple[RefreshReport, ...]:
         """Return a table's refreshes, newest first.
 
         since_ms : only those that began then or later
         before   : only those that began before the refresh with this id; none if there is no such refresh
+        ended_ms : only those that ended between these times, the second one excluded
         """
-        conditions = [RefreshRow.table_id == table_id]
-        if since_ms is not None:
-            conditions.append(RefreshRow.started_ms >= since_ms)
-        if before is not None:
-            other = aliased(RefreshRow)
-            number = select(other.number).where(other.table_id == table_id, other.id == before)
-            conditions.append(RefreshRow.number < number.scalar_subquery())
-        if outcomes is not None:
-            conditions.append(RefreshRow.outcome.in_(sorted(outcomes)))
-        return self._reports(and_(*conditions), limit)
+        condition = in_history(table_id, since_ms, before=before, outcomes=outcomes, ended_ms=ended_ms)
+        return self._reports(condition, limit)
 
     def costs(self, table_id: int, limit: int = 20) -> tuple[RefreshReport, ...]:
         """Return the reports from which refresh costs are estimated, newest first; see `reports.costs`."""

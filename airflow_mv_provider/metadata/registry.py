@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -162,6 +162,13 @@ class Registry:
 def tables(db: Connection) -> tuple[TableRecord, ...]:
     """Return every registered table, by name."""
     return tuple(_record(row) for row in db.execute(select(Table.__table__).order_by(Table.name)))
+
+
+def tables_with_types(db: Connection, names: Collection[str]) -> dict[str, tuple[TableRecord, str | None]]:
+    """Return the registered tables among `names`, each with the type of its first partition column; one query."""
+    typed = select(Table.__table__, State.partition_type).join(State, State.table_id == Table.id)
+    rows = db.execute(typed.where(Table.name.in_(names)).order_by(Table.name))
+    return {row.name: (_record(row), row.partition_type) for row in rows}
 
 
 def table(db: Connection, name: str) -> TableRecord:

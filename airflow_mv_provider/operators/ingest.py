@@ -24,6 +24,8 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport
 from airflow_mv_provider.core.outcome import ErrorReport, error_of
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.request import AS_USUAL, parse_request
+from airflow_mv_provider.core.scope.written import Written, check_no_options
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError
 from airflow_mv_provider.operators.refresh import PhaseTask
@@ -47,6 +49,14 @@ class _OfIngestion(MvOperator):
         super().__init__(**kwargs)
         self.ingestion = ingestion
         self.tables = tables
+
+    def check_options(self, context: Context) -> None:
+        """Refuse a run with options, such as `read_only`: its tables would be written all the same.
+
+        raises : DefinitionError
+        """
+        run = parse_request(context["params"], {*self.dag.params, *self.params})
+        check_no_options(run, str(self.ingestion))
 
     def apply(self, refresher: Refresher) -> None:
         """Register the definitions."""
@@ -74,11 +84,18 @@ class IngestOperator(_OfIngestion):
                 kwargs["outlets"] = with_asset(kwargs.get("outlets"), each.name)
         super().__init__(ingestion=ingestion, tables=tables, **kwargs)
 
+    @property
+    def mv_written(self) -> str | None:
+        """Its tables; a run of it takes no options."""
+        return Written(tuple(each.name for each in self.tables), AS_USUAL, str(self.ingestion)).to_json()
+
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Refresh all tables.
 
-        raises : the error of a table that was left behind, one that needs a person first
+        raises : the error of a table that was left behind, one that needs a person first; DefinitionError, for a run
+                 with options
         """
+        self.check_options(context)
         self.apply(refresher)
         report = refresher.ingest(str(self.ingestion), self.caller(context))
         self.log_run(report)
@@ -112,8 +129,18 @@ class StageIngestionOperator(_OfIngestion):
         super().__init__(**kwargs)
         self.names = names
 
+    @property
+    def mv_written(self) -> str | None:
+        """Its tables; a run of it takes no options."""
+        names = [each.name for each in self.tables] if self.names is None else self.names
+        return Written(tuple(names), AS_USUAL, str(self.ingestion)).to_json()
+
     def work(self, refresher: Refresher, context: Context) -> Any:
-        """Stage the tables, and keep them for the tasks that publish them."""
+        """Stage the tables, and keep them for the tasks that publish them.
+
+        raises : DefinitionError, for a run with options
+        """
+        self.check_options(context)
         self.apply(refresher)
         staged = refresher.stage_ingestion(str(self.ingestion), self.caller(context), self.names)
         others = {each.table: asdict(each) for each in staged.tables}

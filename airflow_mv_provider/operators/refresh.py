@@ -18,6 +18,7 @@ next caller takes over when the lease has expired. To cancel a refresh, use `Can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +31,8 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
-from airflow_mv_provider.core.scope.scope import asked_scope
+from airflow_mv_provider.core.scope.scope import Scope, asked_scope
+from airflow_mv_provider.core.scope.written import Written
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
@@ -118,17 +120,31 @@ class FirstTask(MvOperator):
         self.linked_table = str(self.table)
         return str(self.table), request
 
+    @property
+    def mv_written(self) -> str | None:
+        """What this task refreshes, as its author has written it; None if that is known only at run time."""
+        if not isinstance(self.table, str) or not isinstance(self.partitions, list | tuple):
+            return None  # the table is named in the definition file, or another task returns the partitions
+        with suppress(DefinitionError):
+            return Written((self.table,), self._written(self._own_scope())).to_json()
+        return None
+
+    def _own_scope(self) -> Scope:
+        return asked_scope(self.partitions, self.partition_from, self.partition_until)
+
+    def _written(self, scope: Scope) -> Request:
+        return Request(self.read_only, tuple(self.overrides), self.force, scope, self.stale_only, self.strategy)
+
     def _request(self, context: Context) -> Request:
         params = context["params"]
         run = parse_request(params, {*self.dag.params, *self.params})
         check_note(run)
-        scope = asked_scope(self.partitions, self.partition_from, self.partition_until)
+        scope = self._own_scope()
         if self.interval is not None and not names_scope(params):
             bounds = interval_of(context, self.interval, self.interval_format)
             if bounds is not None:
                 scope = asked_scope((), *bounds)
-        written = Request(self.read_only, tuple(self.overrides), self.force, scope, self.stale_only, self.strategy)
-        return combined(written, run)
+        return combined(self._written(scope), run)
 
     def _from_file(self) -> RefreshableTable | None:
         if self.definition_file is None:

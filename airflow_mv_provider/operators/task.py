@@ -94,6 +94,16 @@ class MvOperator(BaseOperator):
         self.notifiers = notifiers
         self.approvers = approvers
 
+    @classmethod
+    def get_serialized_fields(cls) -> frozenset[str]:
+        """Return what Airflow keeps of this task with the parsed DAG; `mv_written` is for the page."""
+        return frozenset(super().get_serialized_fields() | {"mv_written"})  # type: ignore[no-untyped-call]
+
+    @property
+    def mv_written(self) -> str | None:
+        """What this task refreshes, as `core.scope.written` stores it; None if it begins no refresh."""
+        return None
+
     def execute(self, context: Context) -> str | None:
         """Run this task's work; return the refresh id if it is the first task."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # `orders` is declared by two DAGs, one of which nobody may start by hand; `paused_one` by a DAG that is paused;
-# `totals` by one that an asset's event starts.
+# `totals` by one that an asset's event starts. The authors of three more have written what their tables' tasks refresh.
 DAG_FILE = """
 from datetime import datetime
 
@@ -12,6 +12,8 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 
 from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.operators.form import refresh_params, table_param
+from airflow_mv_provider.operators.groups import ingest_group, refresh_table_group
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
 from airflow_mv_provider.operators.row_history import WhyRowOperator
 
 
@@ -31,5 +33,12 @@ dag("summing", "totals", schedule=[Asset(asset_uri("customers")), Asset("s3://bu
 dag("report", schedule=[Asset(asset_uri("totals"))], dag_display_name="Report & send")
 with DAG("answering", schedule=None, is_paused_upon_creation=False):
     WhyRowOperator(task_id="why")
+with DAG("first_months", schedule=None, is_paused_upon_creation=False):
+    refresh_table_group("monthly", partition_from="2026-01", partition_until="2026-03")
+with DAG("of_the_day", schedule=None, is_paused_upon_creation=False):
+    RefreshTableOperator(task_id="refresh", table="daily", partitions=["{{ ds }}"], read_only=True)
+    EmptyOperator(task_id="unpartitioned", outlets=[Asset(asset_uri("flat"))])
+with DAG("ingest_shop", schedule=None, is_paused_upon_creation=False):
+    ingest_group("shop", ["shop.items", "shop.prices"])
 dag("nothing", schedule=None, params={"table": table_param("flights", ("flights",)), **refresh_params()})
 """

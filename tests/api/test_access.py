@@ -42,6 +42,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/tables/{name}/resume"): ACT,
     ("POST", "/tables/{name}/decide"): ACT,
     ("POST", "/tables/{name}/check"): ASK,
+    ("POST", "/picked/check"): ASK,
     ("POST", "/picked"): ACT,
 }
 

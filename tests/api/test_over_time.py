@@ -91,6 +91,28 @@ def test_bars_say_when_and_what_and_a_gap_has_none(user, table):
     assert '<line class="target"' not in figure(page, "rows")
 
 
+def test_a_bar_and_its_line_lead_to_the_refresh_or_to_the_list_of_that_time(user, store, table, clock):
+    failed, published = (each.refresh_id for each in store.history(table.id))
+    page = user.get(URL, params={"range": "24h"}).text
+
+    def leads(text: str) -> list[str]:
+        return re.findall(r'href="../../tables/orders/(refreshes[^"]+)"', text)
+
+    chart, _, rows = figure(page, "changed").partition("<details")
+    assert leads(chart) == [f"refreshes/{published}", f"refreshes/{failed}"], "the oldest first"
+    assert leads(rows) == [f"refreshes/{failed}", f"refreshes/{published}"], "the newest first"
+    assert leads(figure(page, "rows")) == [f"refreshes/{published}", f"refreshes/{failed}", f"refreshes/{published}"]
+    assert chart.count("<a ") == chart.count('tabindex="-1"') == 2, "keyboards have the figures"
+
+    clock.ahead_ms -= 2 * HOUR_MS
+    store.abandon(again := acquired(store, table), Outcome.CANCELLED, ERROR, {})
+    clock.pass_ms(2 * HOUR_MS)
+    page = user.get(URL, params={"range": "all"}).text
+    together = [each for each in leads(figure(page, "changed")) if "?" in each]
+    listed = [user.get(f"{PAGE}/tables/orders/{html.unescape(each)}").text for each in set(together)]
+    assert all(again.refresh_id in each and failed in each and published not in each for each in listed)
+
+
 def test_without_a_target_there_is_no_line_for_it(user, store):
     walk(store, acquired(store, registered(store, "orders")), Phase.NORMAL)
 

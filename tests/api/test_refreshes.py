@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -61,6 +62,26 @@ def test_those_of_one_outcome_are_asked_for_in_the_address(viewer, store, table)
     assert shown("<b>") == [stopped.refresh_id, failed.refresh_id, published.refresh_id]
     assert shown("only compared") == []
     assert "No such refresh is kept. Show the newest" in text_of(viewer.get(URL, params={"show": "only compared"}).text)
+
+
+def test_those_that_ended_in_a_time_are_asked_for_in_the_address(viewer, store, table, clock):
+    clock.ahead_ms -= 3_600_000
+    walk(store, early := acquired(store, table), Phase.NORMAL)
+    clock.pass_ms(3_600_000)
+    walk(store, late := acquired(store, table), Phase.NORMAL)
+    [end] = [each.finished_at for each in store.history(table.id) if each.refresh_id == late.refresh_id]
+    split = datetime.fromisoformat(end) - timedelta(minutes=30)
+    first, last = (f"{split + timedelta(hours=each):%Y-%m-%dT%H:%M}" for each in (-5, 5))
+
+    def shown(since: str, until: str) -> list[str]:
+        return listed(viewer.get(URL, params={"from": since, "until": until}).text)
+
+    between = f"{split:%Y-%m-%dT%H:%MZ}"
+    assert (shown(first, between), shown(between, last)) == ([early.refresh_id], [late.refresh_id])
+    assert shown(last, first) == shown("<b>", last) == shown("", "") == [late.refresh_id, early.refresh_id]
+    page = viewer.get(URL, params={"from": between, "until": last, "show": "published"}).text
+    assert f"Ended from {between} until {last}" in text_of(page)
+    assert f"from={between.replace(':', '%3A')}" in page, "kept by the filters"
 
 
 def test_what_is_not_there_is_said(viewer, store, table, rights):

@@ -64,6 +64,8 @@ def test_a_run_is_started_for_some_partitions_by_a_strategy_and_with_a_reason(op
     dialog.get_by_label("Strategy").select_option("corrections")
     dialog.get_by_label("Why this run").fill("the export was late")
     dialog.get_by_role("button", name="Start").click()
+    dialog.get_by_text("customers, which the run refreshes as well: scope: customers has no natural").wait_for()
+    dialog.get_by_role("button", name="Start").click()
 
     said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))
     said.wait_for()
@@ -95,23 +97,41 @@ def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(op
     page.get_by_text("Paused: no new refresh of these tables begins.").wait_for()
     assert store.state(store.table("lonely").id).paused_by == "admin"
     page.get_by_label("All on this page").check()
-    page.get_by_role("button", name="Refresh").click()
-    page.get_by_role("button", name="Yes").click()
+    page.get_by_role("button", name="Refresh").press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("A run of alone is started with these options.").wait_for()
+    dialog.get_by_text("1 table is paused").wait_for()
+    dialog.get_by_label("Only show the differences").check()
+    dialog.get_by_label("Wait for a decision").check()
+    dialog.get_by_role("button", name="Start").press("Enter")
+    dialog.get_by_text("`hold` takes no `read_only`").wait_for()
+    dialog.get_by_label("Wait for a decision").uncheck()
+    dialog.get_by_text("More").press("Enter")
+    dialog.get_by_label("Why this run").fill("a look")
+    dialog.get_by_role("button", name="Start").press("Enter")
     page.get_by_text("1 of 1 runs were started.").wait_for()
 
     runs = page.request.get("/api/v2/dags/alone/dagRuns?order_by=-id").json()["dag_runs"]
     assert runs[0]["triggering_user_name"] == "admin"
+    assert runs[0]["conf"] == {"read_only": True, "note": "a look"}
     page.get_by_label("Pick lonely").check()
     page.get_by_role("button", name="Resume").click()
     page.get_by_text("Resumed: refreshes of these").wait_for()
     page.goto(page.url.partition("?")[0])
     page.get_by_role("button", name="Refresh").click()
     page.get_by_text("Pick at least one table first.").wait_for()
-    for name in ("lonely", "gold.margins"):
+    for name in ("lonely", "gold.margins", "customers"):
         page.get_by_label(f"Pick {name}").check()
     page.get_by_role("button", name="Refresh").click()
-    page.get_by_text("1 of the picked tables has no DAG whose runs people can start.").wait_for()
-    page.get_by_role("button", name="Back").click()
+    dialog.get_by_text("Runs of 2 DAGs are started").wait_for()
+    dialog.get_by_text("1 of the picked tables has no DAG whose runs people can start.").wait_for()
+    dialog.get_by_text("More").click()
+    dialog.get_by_label("Partitions").select_option("single ones")
+    dialog.get_by_label("One partition per line").fill("2026-01")
+    dialog.get_by_role("button", name="Start").click()
+    dialog.get_by_text("customers: scope: customers has no natural partitions.").wait_for()
+    dialog.get_by_role("button", name="Back").click()
+    assert page.request.get("/api/v2/dags/alone/dagRuns?order_by=-id").json()["dag_runs"][0] == runs[0], "no run began"
 
 
 def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open_page, keepers):

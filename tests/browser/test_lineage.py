@@ -23,7 +23,7 @@ def test_from_the_list_by_keyboard_to_a_tables_lineage(open_page):
 @pytest.mark.in_test_all
 def test_a_box_of_the_picture_leads_on_and_the_keyboard_passes_it_by(open_page):
     page = open_page("/mv/lineage")
-    picture = page.get_by_role("region", name="Picture; the list below says the same")
+    picture = page.get_by_role("region", name="Picture; the list below has the same content")
 
     picture.focus()
     page.keyboard.press("Tab")

@@ -46,6 +46,23 @@ def test_figures_of_a_chart_are_opened_by_keyboard(open_page):
     assert rows.get_by_role("row").count() > 1
 
 
+def test_a_bar_leads_to_its_refresh_and_so_does_its_line_by_keyboard(open_page):
+    page = open_page("/mv/tables/web_clicks/over-time?range=24h")
+    bar = page.locator("#figure-changed .hits a").last
+    address = bar.get_attribute("href").removeprefix("../..")
+    assert "/tables/web_clicks/refreshes" in address
+
+    bar.click()
+    page.wait_for_url(f"**{address}")
+    assert page.get_by_role("heading", level=1).inner_text().startswith("Refresh")
+    page.go_back()
+    page.locator("#figures-changed summary").press("Enter")
+    page.keyboard.press("Tab")  # the region, which scrolls
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{address}")
+
+
 @pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do_and_keeps_what_is_open(open_page, keepers):
     keeper = keepers["lonely"]

@@ -39,6 +39,8 @@ def test_partitions_are_picked_by_keyboard_and_refreshed(open_page, keepers):
     dialog = page.get_by_role("dialog")
     dialog.get_by_text("2018-12-01, 2018-11-01", exact=True).wait_for()
     page.keyboard.press("Enter")
+    dialog.get_by_text("customers, which the run refreshes as well").wait_for()
+    page.keyboard.press("Enter")
 
     assert conf_of(page, "hourly") == {"scope": "partitions", "partitions": [["2018-12-01"], ["2018-11-01"]]}
 

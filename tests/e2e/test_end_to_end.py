@@ -128,7 +128,7 @@ def test_progress_is_seen_to_move_after_a_click(stack, filled, window):
 
 
 @pytest.mark.in_test_all
-def test_a_worker_killed_in_merging_is_resumed_by_the_retry(stack, filled):
+def test_a_worker_killed_in_merging_is_resumed_by_the_retry_and_the_page_follows(stack, filled, window):
     rows = stack.write("sales", sales("4"))
     run_id = stack.trigger("sales")
 
@@ -138,14 +138,23 @@ def test_a_worker_killed_in_merging_is_resumed_by_the_retry(stack, filled):
 
     wait_until(is_half_way, "two partitions are compared")
     [merge] = [task for task in stack.tasks("sales", run_id) if task["task_id"].endswith("merge")]
+    page = window.new_page()
+    page.goto("/mv/tables/sales")
+    page.get_by_text("merge, try 1").first.wait_for()
     os.kill(merge["pid"], signal.SIGKILL)
 
+    page.get_by_text("merge, try 2").first.wait_for()
     stack.succeeds("sales", run_id)
     assert stack.main("sales") == rows
     tries = {task["task_id"].rpartition(".")[2]: task["try_number"] for task in stack.tasks("sales", run_id)}
     assert tries == {"begin": 1, "stage": 1, "merge": 2, "cleanup": 1}
     published = stack.history("sales")[0]
     assert (published.outcome, stack.status("sales").phase) == (Outcome.PUBLISHED, Phase.NORMAL)
+    page.goto(f"/mv/tables/sales/refreshes/{published.refresh_id}")
+    page.get_by_text("Killed, work lost").first.wait_for()
+    lanes = page.locator(".lane-names").get_by_role("link").all_inner_texts()
+    assert lanes == ["begin, try 1", "stage, try 1", "merge, try 1", "merge, try 2", "cleanup, try 1"]
+    page.close()
 
 
 @pytest.mark.in_test_all

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -65,7 +67,8 @@ def opened(window: Any, stack: Stack, path: str, *, expects_404: bool = False) -
 def ids(stack, filled) -> dict[str, str]:
     """Refreshes of `sales` by real runs: one published, its reason hostile; one that fails for good."""
     stack.write("sales", sales("2"))
-    stack.succeeds("sales", stack.trigger("sales", note=HOSTILE))
+    of_published = stack.trigger("sales", note=HOSTILE)
+    stack.succeeds("sales", of_published)
     published = stack.history("sales")[0].refresh_id
     stack.write("sales", sales("3"))
     broken = stack.topology.place.warehouse / "raw/sales/2026-99.csv"
@@ -75,7 +78,7 @@ def ids(stack, filled) -> dict[str, str]:
     broken.unlink()
     failed = stack.history("sales")[0]
     assert failed.outcome is Outcome.FAILED, failed
-    return {"published": str(published), "failed": str(failed.refresh_id)}
+    return {"published": str(published), "failed": str(failed.refresh_id), "run of published": of_published}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -106,13 +109,35 @@ def test_a_refresh_tells_its_story_and_how_its_estimate_came_out(stack, window, 
     with opened(window, stack, PAGES["refresh published"].format(**ids)) as page:
         told = [each.split("\n")[-1] for each in page.locator(".story li").all_inner_texts()]
         ways = page.locator("table.estimates tr.chosen td").all_inner_texts()
+        lanes = page.locator(".lane-names a").all_inner_texts()
+        assert page.locator(".lanes rect.waiting").count() > 0, "the wait for the next task is hatched"
+        page.locator(".lane-names a", has_text="stage, try 1").press("Enter")
+        page.wait_for_url(f"**/dags/sales/runs/{quote(ids['run of published'])}/tasks/refresh_sales.stage?try_number=1")
 
+    assert lanes == ["begin, try 1", "stage, try 1", "merge, try 1", "cleanup, try 1"]
     assert re.match(r"admin started it|It was started", told[0])
     assert [each for each in told if each.startswith("No process worked: the next task, or try, and its Spark")]
     assert [each for each in told if re.match(r"It read .*stage, try 1", each)]
     assert [each for each in told if re.match(r"It .*merge, try 1", each)]
     assert re.match(r"Published as Delta version \d+: rows", told[-1])
     assert ways[3].replace(",", "") == str(sum(_changed(stack, ids["published"]))), "rows: changed, beside expected"
+
+
+def test_a_task_leads_to_its_table_and_its_refresh_and_its_log_is_in_words(stack, window, ids):
+    run, task = ids["run of published"], "refresh_sales.merge"
+    links = stack.ask("GET", f"dags/sales/dagRuns/{run}/taskInstances/{task}/links")["extra_links"]
+    begun, compared = (stack.log("sales", run, f"refresh_sales.{each}", 1) for each in ("begin", "merge"))
+
+    assert links == {"Table": "/mv/tables/sales", "Refresh": PAGES["refresh published"].format(**ids)}
+    for link, heading in ((links["Table"], "sales"), (links["Refresh"], "Refresh of sales")):
+        with opened(window, stack, link) as page:
+            page.get_by_role("heading", name=heading, exact=True).wait_for()
+    for each in (begun, compared):
+        assert re.search(r"Starting Spark \(.+\)\.", each)
+        assert re.search(r"Spark is ready after [\d.]+ s\.", each)
+        assert "alembic" not in each.lower()
+    assert "sales: looking for what has changed in its source and in the table." in begun
+    assert re.search(r"sales: published.*: \d+ rows inserted, \d+ updated, \d+ deleted", compared)
 
 
 def _changed(stack: Stack, refresh_id: str) -> tuple[int, int, int]:
@@ -157,6 +182,35 @@ def test_the_dialog_refuses_what_the_task_would_and_starts_by_keyboard_what_it_w
     wait_until(lambda: len(stack.runs("sales")) > known, "the run is created")
     stack.succeeds("sales", stack.runs("sales")[-1]["dag_run_id"])
     assert stack.history("sales")[0].outcome is Outcome.DIFFERENCES
+
+
+def test_a_table_picked_in_the_list_is_refreshed_with_what_was_chosen_there(stack, window, ids):
+    before, rows, known = stack.main("sales"), stack.write("sales", sales("7")), len(stack.runs("sales"))
+    with opened(window, stack, "/mv/") as page:
+        page.get_by_label("Pick sales").press("Space")
+        press(page, "Refresh")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("A run of sales is started with these options.").wait_for()
+        dialog.get_by_text("More").press("Enter")
+        assert flaws(page) == []
+        dialog.get_by_label("Partitions").select_option("a range")
+        dialog.get_by_label("From").fill("2026-02")
+        dialog.get_by_label("Until").fill("2026-01")
+        press(dialog, "Start")
+        dialog.get_by_text("the range from '2026-02' until '2026-01' is empty").wait_for()
+        dialog.get_by_label("Until").fill("2026-03")
+        dialog.get_by_label("Why this run").fill("February was corrected")
+        press(dialog, "Start")
+        page.get_by_text("1 of 1 runs were started.").wait_for()
+
+    wait_until(lambda: len(stack.runs("sales")) > known, "the run is created")
+    stack.succeeds("sales", stack.runs("sales")[-1]["dag_run_id"])
+    report = stack.history("sales")[0]
+    assert (report.scope, report.note) == ("partitions from 2026-02 until 2026-03", "February was corrected")
+    kept, fresh = (
+        {row for row in of if (row[0] == "2026-02") is is_it} for of, is_it in ((before, False), (rows, True))
+    )
+    assert stack.main("sales") == Counter(kept | fresh)
 
 
 def press(place: Any, name: str) -> None:

@@ -61,6 +61,19 @@ def test_ingestion_has_a_dag_and_its_tables_have_none_of_their_own(airflow):
     assert loaded(airflow, "one").task_ids == ["ingest"]
 
 
+@pytest.mark.parametrize(("tasks", "first"), [("phases", "ingest.stage"), ("one", "ingest")])
+def test_run_that_asks_for_other_than_all_of_it_is_refused_before_anything_is_written(home, airflow, tasks, first):
+    run = airflow.run(loaded(airflow, tasks), read_only=True, scope="everything")
+
+    assert (run.state, run.tries[first]) == ("failed", 1)
+    [error] = run.errors[first]
+    assert (
+        "[MV-DEFINITION] shop: all its tables are refreshed in one state; a run takes no options, not read_only."
+        in str(error)
+    )
+    assert home.store.tables() == ()
+
+
 @pytest.mark.in_test_all
 def test_group_brings_all_tables_to_one_state_and_a_table_that_cannot_be_read_fails_alone(shop, airflow):
     dag = loaded(airflow, "phases")

@@ -196,8 +196,8 @@
   const asked = (form) => {
     const given = {};
     const { scope } = form.elements;
-    for (const name of ["read_only", "hold", "force"]) if (form.elements[name].checked) given[name] = true;
-    for (const name of ["strategy", "note"]) if (form.elements[name].value.trim()) given[name] = form.elements[name].value.trim();
+    for (const name of ["read_only", "hold", "force"]) if (form.elements[name]?.checked) given[name] = true;
+    for (const name of ["strategy", "note"]) if (form.elements[name]?.value.trim()) given[name] = form.elements[name].value.trim();
     if (!scope || scope.value === "as usual") return given;
     given.scope = scope.value;
     if (scope.value === "range") {
@@ -277,30 +277,45 @@
     const text = picked().length ? `${picked().length} picked` : "";
     if (place.textContent !== text) place.textContent = text;
   };
-  // Of picked tables: a run may refresh several of them, so each DAG is started once.
-  const runPicked = async () => {
-    const tables = picked();
-    if (!tables.length) return note("Pick at least one table first.", "warn");
-    const startable = tables.filter((each) => each.dataset.dag);
-    const dags = [...new Set(startable.map((each) => each.dataset.dag))];
-    if (!dags.length) {
-      note("No run was started: none of the picked tables has a DAG whose runs people can start.", "warn");
-      return;
-    }
-    const paused = new Set(startable.filter((each) => "paused" in each.dataset).map((each) => each.dataset.dag)).size;
-    const others = tables.length - startable.length;
-    const left = others ? ` ${others} of the picked tables ${others === 1 ? "has" : "have"} no DAG whose runs people can start.` : "";
-    const waits = paused ? ` ${paused === dags.length ? "Paused" : `${paused} paused`}: such a run waits until its DAG is unpaused.` : "";
-    const text = `Start a run of ${dags.length === 1 ? dags[0] : `${dags.length} DAGs`}? It refreshes all tables of the DAG.${left}${waits}`;
-    if (!(await ask(text))) return;
+  // Runs for the tables that are picked: one may refresh several of them, so each DAG is started once.
+  const startable = () => picked().filter((each) => each.dataset.dag);
+  const dagsOf = (tables) => [...new Set(tables.map((each) => each.dataset.dag))];
+  const counted = (count, one, many) => `${count} ${count === 1 ? one : many}`;
+  const leftOut = () => {
+    const others = picked().length - startable().length;
+    return others ? `${counted(others, "of the picked tables has", "of the picked tables have")} no DAG whose runs people can start.` : "";
+  };
+  const openRuns = () => {
+    const [dialog, tables] = [$("#start-run"), startable()];
+    if (!picked().length) return note("Pick at least one table first.", "warn");
+    if (!tables.length) return note("No run was started: none of the picked tables has a DAG whose runs people can start.", "warn");
+    const dags = dagsOf(tables);
+    const having = (mark) => tables.filter((each) => mark in each.dataset);
+    const waiting = dagsOf(having("paused")).length;
+    const texts = [
+      dags.length === 1
+        ? `A run of ${dags[0]} is started with these options. It refreshes all tables of the DAG.`
+        : `Runs of ${dags.length} DAGs are started with these options. Each refreshes all tables of its DAG.`,
+      leftOut(),
+      waiting ? `${waiting === dags.length ? "Paused" : `${waiting} paused`}: such a run waits until its DAG is unpaused.` : "",
+      having("tablePaused").length ? `${counted(having("tablePaused").length, "table is", "tables are")} paused: a run fails there unless you resume it first.` : "",
+      having("busy").length ? `${counted(having("busy").length, "table has", "tables have")} a refresh under way: a run waits there, or tries again later.` : "",
+    ];
+    const lines = texts.filter((text) => text).map((text) => Object.assign(document.createElement("p"), { textContent: text }));
+    dialog.querySelector("#runs-said").replaceChildren(...lines);
+    dialog.querySelector("form").reset(); // what was asked of other tables is not asked of these
+    checkScope(dialog.querySelector("form"));
+    open(dialog);
+  };
+  const startRuns = async (form) => {
     note("Starting runs …", "plain");
-    const refused = [];
+    const [dags, conf, left, refused] = [dagsOf(startable()), asked(form), leftOut(), []];
     for (const dag of dags) {
-      const why = await newRun(dag, {}).then(() => null, (error) => error.message);
+      const why = await newRun(dag, conf).then(() => null, (error) => error.message);
       if (why) refused.push(`${dag}: ${why}`);
     }
-    const started = `${dags.length - refused.length} of ${dags.length} runs were started.${left}`;
-    note(refused.length ? `${started} ${refused.join(" ")}` : started, refused.length ? "bad" : "good");
+    const started = `${dags.length - refused.length} of ${dags.length} runs were started.`;
+    note([started, left, ...refused].filter((text) => text).join(" "), refused.length ? "bad" : "good");
     refresh();
   };
   document.addEventListener("change", (event) => {
@@ -310,23 +325,29 @@
     tellPicked();
   });
 
-  // The run's own checks, before it is started: its task would say the same minutes later.
-  const problemOf = async (form) => {
-    const body = new URLSearchParams({ conf: JSON.stringify(asked(form)) });
+  // The runs' own checks, before they are started: their tasks would say the same minutes later.
+  const checked = async (form, conf) => {
+    const body = new URLSearchParams({ conf, dag: form.elements.dag?.value ?? "" });
+    if ("many" in form.dataset) for (const each of startable()) body.append("table", each.value);
     try {
       const answer = await fetch(form.dataset.checks, { method: "POST", credentials: "same-origin", headers: { Accept: "application/json" }, body });
       const facts = await answer.json().catch(() => ({}));
-      return answer.ok ? facts.problem : facts.detail ?? `Airflow answers with HTTP ${answer.status}.`;
+      return answer.ok ? facts : { problems: [facts.detail ?? `Airflow answers with HTTP ${answer.status}.`], of_others: [] };
     } catch {
-      return "Airflow does not respond.";
+      return { problems: ["Airflow does not respond."], of_others: [] };
     }
   };
+  // What does not fit one of the tables keeps runs from being started; what does not fit others is shown once.
   const checkAndClose = async (form) => {
-    const [place, dialog] = [form.querySelector("#run-problem"), form.closest("dialog")];
-    const problem = await problemOf(form);
-    place.textContent = problem ?? "";
-    place.hidden = !problem;
-    if (!problem && dialog.open) dialog.close("start");
+    const [place, dialog, conf] = [form.querySelector("#run-problem"), form.closest("dialog"), JSON.stringify(asked(form))];
+    const { problems, of_others: others } = await checked(form, conf);
+    const isNew = others.length && form.dataset.shown !== conf;
+    const texts = problems.length ? problems : isNew ? [...others, "Those tasks would fail. Press Start again to start the run all the same."] : [];
+    form.dataset.shown = problems.length ? "" : conf;
+    place.className = `note tone-${problems.length ? "bad" : "warn"}`;
+    place.replaceChildren(...texts.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
+    place.hidden = !texts.length;
+    if (!texts.length && dialog.open) dialog.close("start");
   };
   document.addEventListener("submit", async (event) => {
     const form = event.target;
@@ -354,6 +375,7 @@
   const open = (dialog) => {
     dialog.returnValue = "";
     dialog.querySelector("#run-problem").hidden = true;
+    dialog.querySelector("form").dataset.shown = "";
     dialog.showModal();
   };
   // A run for the interval of a button, or for the partitions that are picked.
@@ -409,7 +431,7 @@
   document.addEventListener("click", (event) => {
     const goes = event.target.closest("[data-goes-on]");
     if (goes) goOn(goes);
-    if (event.target.closest("[data-runs]")) runPicked();
+    if (event.target.closest("[data-runs]")) openRuns();
     const opens = event.target.closest("[data-opens]");
     if (opens) open(document.getElementById(opens.dataset.opens));
     const confines = event.target.closest("[data-confines]");
@@ -423,8 +445,10 @@
     const dialog = $("#start-run");
     dialog?.addEventListener("input", () => checkScope(dialog.querySelector("form")));
     dialog?.addEventListener("close", () => {
-      if (dialog.returnValue === "start") startRun(dialog.querySelector("form"));
-      else refresh();
+      const form = dialog.querySelector("form");
+      if (dialog.returnValue !== "start") refresh();
+      else if ("many" in form.dataset) startRuns(form);
+      else startRun(form);
     });
     const here = new URL(location.href);
     if (here.searchParams.has("done")) {

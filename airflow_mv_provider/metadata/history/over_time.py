@@ -89,7 +89,7 @@ def over_time(db: Connection, name: str, now: ColumnElement[int], asked: TimeRan
         select(
             ended.c.number,
             *(func.sum(ended.c[each]).label(each) for each in _TOTALS),
-            *(func.max(ended.c[each]).label(each) for each in _GREATEST),
+            *(func.max(ended.c[each]).label(each) for each in (*_GREATEST, "refresh_id")),
             *seconds,
         )
         .group_by(ended.c.number)
@@ -165,6 +165,7 @@ def _ended(span: CTE) -> CTE:
         select(
             case((is_early, span.c.first_slot - 1), else_=finished // span.c.slot_ms).label("number"),
             Refresh.number.label("place"),
+            Refresh.id.label("refresh_id"),
             started,
             finished,
             *(column.label(name) for name, column in endings.items()),
@@ -217,11 +218,12 @@ def _measured(facts: CTE) -> CTE:
         case((one.is_good == 1, one.finished_ms - one.before_ms)).label("lag_ms"),
         case((is_last_good, one.as_of_ms)).label("fresh_ms"),
         one.is_good.label("has_good"),
+        one.refresh_id,
     ).cte("ended")
 
 
 def _recorded(row: Any) -> Recorded:
-    whole = {name: int(getattr(row, name)) for name in _TOTALS}  # PostgreSQL adds up in decimals
+    whole: dict[str, Any] = {name: int(getattr(row, name)) for name in _TOTALS}  # PostgreSQL adds up in decimals
     seconds = {phase: float(getattr(row, phase)) for phase in (*_PHASES, WAITING)}
-    known = {name: getattr(row, name) for name in _GREATEST[:-1]}
+    known = {name: getattr(row, name) for name in (*_GREATEST[:-1], "refresh_id")}
     return Recorded(int(row.number), **whole, phase_seconds=seconds, **known, has_good=bool(row.has_good))

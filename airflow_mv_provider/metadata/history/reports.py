@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.approval.check import CheckResult
@@ -45,6 +45,29 @@ _COST = tuple(
         *("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged"),
     )
 )
+
+
+def in_history(
+    table_id: int,
+    since_ms: int | None = None,
+    *,
+    before: str | None = None,
+    outcomes: Collection[Outcome] | None = None,
+    ended_ms: tuple[int, int] | None = None,
+) -> ColumnElement[bool]:
+    """Return the condition for a table's refreshes, as `Reader.history` takes them."""
+    conditions = [RefreshRow.table_id == table_id]
+    if since_ms is not None:
+        conditions.append(RefreshRow.started_ms >= since_ms)
+    if before is not None:
+        other = aliased(RefreshRow)
+        number = select(other.number).where(other.table_id == table_id, other.id == before)
+        conditions.append(RefreshRow.number < number.scalar_subquery())
+    if outcomes is not None:
+        conditions.append(RefreshRow.outcome.in_(sorted(outcomes)))
+    if ended_ms is not None:
+        conditions += [RefreshRow.finished_ms >= ended_ms[0], RefreshRow.finished_ms < ended_ms[1]]
+    return and_(*conditions)
 
 
 def reports(db: Connection, condition: ColumnElement[bool], limit: int) -> tuple[RefreshReport, ...]:

@@ -57,6 +57,7 @@ class Recorded:
     fresh_ms      : the time from which main's age counts after the last good refresh of everything, as
                     `SourceCheck.as_of_ms`; None also if its rows were not the source's
     has_good      : there was such a refresh
+    refresh_id    : of one of all these refreshes
     """
 
     number: int
@@ -75,6 +76,12 @@ class Recorded:
     lag_ms: int | None = None
     fresh_ms: int | None = None
     has_good: bool = False
+    refresh_id: str | None = None
+
+    @property
+    def num_ended(self) -> int:
+        """How many refreshes ended in the slot."""
+        return self.published + self.idle + self.stopped + self.failed
 
 
 @dataclass(frozen=True, slots=True)
