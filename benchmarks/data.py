@@ -46,7 +46,8 @@ TABLES = {
     )
 }  # fmt: skip
 FILE_CASES = {"one file": "true", "one file, 1 %": "pmod(xxhash64({key}), 100) = 7"}  # which rows of it are corrected
-CASES = ("nothing new", "nothing changed", "1 % scattered", "recent rows", "RF1 and RF2", "every row", *FILE_CASES)
+SCATTERED = {"1 % scattered": 1, "6 % scattered": 6}  # of a hundred rows
+CASES = ("nothing new", "nothing changed", *SCATTERED, "recent rows", "RF1 and RF2", "every row", *FILE_CASES)
 NUM_FILES = 16
 
 
@@ -75,8 +76,10 @@ def statements(table: Table, case: str, number: int) -> Sequence[str]:
     match case:
         case "nothing new" | "nothing changed":
             return ()
-        case "1 % scattered":
-            return (f"UPDATE {{t}} SET {table.updated} WHERE pmod(xxhash64({key}), 100) = {7 + number}",)
+        case scattered if scattered in SCATTERED:
+            first = 7 + number * SCATTERED[scattered]
+            some = f"BETWEEN {first} AND {first + SCATTERED[scattered] - 1}"
+            return (f"UPDATE {{t}} SET {table.updated} WHERE pmod(xxhash64({key}), 100) {some}",)
         case "recent rows":
             return (f"UPDATE {{t}} SET {table.updated} WHERE {table.recent}",)
         case "RF1 and RF2":

@@ -6,6 +6,7 @@
 Ways: read the source once (the floor), overwrite the table, MERGE everything (dbt's way), MERGE with a change
 condition, and a refresh. Each brings a main of its own up to the source; all have to be equal to it afterwards. The
 sources are Delta tables, so pinned by their version, with a change data feed where a setting says so; or sixteen files.
+Beside the seconds of a refresh stands what was expected of it before it read anything.
 
 A refresh is timed whole: minting, state writes, the fence, staging, comparison, publish and cleaning. "protocol" is
 what of that is not Spark's work on rows.
@@ -24,6 +25,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
     (Setting("lineitem"), CASES),
     (Setting("lineitem", has_feed=True), ("1 % scattered", "RF1 and RF2")),
     (Setting("lineitem", source="parquet"), ("nothing new", "nothing changed", *FILE_CASES)),
+    (Setting("lineitem", source="parquet", keep_source="never"), tuple(FILE_CASES)),
     (Setting("lineitem", source="csv"), ("nothing changed", *FILE_CASES)),
     (Setting("lineitem", "months"), ("nothing changed", "1 % scattered", "recent rows")),
     (Setting("lineitem", "months", "progressive"), ("1 % scattered", "recent rows")),
@@ -58,8 +61,10 @@ GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
 class Measured:
     """One case of one setting. `seconds` are medians; `bytes` are of data files and deletion vectors added.
 
-    jobs         : Spark jobs of each way, Delta's own included; empty on a server
-    transactions : of the metadata database, reading or writing
+    expected_seconds : what the last of the runs was estimated to take, before it read anything
+    first_seconds    : of the first refresh, which creates main
+    jobs             : Spark jobs of each way, Delta's own included; empty on a server
+    transactions     : of the metadata database, reading or writing
     """
 
     setting: str
@@ -74,6 +79,7 @@ class Measured:
     strategy: str | None
     phase_seconds: dict[str, float]
     expected_seconds: float | None
+    first_seconds: float
     jobs: dict[str, int]
     transactions: int
 
@@ -137,6 +143,7 @@ def run_case(bench: Bench, memory: Memory, case: str, runs: int, ways: Sequence[
         report["strategy"],
         report["phase_seconds"],
         estimates.get(report["strategy"]),
+        bench.first,
         {way: round(statistics.median(each)) for way, each in jobs.items() if any(each)},
         round(statistics.median(transactions)),
     )
@@ -148,7 +155,7 @@ _HEAD = ("read", "overwrite", "merge", "merge if", "refresh", "protocol", "read"
 def head() -> str:
     names = " ".join(f"{name:>9}" for name in _HEAD[:6]) + "   " + " ".join(f"{name:>11}" for name in _HEAD[6:])
     left = f"{'':16} seconds{'':52}   refresh, times as long as"
-    return f"{left}\n{'':16} {names}   {'bytes':>7} {'files':>6} jobs  strategy"
+    return f"{left}\n{'':16} {names}   {'bytes':>7} {'files':>6} jobs {'expected':>9}  strategy"
 
 
 def shown(found: Measured) -> str:
@@ -159,7 +166,8 @@ def shown(found: Measured) -> str:
     )
     jobs = f"{found.jobs['refresh']:4}" if found.jobs else "   -"
     part = f"{found.bytes['refresh'] / found.bytes['overwrite']:7.1%}" if found.bytes.get("overwrite") else f"{'-':>7}"
-    return f"{found.case:16} {times}   {ratios}   {part} {found.files['refresh']:6} {jobs}  {found.strategy}"
+    expected = f"{'-':>9}" if found.expected_seconds is None else f"{found.expected_seconds:9.2f}"
+    return f"{found.case:16} {times}   {ratios}   {part} {found.files['refresh']:6} {jobs} {expected}  {found.strategy}"
 
 
 def main() -> None:
@@ -171,6 +179,7 @@ def main() -> None:
     parser.add_argument("--publish", choices=("atomic", "progressive"))
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
     parser.add_argument("--source", choices=("delta", "parquet", "csv"))
+    parser.add_argument("--keep-source", choices=("auto", "never"), help="of folders: only with, or without, the copy")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--way", action="append", choices=STRATEGIES, help="measure only this way beside the refresh")
     parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
@@ -194,6 +203,7 @@ def main() -> None:
             and options.publish in (None, setting.publish)
             and options.feed in (None, setting.has_feed)
             and options.source in (None, setting.source)
+            and options.keep_source in (None, setting.keep_source)
         )
         if not is_wanted or not chosen:
             continue
@@ -211,6 +221,7 @@ def main() -> None:
             shutil.rmtree(root, ignore_errors=True)
     if options.out:
         about = {
+            "date": datetime.now(UTC).date().isoformat(),
             "scale": options.scale,
             "runs": options.runs,
             "version": __version__,

@@ -39,6 +39,7 @@ class Setting:
     publish: str = "atomic"
     has_feed: bool = False
     source: str = "delta"
+    keep_source: str = "auto"
 
     def describe(self) -> str:
         return ", ".join(
@@ -50,6 +51,7 @@ class Setting:
                     "" if self.publish == "atomic" else self.publish,
                     "change data feed" if self.has_feed else "",
                     "" if self.source == "delta" else f"{NUM_FILES} {self.source} files",
+                    "" if self.keep_source == "auto" else f"keep_source: {self.keep_source}",
                 ),
             )
         )
@@ -113,7 +115,13 @@ class Bench:
             return DeltaSource("raw/source")
         schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.schema.fields)
         options = {"header": "false"} if self.setting.source == "csv" else {}
-        return Files(f"raw/source/*.{self.setting.source}", format=self.setting.source, schema=schema, options=options)
+        return Files(
+            f"raw/source/*.{self.setting.source}",
+            format=self.setting.source,
+            schema=schema,
+            options=options,
+            keep_source=self.setting.keep_source,
+        )
 
     def change(self, case: str, number: int) -> None:
         """Bring a case about in the source; each run changes other rows or files, or the same ones again."""

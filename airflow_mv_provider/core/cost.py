@@ -14,7 +14,10 @@ from typing import Literal, assert_never
 
 Strategy = Literal["incremental", "corrections", "replace"]
 
-_FIXED = 2.0  # seconds: planning, state writes, the fence
+_FIXED = 1.0  # seconds: planning, reading logs, state writes
+_PUBLISH, _PUBLISH_FEW = 3.5, 1.5  # seconds: jobs of a comparison and a publish that take no longer for more rows
+_SUM_UP_LARGE = 0.35  # read a row, hash it, add it to one of few large buckets
+_PARSE = 2.6  # parse a row of text
 _SUM_UP = 1.0  # read a row, hash it, add it to its bucket
 _FIND = 0.9  # read both sides again and choose the rows whose buckets differ
 _SCAN_MERGE = 0.5  # find in main what a MERGE changes
@@ -27,6 +30,7 @@ _SUM = 0.4  # read a row and hash it
 _REPLACED = 0.4  # look in main for the rows of some keys
 _USUAL_FRACTION = 0.01  # fraction of the rows that changes between two refreshes, assumed before any is known
 _MAX_PAST = 10
+_MAX_UNLIKE = 2.0  # the largest factor that samples of another sort suggest
 _SMALL_BYTES, _SMALL_ROWS = 2 << 20, 100_000  # compiling plans pays off for 240,000 rows of lineitem, not for 60,000
 _WORTH = 2.0  # seconds that overwriting has to save; for less, exact counts of what changed are worth more
 _MOSTLY = 1 / 3  # fraction of main's rows that has to change; below it, overwriting mostly rewrites equal rows
@@ -70,7 +74,13 @@ class Estimate:
 
 
 def seconds(
-    strategy: Strategy, num_rows: int, num_changes: int, in_new_files: int | None = None, *, has_former: bool = False
+    strategy: Strategy,
+    num_rows: int,
+    num_changes: int,
+    in_new_files: int | None = None,
+    *,
+    has_former: bool = False,
+    is_text: bool = False,
 ) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
@@ -78,41 +88,52 @@ def seconds(
     num_changes  : rows to insert, update and delete
     in_new_files : for `incremental`: the rows among which the changes are found, where the source does not list them
     has_former   : the former rows of the files that changed are kept beside them
+    is_text      : the source's rows have to be parsed
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
-    find = _FIND * rows if num_changes else 0.0
-    merge = _SCAN_MERGE * rows + _CHANGE * changes if num_changes else 0.0
+    publish = _PUBLISH_FEW if num_rows <= _SMALL_ROWS else _PUBLISH
+    merge = publish + _SCAN_MERGE * rows + _CHANGE * changes if num_changes else 0.0
+    read = _PARSE if is_text else 0.0
     match strategy:
+        case "corrections" if not num_changes:
+            return _FIXED + (read + _SUM_UP_LARGE) * rows
         case "corrections":
-            return _FIXED + _SUM_UP * rows + find + merge
+            return _FIXED + (read + _SUM_UP + _FIND) * rows + merge
         case "replace":
-            return _FIXED + (_SUM_UP + _OVERWRITE) * rows
+            return _FIXED + publish + (read + _SUM_UP + _OVERWRITE) * rows
         case "incremental":
             found, looked_for = changes, 0.0
             if in_new_files is not None:
                 found, looked_for = in_new_files / 1e6, 0.0 if has_former else (_SUM + _REPLACED) * rows
-            return _FIXED + _FEED * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
+            return _FIXED + (read + _FEED) * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
         case _:
             assert_never(strategy)
 
 
-def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int) -> float:
-    """Return how many times longer than `seconds` this table takes; from other strategies if `way` has no samples.
+def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, is_text: bool = False) -> float:
+    """Return how many times longer than `seconds` this table takes.
 
-    Refreshes that found nothing to change are no samples for one that changes rows, and the reverse, unless there are
-    no others: they neither copy nor merge.
+    Samples of the same strategy count before those of others. Refreshes that found nothing to change are no samples for
+    one that changes rows, and the reverse: they neither copy nor merge. If there are no others, they count up to a
+    factor of two.
 
     past        : newest first
     num_changes : rows that the refresh is expected to change
+    is_text     : see `seconds`
     """
     alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
     recent = (alike or past)[:_MAX_PAST]
     ratios = [
         each.seconds
-        / seconds(each.strategy, each.num_rows, each.num_changes, each.in_new_files, has_former=each.has_former)
+        / seconds(
+            *(each.strategy, each.num_rows, each.num_changes, each.in_new_files),
+            has_former=each.has_former,
+            is_text=is_text,
+        )
         for each in [each for each in recent if each.strategy == strategy] or recent
     ]
-    return statistics.median(ratios) if ratios else 1.0
+    found = statistics.median(ratios) if ratios else 1.0
+    return found if alike else min(max(found, 1 / _MAX_UNLIKE), _MAX_UNLIKE)
 
 
 def expected_changes(num_rows: int, at_most: int | None, past: Sequence[CostSample]) -> int:

@@ -318,8 +318,9 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
     has_former = situation.has_former and in_new_files is not None
-    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former)
-    expected = fresh * cost.factor(way, situation.past, num_changes)
+    is_text = table.source.is_text
+    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text)
+    expected = fresh * cost.factor(way, situation.past, num_changes, is_text=is_text)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
     return Estimate(way, round(expected, 1), why, num_changes, in_new_files, has_former)
 

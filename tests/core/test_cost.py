@@ -111,3 +111,20 @@ def test_refreshes_that_found_nothing_are_no_samples_for_one_that_finds_somethin
     assert cost.factor("corrections", [nothing, something], 1) == pytest.approx(2.0)
     assert cost.factor("corrections", [nothing, something], 0) == pytest.approx(0.5)
     assert cost.factor("corrections", [nothing], 1) == pytest.approx(0.5)  # rather than nothing
+
+
+def test_refreshes_of_another_sort_suggest_at_most_a_factor_of_two():
+    fast, slow = a_past(slower=0.1, num_changes=0), a_past(slower=30.0, num_changes=0)
+
+    assert cost.factor("corrections", [fast], 1) == 0.5
+    assert cost.factor("incremental", [slow], 1) == 2.0
+    assert cost.factor("corrections", [slow], 0) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("way", ["incremental", "corrections", "replace"])
+def test_text_takes_longer_and_no_factor_counts_that_twice(way):
+    columns, text = (cost.seconds(way, 6_000_000, 60_000, is_text=each) for each in (False, True))
+    past = [CostSample(way, 6_000_000, 60_000, text)]
+
+    assert columns < text
+    assert cost.factor(way, past, 60_000, is_text=True) == pytest.approx(1.0)

@@ -98,6 +98,11 @@ class Source(Part):
         """True if the definition allows to keep copies of the source's rows between refreshes, by file."""
         return False
 
+    @property
+    def is_text(self) -> bool:
+        """True if its rows have to be parsed from text, which takes longer than reading columns."""
+        return False
+
     @field_validator("watermark")
     @classmethod
     def _is_column(cls, column: str | None) -> str | None:

@@ -150,6 +150,11 @@ class Files(PathSource):
         """See `Source`."""
         return self.keep_source == "auto"
 
+    @property
+    def is_text(self) -> bool:
+        """See `Source`."""
+        return self.format in ("csv", "json")
+
     @field_validator("schema_")
     @classmethod
     def _has_types_of_columns(cls, ddl: str | None) -> str | None:
