@@ -237,6 +237,30 @@ def test_restart_of_the_server_is_a_reason_to_compare(shop, postgres):
     assert shop.is_equal()
 
 
+@pytest.mark.in_test_all
+def test_size_of_what_is_read_is_known_or_unknown_and_never_too_small(shop):
+    """A small source is read by plans that are not compiled: of a view, or of large values, that would take hours."""
+    shop.run(
+        "CREATE TABLE large (id int, v text)",
+        "ALTER TABLE large ALTER v SET STORAGE EXTERNAL",
+        "INSERT INTO large SELECT i, repeat('x', 100000) FROM generate_series(1, 40) AS i",
+        "CREATE VIEW w AS SELECT * FROM large",
+        "CREATE TABLE parts (id int, v text) PARTITION BY LIST (id)",
+        "CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1)",
+        "INSERT INTO parts VALUES (1, 'a')",
+        *(f"GRANT SELECT ON {name} TO {ASKED}" for name in ("large", "w", "parts")),
+    )
+    found = {}
+    for name in ("orders", "large", "w", "parts"):
+        shop.apply(table=f"public.{name}")
+        definition = shop.lake.store.table("orders").definition
+        source = open_source(shop.lake.spark, definition, shop.lake.settings.warehouse)
+        found[name] = source.num_bytes(source.probe())
+
+    assert found["w"] is None
+    assert 0 < found["parts"] <= found["orders"] < 1 << 20 < 4_000_000 < found["large"]
+
+
 # -- what fails --------------------------------------------------------------------------------------------------------
 
 

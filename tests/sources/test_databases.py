@@ -21,6 +21,7 @@ from airflow_mv_provider.sources.jdbc.dialect import parts
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
 from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.jdbc.reader import JdbcReader
 from airflow_mv_provider.sources.jdbc.row_versions import obstacle_between, written_since
 from airflow_mv_provider.spark.causes.databases import of_database
 
@@ -148,6 +149,19 @@ def test_changes_of_one_life_of_a_server_are_found(since, until, words):
     assert found is None if words is None else words in (found or "")
     assert "truncated" in (obstacle_between(then, replace(now, token=since, relation="s"), is_by_xmin=True) or "")
     assert "did not record" in (obstacle_between(replace(then, relation=None), then, is_by_xmin=True) or "")
+
+
+def test_another_database_at_the_same_address_is_compared():
+    """What it has written since the last publish of the other one says nothing."""
+    source = Jdbc("shop", table="public.orders", changes="xmin")
+    reader = JdbcReader(None, source, "/data", (), Credentials("shop", "postgres", "db1"))
+    then = JdbcFrontier("PostgreSQL 1 2", "10:10: 1 5 7", None, "r")
+
+    found = reader.changes(then, replace(then, database="PostgreSQL 9 2"))
+
+    assert found is not None
+    assert (found.is_another, found.at_most) == (True, None)
+    assert "another database answers" in (found.feed_obstacle or "")
 
 
 @pytest.mark.parametrize("host", ["db1", "DB1", "a.example.com", "db1,a.example.com"])

@@ -71,7 +71,8 @@ WITH RECURSIVE part (oid) AS (
   SELECT %s::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
 )
 SELECT bool_and(relkind IN ('r', 'p', 'm')), bool_and(relpersistence = 'p'), bool_or(relrowsecurity),
-       sum(CASE WHEN relkind IN ('r', 'm') THEN pg_relation_size(c.oid) ELSE 0 END)::int8
+       CASE WHEN bool_and(relkind IN ('r', 'p', 'm'))
+            THEN sum(CASE WHEN relkind = 'p' THEN 0 ELSE pg_table_size(c.oid) END)::int8 END
 FROM part JOIN pg_class AS c USING (oid)
 """
 _TYPES = "SELECT oid, typname, typtype, typnamespace = 'pg_catalog'::regnamespace FROM pg_type WHERE oid = ANY (%s)"
