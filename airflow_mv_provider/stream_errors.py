@@ -29,7 +29,7 @@ class StreamReloadError(TerminalError):
 
 class StreamRestartedError(TerminalError):
     code = "MV-STREAM-RESTARTED"
-    hint = _RELOAD
+    hint = f"Delete the topic's records from before the new snapshot: they have rows that are gone. Then {_RELOAD}"
 
 
 class EventError(TerminalError):

@@ -9,6 +9,7 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mv_provider.core.health.health import Health, HealthStatus
+from airflow_mv_provider.core.health.health_changes import release_health
 from airflow_mv_provider.exceptions import DefinitionError, TableNotFoundError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
@@ -19,7 +20,7 @@ class HealthSensor(BaseSensorOperator):
     """Wait until tables have one of some statuses; reads the metadata database only, never Spark.
 
     table     : name of a registered table
-    ingestion : instead of it, the name of an ingestion, for all of its tables
+    ingestion : instead of it, the name of an ingestion, for all of its tables and the release of its offsets
     statuses  : created, starting, running, paused, stalled, dropped; default running
     fails     : fail at once if a table is stalled and a person must act, instead of waiting
     mv_conn_id, database_url : see `hooks.mv` for their defaults
@@ -78,4 +79,8 @@ class HealthSensor(BaseSensorOperator):
                 names = {name for name, mark in marks.items() if mark is not None and mark.name == self.ingestion}
             if not names:
                 raise TableNotFoundError(str(self.ingestion), "no registered table is an output of this ingestion.")
-            return {line.table: line.health for line in reader.overview().lines if line.table in names}
+            found = {line.table: line.health for line in reader.overview().lines if line.table in names}
+            for run in reader.ingestion_runs(self.ingestion, is_finished=True) if self.ingestion is not None else ():
+                if run.error is not None:
+                    found[f"{self.ingestion} (release)"] = release_health(run)
+            return found

@@ -124,7 +124,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def from_start(self, frontier: FrontierT) -> FrontierT:
         """Return the frontier that is read from the source's start, of one that continues from the last publish.
 
-        Called if the kind `is_log`, like the next three.
+        Called if the kind `is_log`, like the next four.
         """
         raise NotImplementedError(f"{type(self).__name__} is no log")
 
@@ -150,6 +150,14 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
                   is returned from before `since` too, for its partition may have been read further than others
         returns : (columns after the projection, marks)
         raises  : as `check_continues`; EventError and what it stands for, also while the events are read
+        """
+        raise NotImplementedError(f"{type(self).__name__} is no log")
+
+    def check_begun(self, since: Frontier, until: FrontierT, snapshot_end: int) -> None:
+        """Check that a snapshot whose end is among the events between two frontiers began before the first of them.
+
+        snapshot_end : as `compare.replay.Noticed` has it
+        raises       : StreamRestartedError; as `events`
         """
         raise NotImplementedError(f"{type(self).__name__} is no log")
 

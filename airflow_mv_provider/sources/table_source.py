@@ -129,6 +129,10 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.events(since, until, cut)
 
+    def check_begun(self, since: Frontier, until: Frontier, snapshot_end: int) -> None:
+        """See `SourceReader`."""
+        self.reader.check_begun(since, until, snapshot_end)
+
     def upserts(self, since: Frontier, until: Frontier, main: DataFrame) -> DataFrame:
         """See `SourceReader`."""
         return self.reader.upserts(since, until, main)

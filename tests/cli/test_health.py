@@ -45,6 +45,8 @@ def test_health_of_an_ingestion_is_that_of_its_tables_and_its_release(amv):
 
     assert found.code == 1
     assert [each["table"] for each in found.document["tables"]] == ["lines", "orders", "erp (release)"]
+    assert found.document["tables"][2]["problem"]["namespace"] == "release"
+    assert found.document["tables"][2]["since_ms"] is not None
 
 
 def test_history_lists_changes(amv):
@@ -57,3 +59,23 @@ def test_history_lists_changes(amv):
     assert (found.code, unnamed.code, unknown.code) == (0, 1, 1)
     assert "MV-SOURCE-UNAVAILABLE (connection)" in found.out
     assert "MV-TABLE-UNKNOWN" in unknown.err
+
+
+def test_history_of_an_ingestion_is_that_of_its_tables_and_its_release(amv):
+    amv("apply", amv.file(TABLES))
+    store = amv.store
+    store.obstacles.met(store.table("orders").id, AWAY)
+    for number, error in enumerate([None, DENIED, DENIED, None]):
+        store.ingestions.end(store.ingestions.bind("erp", "somewhere", Caller(f"me{number}", "host:1")), None, error)
+
+    found, said = amv("health", "erp", "--history", "--json"), amv("health", "erp", "--history")
+
+    changes = {each["table"]: each["changes"] for each in found.document["tables"]}
+    assert {table: [change["status"] for change in each] for table, each in changes.items()} == {
+        "lines": [],
+        "orders": ["stalled"],
+        "erp (release)": ["running", "stalled", "running"],
+    }
+    assert (found.code, said.code) == (0, 0)
+    assert "MV-SOURCE-DENIED (release)" in said.out
+    assert "lines: no refresh has ended yet." in said.out

@@ -126,6 +126,11 @@ def test_sensor_waits_for_tables_that_follow_their_sources(shop, airflow):
     sensor = HealthSensor(task_id="s", ingestion="shop", database_url=url, fails=True)
     created = sensor.poke({})
     error = ErrorReport("MV-SOURCE-DENIED", "ones: refused.", "Grant it.", False)
+    for released in (error, None):
+        store.ingestions.end(store.ingestions.bind("shop", "somewhere", shop.lake.caller()), None, released)
+        if released is not None:
+            with pytest.raises(AirflowFailException, match=r"shop \(release\) is stalled"):
+                sensor.poke({})
     store.obstacles.met(store.table("ones").id, error)
 
     assert created is False

@@ -36,6 +36,7 @@ class Namespace(StrEnum):
     CONNECTION = "connection"
     READ = "read"
     DECODE = "decode"
+    ENVELOPE = "envelope"
     PUBLISH = "publish"
     RELEASE = "release"
 
@@ -82,11 +83,13 @@ class Health:
 
     since_ms : of a problem; None without one, or if that is not known
     problem  : what is wrong and what to do
+    where    : where the problem lies, if its code does not show that
     """
 
     status: HealthStatus
     since_ms: int | None = None
     problem: ErrorReport | None = None
+    where: Namespace | None = None
 
     @property
     def is_stalled(self) -> bool:
@@ -96,7 +99,7 @@ class Health:
     @property
     def namespace(self) -> Namespace | None:
         """Where the problem lies; None without one."""
-        return None if self.problem is None else namespace_of(self.problem.code)
+        return None if self.problem is None else self.where or namespace_of(self.problem.code)
 
 
 _BAD = (Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED)
@@ -128,6 +131,7 @@ def health_of(facts: Facts) -> Health:
 
 # How the codes begin, after MV-.
 _CONNECTION = ("CONNECTION", "SOURCE-UNAVAILABLE", "SOURCE-DENIED", "LOCATION")
+_ENVELOPE = ("EVENT-INCOMPLETE", "STREAM-RESTARTED")
 _DECODE = ("EVENT", "FILE-CORRUPT", "FILE-ENCODING", "COLUMN-INEXACT", "ERRORS-TOO-MANY", "SCHEMA")
 _READ = ("SOURCE", "STREAM", "SNAPSHOT", "QUERY", "FUNCTION", "FILE-UNREADABLE")
 
@@ -136,6 +140,7 @@ def namespace_of(code: str) -> Namespace:
     """Return where the error of a code lies."""
     for namespace, beginnings in (
         (Namespace.CONNECTION, _CONNECTION),
+        (Namespace.ENVELOPE, _ENVELOPE),
         (Namespace.DECODE, _DECODE),
         (Namespace.READ, _READ),
     ):

@@ -173,8 +173,10 @@ def _copied_events(work: Work, since: Frontier) -> DataFrame:
     upper, path = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
     events = work.source.events(since, upper)
     copy = feed.copied(events, work.layout, path, *replay.marks_of(events))
-    cut = replay.cut_of(copy)
-    if cut is None:
+    noticed = replay.noticed_in(copy)
+    if noticed.snapshot_end is not None:
+        work.source.check_begun(since, upper, noticed.snapshot_end)
+    if (cut := noticed.cut) is None:
         return copy
     log.info("%s: rows that are newer than a TRUNCATE are read once more", work.table.name)
     events = work.source.events(since, upper, cut)

@@ -226,8 +226,11 @@ def rows_at(
         with translated(source.table.name):
             published = delta.read(main.spark, main.ref, base.version)
             events = source.events(base.frontier, frontier)
-            if is_read and (cut := replay.cut_of(events)) is not None:
-                events = source.events(base.frontier, frontier, cut)
+            noticed = replay.noticed_in(events) if is_read else replay.Noticed()
+            if noticed.snapshot_end is not None:
+                source.check_begun(base.frontier, frontier, noticed.snapshot_end)
+            if noticed.cut is not None:
+                events = source.events(base.frontier, frontier, noticed.cut)
             return replay.all_rows(events, published, source.table.key)
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)

@@ -78,11 +78,13 @@ class Codecs:
             return envelope.rows_of(records, self.value)
         if how == "upsert":
             return envelope.last_of_keys(records, self.value, self.key)
+        return envelope.last_changes(self.changes(records, continues=continues, cut=cut), self.columns)
+
+    def changes(self, records: DataFrame, *, continues: bool, cut: Cut | None = None) -> DataFrame:
+        """Return each event of Debezium as a row; see `last`."""
         if isinstance(self.value, TextCodec):
-            changes = debezium.changes_of_json(records, self.value, continues=continues, cut=cut)
-        else:
-            changes = debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
-        return envelope.last_changes(changes, self.columns)
+            return debezium.changes_of_json(records, self.value, continues=continues, cut=cut)
+        return debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
 
 
 def _codec(spark: SparkSession, what: Kafka | RecordKey, schema: str | None) -> Codec:

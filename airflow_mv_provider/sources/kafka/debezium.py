@@ -16,9 +16,11 @@ from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.envelope import (
+    FIRST_ROWS,
     KEY,
     OFFSET,
     PARTITION,
+    SNAPSHOT,
     TIME,
     UNAVAILABLE,
     may_be_left_out,
@@ -40,7 +42,8 @@ def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool, cu
 
     continues : events came before these, so a snapshot that begins here is a new one
     cut       : an event that truncates; older ones are left out
-    returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_unavailable, place)
+    returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_snapshot,
+                _mv_unavailable, place)
     """
     of_values = placed(records).where(F.col("value").isNotNull())
     outer = of_values.select("*", F.from_json(F.col("value").cast("string"), _TEXTS).alias("outer"))
@@ -146,7 +149,7 @@ def _refused(first: Column, key: Column, kind: DataType, *, continues: bool) -> 
     kind  : of what the chain's other values will be
     """
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
-    begins = (op == "r") & F.col("origin.snapshot").isin("first", "first_in_data_collection")
+    begins = (op == "r") & F.col("origin.snapshot").isin(*FIRST_ROWS)
     detail = (
         first.when(op.isNull(), F.lit("it has no op"))
         .when(~op.isin("r", "c", "u", "d", "t"), F.concat(F.lit("its op is not known: "), F.substring(op, 1, 20)))
@@ -171,6 +174,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
         F.when(op == "t", F.col("origin.ts_ms")).alias(WRITTEN_MS),
+        F.when(op == "r", F.col("origin.snapshot")).alias(SNAPSHOT),
         F.when(is_row, F.coalesce(left_out, nothing)).otherwise(nothing).alias(UNAVAILABLE),
     ]
 

@@ -20,10 +20,12 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, UNFILLED, refused
+from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, SNAPSHOT_END, UNFILLED, refused
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
-KEY, UNAVAILABLE = "_mv_key", "_mv_unavailable"
+KEY, UNAVAILABLE, SNAPSHOT = "_mv_key", "_mv_unavailable", "_mv_snapshot"
+# What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
+FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
 
 def rows_of(records: DataFrame, value: Codec) -> DataFrame:
@@ -73,10 +75,11 @@ def of_key(name: str, key: Codec, columns: StructType) -> Column:
 def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     """Return the last change of each key, of Debezium's events as `debezium` returns them. See `rows_of`.
 
-    returns : also (_mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms); a row without values is one that truncates
+    returns : also (_mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms, _mv_snapshot_end); a row without values is one
+              that truncates
     """
     order = F.struct(LSN, PARTITION, OFFSET)
-    names = [name for name in changes.columns if name != KEY]
+    names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
     whole = F.max_by(F.struct(*[F.col(quoted(name)) for name in names]), order).alias("e")
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
     has = [
@@ -87,7 +90,8 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
         F.max_by(F.struct(F.col(quoted(name)).alias("v")), f"_mv_order_{n}").alias(f"_mv_former_{n}")
         for n, name in enumerate(gaps)
     ]
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, *filled)
+    snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
+    last = changes.select("*", *has).groupBy(KEY).agg(whole, snapshot_end, *filled)
     lacks = [F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps]
     values = [
         F.when(lacks[gaps.index(name)], F.col(f"_mv_former_{gaps.index(name)}.v"))
@@ -100,7 +104,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     ]
     left = [F.when(lacks[n] & F.col(f"_mv_former_{n}").isNull(), F.lit(name)) for n, name in enumerate(gaps)]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
-    return last.select(*values, unfilled.alias(UNFILLED))
+    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END)
 
 
 def placed(records: DataFrame) -> DataFrame:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
-from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError
+from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError, StreamRestartedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, schema_files
 from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
@@ -160,6 +160,29 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         codecs = self._reading(self._codecs_at(until), records)
         rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut)
         return self._projected(rows, codecs.columns)
+
+    def check_begun(self, since: Frontier, until: KafkaFrontier, snapshot_end: int) -> None:
+        """Check that a snapshot which ends after `since` began before it; see `SourceReader`.
+
+        Debezium marks the only row of a table as its last one, so the snapshot of one row that the connector takes when
+        it has lost its place looks like the end of the first one.
+
+        cost : reads the topic up to `since`; once for each snapshot, if a refresh ends within it
+        """
+        assert isinstance(since, KafkaFrontier)
+        lows = self._known.lows[: len(since.offsets)]
+        records = self._records(spans(replace(since, offsets=tuple(map(min, lows, since.offsets))), since))
+        codecs = self._codecs_at(until)
+        with translated("source"):
+            if self._registry is not None:
+                ids = codecs.schema_ids(records)
+                codecs = codecs.reading(schemas_of(self._registry, ids, self._source.read_timeout))
+            changes = codecs.changes(records, continues=False)
+            begins = F.col(envelope.SNAPSHOT).isin(*envelope.FIRST_ROWS) & (F.col(replay.LSN) == snapshot_end)
+            has_begun = bool(changes.where(begins).limit(1).count())
+        if not has_begun:
+            problem = f"{until.topic} has a new snapshot: what was deleted before it is in no event."
+            raise StreamRestartedError("source", problem)
 
     def _before(self, cut: replay.Cut, since: KafkaFrontier, until: KafkaFrontier) -> KafkaFrontier:
         """Return a state of the topic, not after `since`, in which nothing newer than `cut` was written yet."""

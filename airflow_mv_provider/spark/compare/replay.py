@@ -5,7 +5,7 @@
 
 An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
 its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not have their place:
-a caller that has an event that truncates (`cut_of`) passes the newer events too, also those that main has already.
+a caller that has an event that truncates (`noticed_in`) passes the newer events too, also those that main has already.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
-WRITTEN_MS = "_mv_written_ms"
+WRITTEN_MS, SNAPSHOT_END = "_mv_written_ms", "_mv_snapshot_end"
 _TYPES: dict[str, schema.Type] = {
     GONE: "boolean",
     UNFILLED: {"type": "array", "elementType": "string", "containsNull": True},
     LSN: "long",
     TRUNCATES: "boolean",
     WRITTEN_MS: "long",
+    SNAPSHOT_END: "long",
     AT: "string",
 }
 _CUT, _OLD = "_mv_cut", "_mv_old"
@@ -46,6 +47,18 @@ class Cut:
 
     lsn: int
     written_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """What events show about the log that they are a part of.
+
+    cut          : the last event that truncates; None if there is none
+    snapshot_end : the place of a snapshot whose last row is among them; None if there is none
+    """
+
+    cut: Cut | None = None
+    snapshot_end: int | None = None
 
 
 def marks_of(events: DataFrame) -> list[schema.Column]:
@@ -106,16 +119,16 @@ def feed(events: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
     return new.unionByName(old.select(*names, F.lit(-1).alias(corrections.SIGN)))
 
 
-def cut_of(events: DataFrame) -> Cut | None:
-    """Return the last event that truncates; None if there is none.
+def noticed_in(events: DataFrame) -> Noticed:
+    """Return what the events show about their log.
 
     cost : reads the events, if they can truncate
     """
     if TRUNCATES not in events.columns:
-        return None
+        return Noticed()
     last = F.max(F.when(F.col(TRUNCATES), F.struct(LSN, WRITTEN_MS)))
-    found = events.agg(last).collect()[0][0]
-    return None if found is None else Cut(*found)
+    ((cut, snapshot_end),) = events.agg(last, F.max(SNAPSHOT_END)).collect()
+    return Noticed(None if cut is None else Cut(*cut), snapshot_end)
 
 
 def _alive(events: DataFrame) -> DataFrame:

@@ -76,6 +76,8 @@ def test_exit_code_tells_whether_a_person_must_act():
         ("MV-SOURCE-MISSING", Namespace.READ),
         ("MV-STREAM-GONE", Namespace.READ),
         ("MV-EVENT-MALFORMED", Namespace.DECODE),
+        ("MV-EVENT-INCOMPLETE", Namespace.ENVELOPE),
+        ("MV-STREAM-RESTARTED", Namespace.ENVELOPE),
         ("MV-FILE-CORRUPT", Namespace.DECODE),
         ("MV-GUARD", Namespace.PUBLISH),
     ],
