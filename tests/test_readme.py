@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/sources.md are run as they stand."""
+"""The examples of the README and of the pages about sources are run as they stand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-SOURCES = (ROOT / "docs/sources.md").read_text(encoding="utf-8")
+PAGES = ("sources", "files", "databases", "spark-sources")
+SOURCES = "\n".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in PAGES)
 
 
 def examples(language: str, text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from airflow_mv_provider.cli.answer import aside
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.watching import Progress, Watcher
 
+_STARTS_SPARK = "airflow_mv_provider.runner.context"  # the logger of the module that does
 _AROUND_CHUNKS = 3  # the bar also counts the steps stage, publish and clean
 
 
@@ -29,19 +30,36 @@ def watcher() -> Iterator[Watcher]:
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Show this package's warnings on stderr, one line each, above the progress bar if there is one."""
+    """Show this package's warnings on stderr, one line each, above the progress bar if there is one.
+
+    Without a bar that Spark is being started is shown, too: it may take half a minute in which nothing else is.
+    """
 
     class ToStderr(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             aside(f"amv: {record.getMessage()}")
 
-    log, handler = logging.getLogger("airflow_mv_provider"), ToStderr(logging.WARNING)
-    was_propagating, log.propagate = log.propagate, False
+    levels = {"airflow_mv_provider": logging.WARNING}
+    if not sys.stderr.isatty():
+        levels[_STARTS_SPARK] = logging.INFO
+    with ExitStack() as stack:
+        for name, level in levels.items():
+            stack.enter_context(_handled(logging.getLogger(name), ToStderr(level)))
+        yield
+
+
+@contextmanager
+def _handled(log: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+    """Let a handler alone have what a logger is told."""
+    was_propagating, level = log.propagate, log.level
+    log.propagate = False
+    log.setLevel(handler.level)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(level)
         log.propagate = was_propagating
 
 

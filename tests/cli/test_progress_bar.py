@@ -41,3 +41,20 @@ def test_a_bar_on_a_terminal():
     assert "MERGING" in drawn
     assert "━" in drawn
     assert '["[red]2"]' in drawn
+
+
+STARTS = """
+import logging
+from airflow_mv_provider.cli.progress_bar import warnings_on_stderr
+with warnings_on_stderr():
+    logging.getLogger("airflow_mv_provider.runner.context").info("Starting Spark.")
+    logging.getLogger("airflow_mv_provider.runner.attempt").info("a step")
+    logging.getLogger("airflow_mv_provider.runner.attempt").warning("a warning")
+logging.getLogger("airflow_mv_provider.runner.context").info("later")
+"""
+
+
+def test_start_of_spark_is_shown_where_there_is_no_bar():
+    done = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=True)
+
+    assert done.stderr.splitlines() == ["amv: Starting Spark.", "amv: a warning"]

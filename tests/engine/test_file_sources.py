@@ -168,7 +168,7 @@ def test_file_of_the_same_size_and_time_is_told_by_its_bytes(lake, most_bytes, m
     lake.refresh()
 
     replaced_unnoticed(lake, "a b", "1,a,1 2,x,2")
-    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO  # as docs/sources.md says
+    assert lake.refresh().outcome is Outcome.NOTHING_TO_DO  # as docs/files.md says
     lake.apply(source=source.model_copy(update={"fingerprint": "checksum"}))
     assert lake.refresh().rows_updated == 1
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
