@@ -1,4 +1,4 @@
-"""How health changed: a table's by the refreshes that ended and what kept others from beginning; a release's by runs."""
+"""How health changed: a table's by ended refreshes and what kept others from beginning; a release's by its runs."""
 
 from __future__ import annotations
 
