@@ -159,6 +159,26 @@ def test_what_is_older_than_a_truncate_is_left_out(spark, form):
     assert rows_of(found) == rows_of(whole) == expected([row])
 
 
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("form", EVENTS)
+def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):
+    """Transactions that were open at the snapshot wrote before it; older events came before it."""
+    draw, database = random.Random(3), Database(random.Random(3))
+    rows = {number: a_row(draw, number) for number in (1, 2, 3)}
+    database.event("c", 1, rows[1] | {"v": "older"})
+    database.event("c", 3, rows[3], source={"lsn": 50})
+    for number in rows:
+        of_snapshot = {"lsn": 200, "snapshot": "true"}
+        database.event("r", number, rows[number] | {"v": "b", "n": "9.50"}, source=of_snapshot)
+    database.event("u", 1, rows[1] | {"tags": [LEFT_OUT]}, source={"lsn": 150})
+    database.event("d", 2, None, source={"lsn": 151})
+    log = database.log
+
+    found = folded(spark, log, "debezium", [0] * log.num, log.ends, None, EVENTS[form])
+
+    assert rows_of(found) == expected([rows[1], rows[3] | {"v": "b", "n": "9.50"}])
+
+
 GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}
 KEY = '{"id": 1}'
 

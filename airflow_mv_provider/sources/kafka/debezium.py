@@ -174,7 +174,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
         F.when(op == "t", F.col("origin.ts_ms")).alias(WRITTEN_MS),
-        F.when(op == "r", F.col("origin.snapshot")).alias(SNAPSHOT),
+        F.when(op == "r", F.coalesce(F.col("origin.snapshot"), F.lit(""))).alias(SNAPSHOT),
         F.when(is_row, F.coalesce(left_out, nothing)).otherwise(nothing).alias(UNAVAILABLE),
     ]
 

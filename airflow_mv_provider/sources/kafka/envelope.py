@@ -8,7 +8,9 @@ it; what none has is marked, and filled from main. That is why each event of Deb
 
 Order: within a partition by offset. A key whose records lie in several partitions, because some were added, is ordered
 by its records' times there. Debezium's events are ordered by the position in PostgreSQL's log, then by offset: after a
-crash of the connector events come again, and one that came again is no newer.
+crash of the connector events come again, and one that came again is no newer. A row of a snapshot is older than whatever
+follows it in its partition, at any position: a transaction that was open when the snapshot was taken wrote before it, is
+not in it, and comes after it.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     """
     order = F.struct(LSN, PARTITION, OFFSET)
     names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
-    whole = F.max_by(F.struct(*[F.col(quoted(name)) for name in names]), order).alias("e")
+    every = F.struct(*[F.col(quoted(name)) for name in (*names, SNAPSHOT)])
+    whole = F.max_by(every, order).alias("e")
+    streamed = F.max_by(every, F.when(F.col(SNAPSHOT).isNull(), F.col(OFFSET))).alias("s")
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
     has = [
         F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order).alias(f"_mv_order_{n}")
@@ -91,7 +95,10 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
         for n, name in enumerate(gaps)
     ]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, snapshot_end, *filled)
+    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled)
+    is_same_partition = F.col(f"s.{PARTITION}") == F.col(f"e.{PARTITION}")
+    follows = F.col(f"e.{SNAPSHOT}").isNotNull() & is_same_partition & (F.col(f"s.{OFFSET}") > F.col(f"e.{OFFSET}"))
+    last = last.withColumn("e", F.when(follows, F.col("s")).otherwise(F.col("e")))
     lacks = [F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps]
     values = [
         F.when(lacks[gaps.index(name)], F.col(f"_mv_former_{gaps.index(name)}.v"))
