@@ -167,9 +167,9 @@ def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):
     rows = {number: a_row(draw, number) for number in (1, 2, 3)}
     database.event("c", 1, rows[1] | {"v": "older"})
     database.event("c", 3, rows[3], source={"lsn": 50})
-    for number in rows:
+    for number, row in rows.items():
         of_snapshot = {"lsn": 200, "snapshot": "true"}
-        database.event("r", number, rows[number] | {"v": "b", "n": "9.50"}, source=of_snapshot)
+        database.event("r", number, row | {"v": "b", "n": "9.50"}, source=of_snapshot)
     database.event("u", 1, rows[1] | {"tags": [LEFT_OUT]}, source={"lsn": 150})
     database.event("d", 2, None, source={"lsn": 151})
     log = database.log

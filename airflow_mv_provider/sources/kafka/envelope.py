@@ -8,9 +8,9 @@ it; what none has is marked, and filled from main. That is why each event of Deb
 
 Order: within a partition by offset. A key whose records lie in several partitions, because some were added, is ordered
 by its records' times there. Debezium's events are ordered by the position in PostgreSQL's log, then by offset: after a
-crash of the connector events come again, and one that came again is no newer. A row of a snapshot is older than whatever
-follows it in its partition, at any position: a transaction that was open when the snapshot was taken wrote before it, is
-not in it, and comes after it.
+crash of the connector events come again, and one that came again is no newer. A row of a snapshot is older than
+whatever follows it in its partition, at any position: a transaction that was open when the snapshot was taken wrote
+before it, is not in it, and comes after it.
 """
 
 from __future__ import annotations
