@@ -1,4 +1,4 @@
-"""Explore every state of the model, breadth first, and tell the shortest way to one that breaks an invariant.
+"""The steps of one table's model, and its invariants; `exploring` visits every state.
 
 Beside the steps of the workers there are those of the world, each of which may happen a few times: the source changes,
 others write to main, a process dies (its MERGE goes on), a lease runs out, a caller starts a twin, somebody asks for a
@@ -12,9 +12,6 @@ The twins are alike, so of two states that differ in their names only one is loo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from airflow_mv_provider.core.approval.hold import Decision
@@ -23,6 +20,7 @@ from tests.model.commits import committed
 from tests.model.decisions import cancelled, is_believed, is_waiting
 from tests.model.design import Design, Worker
 from tests.model.ending import merge_failed
+from tests.model.exploring import Explored, Explorer, Labelled, Violated
 from tests.model.process import decided, ended_by_page, failed, step, with_worker
 from tests.model.world import (
     CLEANUP,
@@ -42,7 +40,6 @@ from tests.model.world import (
     Shown,
     State,
     Values,
-    Violated,
     appended,
     commits_of,
     content,
@@ -69,9 +66,6 @@ class Bounds(NamedTuple):
     decisions: int = 0  # how many a person makes
 
 
-Labelled = tuple[int | None, str, State]  # the worker that took the step, None for the world
-
-
 def first_state() -> State:
     """A table whose first refresh was published; the source has changed since."""
     created = Commit("create")
@@ -83,50 +77,16 @@ def first_state() -> State:
     )
 
 
-@dataclass
-class Explored:
-    """What an exploration came to. `trace` is the shortest way to the violation, one line a step."""
-
-    num_states: int = 0
-    num_steps: int = 0
-    depth: int = 0
-    violation: str | None = None
-    trace: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        found = "every invariant holds" if self.violation is None else self.violation
-        lines = [f"{self.num_states:,} states, {self.num_steps:,} steps, {self.depth} deep: {found}"]
-        return "\n".join([*lines, *(f"{n:>4}  {line}" for n, line in enumerate(self.trace, 1))])
-
-
 def explore(design: Design, bounds: Bounds) -> Explored:
     """Visit every state that can be reached, or stop at the first that breaks an invariant."""
-    found = Explored()
-    start = first_state()
-    parents: dict[State, State | None] = {start: None}
     ends_well: set[State] = set()
-    level = [start]
-    while level and found.violation is None:
-        found.depth += 1
-        after: list[State] = []
-        for state in level:
-            reached = state
-            try:
-                for _, _, raw in successors(design, bounds, state):
-                    found.num_steps += 1
-                    reached = canonical(raw)
-                    if reached not in parents:
-                        parents[reached] = state
-                        check(design, reached, ends_well)
-                        after.append(reached)
-                    reached = state
-            except Violated as error:
-                found.violation = str(error)
-                found.trace = _trace(design, bounds, parents, reached, error.step)
-                break
-        level = after
-    found.num_states = len(parents)
-    return found
+    return Explorer(
+        first_state(),
+        lambda state: successors(design, bounds, state),
+        lambda state: check(design, state, ends_well),
+        NAMES,
+        canonical,
+    ).explore()
 
 
 def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelled]:
@@ -426,38 +386,3 @@ def _check_end(design: Design, state: State, ends_well: set[State]) -> None:
     except Violated as error:
         raise Violated(f"{error} (everybody dies; then b {', '.join(way)})") from None
     ends_well.update(met)
-
-
-# -- traces ----------------------------------------------------------------------------------------------------------
-
-
-def _trace(
-    design: Design,
-    bounds: Bounds,
-    parents: dict[State, State | None],
-    last: State,
-    broken_by: tuple[int | None, str] | None,
-) -> list[str]:
-    """Return the shortest way to `last`, and the step that breaks an invariant there, if it is not the last itself."""
-    way = [last]
-    while (before := parents[way[-1]]) is not None:
-        way.append(before)
-    way.reverse()
-    names, lines = list(NAMES), []
-    for state, after in pairwise(way):
-        for number, said, raw in _until_broken(design, bounds, state):
-            if canonical(raw) == after:
-                lines.append(_line(names, number, said))
-                if canonical(raw) is not raw:
-                    names[0], names[1] = names[1], names[0]
-                break
-    return lines if broken_by is None else [*lines, _line(names, *broken_by)]
-
-
-def _until_broken(design: Design, bounds: Bounds, state: State) -> Iterator[Labelled]:
-    with suppress(Violated):
-        yield from successors(design, bounds, state)
-
-
-def _line(names: list[str], number: int | None, said: str) -> str:
-    return said if number is None else f"{names[number]} {said}"

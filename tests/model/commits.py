@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.model.decisions import epoch_in
 from tests.model.design import Design
-from tests.model.world import SOURCE, Commit, Merge, State, Violated, appended, commits_of, content
+from tests.model.exploring import Violated
+from tests.model.world import SOURCE, Commit, Merge, State, appended, commits_of, content
 
 
 def committed(design: Design, state: State, merge: Merge) -> int | None:

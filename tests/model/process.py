@@ -41,6 +41,7 @@ from tests.model.decisions import (
     txn_after,
 )
 from tests.model.design import AtFence, Design, Own, Worker
+from tests.model.exploring import Violated
 from tests.model.world import (
     CLEANUP,
     IDLE,
@@ -59,7 +60,6 @@ from tests.model.world import (
     Refresh,
     Row,
     State,
-    Violated,
     commits_of,
     content,
     last_txn,

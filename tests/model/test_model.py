@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checker import Bounds, Explored, explore
+from tests.model.checker import Bounds, explore
 from tests.model.design import Design
+from tests.model.exploring import Explored
 from tests.model.world import Faults
 
 ONCE = Faults(source=1, foreign=1, crash=1, expiry=1, twin=1, cancel=1, error=1, lost=1)

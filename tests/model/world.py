@@ -202,12 +202,6 @@ class State(NamedTuple):
     person: Person = Person()
 
 
-class Violated(Exception):
-    """An invariant does not hold. `step` is the step that breaks it, where it is not taken any more."""
-
-    step: tuple[int | None, str] | None = None
-
-
 # -- main's log ------------------------------------------------------------------------------------------------------
 
 _logs: list[tuple[Commit, ...]] = []
