@@ -112,6 +112,7 @@ def _begin(
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # the race may have been lost to a relocation of the table
         state = _seen(context, table, caller, request)
+        context.check_can_begin(table, state, caller)
         joined = _joined_report(context, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:
             return joined
@@ -133,7 +134,7 @@ def _begin(
                 if (ended := recoverer.take_over(table, state, caller)) is not None:
                     recovered.append(ended.refresh_id or "")
             case Admission.START:
-                acquired = _start_new(context, table, state, caller, request, substitute)
+                acquired = _started(context, table, state, caller, request, substitute)
                 if acquired is not None:
                     return replace(acquired, recovered=tuple(recovered))
     raise _turned_away(context, table, store.state(table.id), caller, request)
@@ -174,6 +175,28 @@ def _outdated_hold(
         return None
     is_ended = is_outdated(hold, is_same_definition=is_same_definition, is_same_source=is_same_source)
     return hold if is_ended else None
+
+
+def _started(
+    context: Context,
+    table: TableRecord,
+    state: RefreshState,
+    caller: Caller,
+    request: Request,
+    substitute: Substitute | None,
+) -> AcquiredRefresh | RefreshReport | None:
+    """Begin a new refresh as `_start_new`; return None also if another caller was faster and an error comes of that.
+
+    What was read with an outdated row may be gone: when a refresh publishes, the binding before it is forgotten, from
+    which a log would be continued.
+    """
+    try:
+        return _start_new(context, table, state, caller, request, substitute)
+    except MvError as error:
+        if context.is_interrupted or context.store.state(table.id).epoch == state.epoch:
+            raise
+        log.info("%s: looking again, because another process has changed it meanwhile: %s", table.name, error)
+        return None
 
 
 def _start_new(

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.state import Ownership, RefreshRecord, Renewal, TableRecord
+from airflow_mv_provider.core.ingestion.turn import check_can_begin
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, Renewal, TableRecord
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
@@ -33,10 +34,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A state that a table's source shares with others, and the time as of which it holds all that they had."""
+    """A state that a table's source shares with others.
+
+    fixed_ms : the time as of which it holds all that they had
+    fixed_at : how far the table was published before that, in source versions
+    """
 
     state: SharedState[Any]
     fixed_ms: int
+    fixed_at: int
 
 
 class Context:
@@ -98,12 +104,13 @@ class Context:
         return confined_to(self.settings.source_hosts, self.settings.connections)
 
     @contextmanager
-    def sharing(self, table: TableRecord, state: SharedState[Any], fixed_ms: int) -> Iterator[None]:
+    def sharing(self, table: TableRecord, state: SharedState[Any], *, fixed_ms: int, fixed_at: int) -> Iterator[None]:
         """Read a table's source, during the `with` block, in a state that other tables' sources share.
 
         fixed_ms : the database's time, not after the state was fixed
+        fixed_at : how far the table was published before that, in source versions
         """
-        self._shared[table.id] = _Shared(state, fixed_ms)
+        self._shared[table.id] = _Shared(state, fixed_ms, fixed_at)
         try:
             yield
         finally:
@@ -113,6 +120,14 @@ class Context:
         """Return when the state in which a table's source is read was fixed; None if it is the present one."""
         shared = self._shared.get(table.id)
         return None if shared is None else shared.fixed_ms
+
+    def check_can_begin(self, table: TableRecord, seen: RefreshState, caller: Caller) -> None:
+        """Check that a table, as it is acquired from, can be read in the state that its source shares, if any.
+
+        raises : as `core.ingestion.turn.check_can_begin`
+        """
+        if (shared := self._shared.get(table.id)) is not None:
+            check_can_begin(table.name, shared.fixed_at, seen, caller.key)
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""

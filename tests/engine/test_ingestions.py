@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import DefinitionError, SourceUnavailableError, TableNotFoundError
 from tests.conftest import Crash
 from tests.engine.ingesting import Topics
@@ -131,6 +132,32 @@ def test_table_that_another_refresh_brings_further_meanwhile_is_no_regression(sh
     for name in shop.names:
         shop.send(name, row(2, "new"))
     at_point("staging.after", lambda: (shop.send("twos", row(3, "newer")), shop.lake.refresh("twos")))
+
+    report = shop.ingest()
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-REFRESH-IN-PROGRESS")}
+    assert shop.rows("twos") == [(1, "x"), (2, "new"), (3, "newer")]
+    assert shop.lake.store.obstacle(shop.lake.store.table("twos").id) is None
+    assert shop.committed() == {"ones": 2, "twos": 3}
+
+
+@pytest.mark.in_test_all
+def test_table_that_a_dead_owner_has_brought_further_is_no_regression(shop, at_point):
+    """The run itself completes what died, and only then sees that the table is further than its own state."""
+    shop.send("ones", row(1, "a"))
+    shop.send("twos", row(1, "x"))
+    shop.ingest()
+    for name in shop.names:
+        shop.send(name, row(2, "new"))
+
+    def refresh_and_die() -> None:
+        shop.send("twos", row(3, "newer"))
+        other = shop.lake.caller()
+        acquired = shop.lake.refresher().begin("twos", other)
+        shop.lake.refresher().resume(acquired.own.refresh_id, other, until=Phase.MERGING)
+        shop.lake.clock.pass_ms(shop.lake.settings.handover_ms + 1)
+
+    at_point("staging.after", refresh_and_die)
 
     report = shop.ingest()
 

@@ -26,12 +26,36 @@ from airflow_mv_provider.exceptions import (
     StreamGoneError,
     StreamReloadError,
 )
+from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.runner.refresh import Refresher
 from tests.conftest import Crash
 from tests.engine.streaming import counts, row, shop
 from tests.kafka import LOGIN, PASSWORD
 
 __all__ = ["shop"]
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
+
+
+@pytest.mark.in_test_all
+def test_refresh_that_is_overtaken_before_it_begins_says_nothing_of_the_topic(shop):
+    """While Spark starts, another refresh publishes: the binding is forgotten that this one would continue from."""
+    shop.send(row(1, "a"))
+    shop.apply()
+    shop.refresh()
+    shop.send(row(2, "b"))
+
+    def start():
+        shop.refresh()
+        shop.send(row(3, "c"))
+        return shop.lake.spark
+
+    slow = Refresher(Store(shop.lake.store.engine, shop.lake.clock.now), shop.lake.settings, start)
+
+    report = slow.refresh("orders", shop.lake.caller())
+
+    assert counts(report) == ("incremental", 1, 0, 0)
+    assert shop.rows == [(1, "a"), (2, "b"), (3, "c")]
+    assert shop.lake.store.obstacle(shop.lake.store.table("orders").id) is None
 
 
 def test_topic_is_followed_from_its_start_without_a_gap(shop):

@@ -85,6 +85,22 @@ def test_table_that_another_refresh_brings_further_meanwhile_never_goes_back(sho
     assert shop.lake.store.obstacle(shop.lake.store.table("twos").id) is None
 
 
+def test_refresh_that_a_retry_has_begun_is_not_read_in_the_state_of_the_try_before(shop, at_point):
+    """A try that was taken for dead, and is not, would seal its older rows as the newer state of its retry."""
+    shop.add(1, 2)
+    shop.ingest()
+    shop.add(3)
+    caller = shop.lake.caller(will_retry=True)
+    at_point("staging.after", lambda: (shop.add(4), shop.lake.refresher().begin("twos", caller)))
+
+    report = shop.ingest(caller)
+    later = shop.ingest(caller)
+
+    assert shop.results(report) == {"ones": (PUBLISHED, None), "twos": (None, "MV-REFRESH-IN-PROGRESS")}
+    assert all(each.is_in_state for each in later.tables)
+    assert [[r[0] for r in shop.rows(name)] for name in shop.names] == [[1, 2, 3, 4]] * 2
+
+
 @pytest.mark.in_test_all
 def test_table_that_is_dropped_meanwhile_is_left_behind(shop, at_point):
     shop.add(1)

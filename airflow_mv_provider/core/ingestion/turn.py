@@ -1,7 +1,8 @@
 """What a run of an ingestion may do with a table of it, which other refreshes may bring further at the same time.
 
-before the state is fixed   `ends_former`     what a dead owner or the caller's last try has left is of another state
-after it, before staging    `check_unmoved`   a table never goes back to the state of a run that began earlier
+before the state is fixed   `ends_former`      what a dead owner or the caller's last try has left is of another state
+after it                    `check_can_begin`  a table never goes back to the state of a run that began earlier, and is
+                                               never read in that state for a refresh that is of another one
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ def ends_former(state: RefreshState, caller_key: str) -> bool:
             return False
 
 
-def check_unmoved(table: str, fixed_at: int, published_upper: int) -> None:
-    """Check that no other refresh has published a table since the state of a run was fixed: it may be a later state.
+def check_can_begin(table: str, fixed_at: int, state: RefreshState, caller_key: str) -> None:
+    """Check that a table can be brought to the state that a run has fixed.
 
-    fixed_at, published_upper : how far the table was published then, and is now; in source versions
-    raises                    : RefreshInProgressError
+    fixed_at : how far the table was published before that, in source versions
+    state    : the table as it is acquired from; an earlier look proves nothing, because others may come in between
+    raises   : RefreshInProgressError, if another refresh has published it since, maybe in a later state; or if another
+               process of the same caller, a retry or the one before it, refreshes it in a state of its own
     """
-    if published_upper != fixed_at:
+    hint = "The next run takes it along."
+    if state.published_upper != fixed_at:
         problem = "another refresh has published it since the state of this run was fixed."
-        raise RefreshInProgressError(table, problem, hint="The next run takes it along.")
+        raise RefreshInProgressError(table, problem, hint=hint)
+    if admit(state, caller_key) is Admission.ADOPT:
+        problem = "another process of the same caller refreshes it in a state of its own."
+        raise RefreshInProgressError(table, problem, hint=hint)

@@ -7,7 +7,8 @@ reports as its present state is the state that all share. So the protocol of a r
 happens to a refresh whose process dies.
 
 What a dead owner, or an earlier try of the same caller, has left of a table is ended before the state is fixed. A table
-that another refresh brings to a later state while this run stages the others is left behind: it never goes back.
+that another refresh brings to a later state while this run stages the others is left behind: it never goes back. So is
+one that another process of the same caller, its retry or the try before, has begun to refresh in a state of its own.
 
 No table is published before all are sealed. One whose refresh fails, is held, or is another caller's is left behind
 and reported; the others go on. A sealed table waits for the others under a lease that is renewed, so that a run that
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport, ingested
-from airflow_mv_provider.core.ingestion.turn import check_unmoved, ends_former
+from airflow_mv_provider.core.ingestion.turn import ends_former
 from airflow_mv_provider.core.outcome import ErrorReport, RefreshReport, error_report
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import AS_USUAL
@@ -170,10 +171,8 @@ class GroupRun:
         if (error := self._shared.errors.get(table.name)) is not None:
             context.store.obstacles.met(table.id, error_report(error))
             raise error
-        recoverer = Recoverer(context)
         fixed_at = self._published[table.name]
-        check_unmoved(table.name, fixed_at, context.store.state(table.id).published_upper)
-        with context.sharing(table, self._shared, self._fixed_ms):
+        with context.sharing(table, self._shared, fixed_ms=self._fixed_ms, fixed_at=fixed_at):
             try:
                 acquired = begin(context, table.name, caller, AS_USUAL)
             except RefreshInProgressError:
@@ -188,14 +187,7 @@ class GroupRun:
             self._found[table.name] = IngestedTable(
                 table.name, mark_of(table).output, refresh_id, is_in_state=is_in_state
             )
-            refresh = context.store.refresh(refresh_id)
-            try:
-                if refresh is not None and refresh.batch is not None:
-                    check_unmoved(table.name, fixed_at, refresh.batch.lower)
-            except RefreshInProgressError:
-                recoverer.abandon(table.name, caller)
-                raise
-            recoverer.work(acquired.table, acquired.own, caller, Phase.MERGING)
+            Recoverer(context).work(acquired.table, acquired.own, caller, Phase.MERGING)
         lease = context.kept(acquired.own)
         lease.__enter__()
         self._sealed[table.name] = Sealed(acquired.table, acquired.own, lease)

@@ -25,12 +25,12 @@ def release(context: Context, ingestion: str) -> dict[str, Any] | None:
     group = mark_of(tables[0]).group
     if group is None:
         return None
-    published = {table.name: _published(context.store, table) for table in tables}
+    published = {table.name: published_frontier(context.store, table) for table in tables}
     with durable(Write.RELEASE):
         return shared_state(context, tables).release(group, published)
 
 
-def _published(store: Store, table: TableRecord) -> Frontier | None:
+def published_frontier(store: Store, table: TableRecord) -> Frontier | None:
     """Return the frontier of a table's last publish; None if it has none, or one of another definition."""
     state = store.state(table.id)
     if state.published_version is None or state.published_hash != table.definition.content_hash:
