@@ -89,7 +89,7 @@ check: $(stamp) ## format, lint, check types and security, run the fast tests: b
 	@$(bin)/pytest -m "not slow"
 
 model: $(stamp) ## explore the protocol's states and show the weaker designs' traces; simulate histories and crashes
-	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py
+	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py tests/model/ingestion/test_ingestion_model.py
 
 bench: $(stamp) ## measure a refresh and the other ways to keep a table equal to its source; about 20 minutes
 	@$(bin)/python benchmarks/refresh.py --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),1)
