@@ -20,6 +20,7 @@ from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.turn import check_can_begin
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, Renewal, TableRecord
+from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
@@ -40,6 +41,7 @@ class _Shared:
     fixed_at : how far the table was published before that, in source versions
     """
 
+    table_id: int
     state: SharedState[Any]
     fixed_ms: int
     fixed_at: int
@@ -66,7 +68,7 @@ class Context:
         self._start = session or (lambda: open_session(settings.spark_remote, answer_s=answer_s, databases=databases))
         self._where = spark_place(settings.spark_remote)
         self._session: SparkSession | None = None
-        self._shared: dict[int, _Shared] = {}
+        self._shared: dict[str, _Shared] = {}  # by the names of tables
         self._interrupted = threading.Event()
 
     @property
@@ -110,30 +112,33 @@ class Context:
         fixed_ms : the database's time, not after the state was fixed
         fixed_at : how far the table was published before that, in source versions
         """
-        self._shared[table.id] = _Shared(state, fixed_ms, fixed_at)
+        self._shared[table.name] = _Shared(table.id, state, fixed_ms, fixed_at)
         try:
             yield
         finally:
-            del self._shared[table.id]
+            del self._shared[table.name]
 
     def fixed_ms(self, table: TableRecord) -> int | None:
         """Return when the state in which a table's source is read was fixed; None if it is the present one."""
-        shared = self._shared.get(table.id)
+        shared = self._shared.get(table.name)
         return None if shared is None else shared.fixed_ms
 
     def check_can_begin(self, table: TableRecord, seen: RefreshState, caller: Caller) -> None:
         """Check that a table, as it is acquired from, can be read in the state that its source shares, if any.
 
-        raises : as `core.ingestion.turn.check_can_begin`
+        raises : as `core.ingestion.turn.check_can_begin`; TableNotFoundError, if another table has its name now
         """
-        if (shared := self._shared.get(table.id)) is not None:
+        if (shared := self._shared.get(table.name)) is not None:
+            if shared.table_id != table.id:
+                problem = "it was dropped and registered anew since the state of this run was fixed."
+                raise TableNotFoundError(table.name, problem, hint="The next run takes it along.")
             check_can_begin(table.name, shared.fixed_at, seen, caller.key)
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:
         """Return a table's source; check that its location and main's do not overlap."""
         main, roots = None if is_rollback(definition, table) else table.location, self.settings.source_roots
         source = open_source(self.spark, definition, table.warehouse, roots, self.connections, main)
-        if (shared := self._shared.get(table.id)) is not None:
+        if (shared := self._shared.get(table.name)) is not None:
             source.share(shared.state)
         return source
 

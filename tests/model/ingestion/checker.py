@@ -305,7 +305,7 @@ def _helped(design: Design, state: State, number: int) -> State:
     output, fx = state.outputs[number], Process(design, state, "last")
     if not output.is_registered or output.row.phase != NORMAL:
         return state
-    seen = Seen(output.row, is_paused=False, is_held=False)
+    seen = Seen(output.row, is_paused=False, is_held=False, since=output.since)
     if not isinstance(fx.assess(number, seen, fx.find(), is_reload=False), str):
         return state
     if design.is_complete:

@@ -33,6 +33,7 @@ class Effects(Protocol):
 
     def look(self, output: int) -> Any: ...  # the table's row; None if it is not registered
     def state_of(self, seen: Any) -> RefreshState: ...
+    def identity(self, seen: Any) -> int: ...  # which table it is; one that is registered anew is another
     def find(self) -> Any: ...  # the state of the source
     def bind(self, pin: Any) -> None: ...
     def assess(self, output: int, seen: Any, pin: Any, *, is_reload: bool) -> Any: ...  # an upper with what it stands
@@ -145,19 +146,19 @@ def _former(design: Design, fx: Effects, worker: Worker) -> Stepped:
         return "has no such table", _to(design, _becomes(worker, LEFT), "former", worker.output + 1)
     if ends_former(fx.state_of(seen), fx.key):
         return "sees an unfinished refresh", worker._replace(at="hand over", then="since", seen=seen)
-    return "looks at the table", _since_known(design, worker, fx.state_of(seen).published_upper)
+    return "looks at the table", _since_known(design, fx, worker, seen)
 
 
 def _since(design: Design, fx: Effects, worker: Worker) -> Stepped:
     seen = fx.look(worker.output)
     if seen is None:
         return "has no such table", _to(design, _becomes(worker, LEFT), "former", worker.output + 1)
-    return "looks at the table again", _since_known(design, worker, fx.state_of(seen).published_upper)
+    return "looks at the table again", _since_known(design, fx, worker, seen)
 
 
-def _since_known(design: Design, worker: Worker, upper: int) -> Worker:
+def _since_known(design: Design, fx: Effects, worker: Worker, seen: Any) -> Worker:
     since = list(worker.since)
-    since[worker.output] = upper
+    since[worker.output] = (fx.identity(seen), fx.state_of(seen).published_upper)
     return _to(design, worker._replace(since=tuple(since)), "former", worker.output + 1)
 
 
@@ -177,7 +178,7 @@ def _bind(design: Design, fx: Effects, worker: Worker) -> Stepped:
 def _check(design: Design, fx: Effects, worker: Worker) -> Stepped:
     """Before it begins: what is seen here may have changed when the table is acquired."""
     seen = fx.look(worker.output)
-    if seen is None or fx.state_of(seen).published_upper != worker.since[worker.output]:
+    if seen is None or (fx.identity(seen), fx.state_of(seen).published_upper) != worker.since[worker.output]:
         return "leaves it behind: others were faster", _left_behind(design, worker)
     return "sees it where it was", worker._replace(at="begin")
 
@@ -187,7 +188,7 @@ def _begin(design: Design, fx: Effects, worker: Worker) -> Stepped:
     if seen is None:
         return "has no such table", _left_behind(design, worker)
     state = fx.state_of(seen)
-    if design.checks_as_it_begins and not _can_begin(fx, worker, state):
+    if design.checks_as_it_begins and not _can_begin(fx, worker, seen, state):
         return "leaves it behind: others were faster", _left_behind(design, worker)
     match admission := turn(state, fx.key, ()):
         case Admission.WAIT | Admission.PAUSED:
@@ -219,12 +220,13 @@ def _left_behind(design: Design, worker: Worker) -> Worker:
     return _to(design, _becomes(worker, LEFT), "begin", worker.output + 1)
 
 
-def _can_begin(fx: Effects, worker: Worker, state: RefreshState) -> bool:
+def _can_begin(fx: Effects, worker: Worker, seen: Any, state: RefreshState) -> bool:
+    identity, fixed_at = worker.since[worker.output]
     try:
-        check_can_begin("output", worker.since[worker.output], state, fx.key)
+        check_can_begin("output", fixed_at, state, fx.key)
     except RefreshInProgressError:
         return False
-    return True
+    return bool(fx.identity(seen) == identity)
 
 
 def _acquire(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -239,7 +241,7 @@ def _acquired(design: Design, fx: Effects, worker: Worker) -> Worker:
     own, output = worker.own[worker.output], worker.output
     worker = worker._replace(at="stage", seen=None, data=None)
     is_checked = worker.then == "seal" and not design.checks_as_it_begins
-    if is_checked and fx.lower(output, own) != worker.since[output]:
+    if is_checked and fx.lower(output, own) != worker.since[output][1]:
         return worker._replace(at="abandon", data="failed")
     return worker
 

@@ -55,6 +55,7 @@ class Seen(NamedTuple):
     row: Row
     is_paused: bool
     is_held: bool
+    since: int
 
 
 class Facts(NamedTuple):
@@ -146,10 +147,15 @@ class Process:
 
     def look(self, output: int) -> Seen | None:
         found = self.state.outputs[output]
-        return Seen(found.row, found.is_paused, is_waiting(found)) if found.is_registered else None
+        if not found.is_registered:
+            return None
+        return Seen(found.row, found.is_paused, is_waiting(found), found.since)
 
     def state_of(self, seen: Seen) -> RefreshState:
         return state_of(seen)
+
+    def identity(self, seen: Seen) -> int:
+        return seen.since
 
     def find(self) -> KafkaFrontier:
         return frontier(self.state.topic.generation, self.state.topic.end)

@@ -108,6 +108,9 @@ class Stored:
     def state_of(self, seen: RefreshState) -> RefreshState:
         return seen
 
+    def identity(self, seen: RefreshState) -> int:
+        return seen.table_id
+
     def find(self) -> KafkaFrontier:
         return frontier(self.site.topic.generation, self.site.topic.end)
 

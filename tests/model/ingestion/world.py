@@ -67,7 +67,7 @@ class Worker(NamedTuple):
     what   : "run", "alone" (a refresh of one output) or "reload"
     then   : where it goes after the refresh of an output that it ends has ended
     own    : of each output, the refresh and epoch that it owns
-    since  : of each output, how far it was published before the state was fixed
+    since  : of each output, which table it was before the state was fixed, and how far it was published
     pin    : the state that was fixed, or that this process found
     found  : of each output, what has become of it: "", "sealed", "in state" or "left behind"
     rows   : of each output that is in the state of the run, its rows then
@@ -78,7 +78,7 @@ class Worker(NamedTuple):
     output: int = 0
     then: str = ""
     own: tuple[Any, Any] = (None, None)
-    since: tuple[int, int] = (0, 0)
+    since: tuple[Any, Any] = (None, None)
     pin: Any = None
     found: tuple[str, str] = ("", "")
     rows: tuple[Any, Any] = (None, None)
