@@ -162,9 +162,12 @@ def test_what_is_older_than_a_truncate_is_left_out(spark, form):
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("form", EVENTS)
 def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):
-    """Transactions that were open at the snapshot wrote before it; older events came before it."""
+    """Transactions that were open at the snapshot wrote before it; older events came before it.
+
+    Of what follows it an event that came again is no newer.
+    """
     draw, database = random.Random(3), Database(random.Random(3))
-    rows = {number: a_row(draw, number) for number in (1, 2, 3)}
+    rows = {number: a_row(draw, number) for number in (1, 2, 3, 4)}
     database.event("c", 1, rows[1] | {"v": "older"})
     database.event("c", 3, rows[3], source={"lsn": 50})
     for number, row in rows.items():
@@ -172,11 +175,13 @@ def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):
         database.event("r", number, row | {"v": "b", "n": "9.50"}, source=of_snapshot)
     database.event("u", 1, rows[1] | {"tags": [LEFT_OUT]}, source={"lsn": 150})
     database.event("d", 2, None, source={"lsn": 151})
+    for lsn, value in ((152, "once"), (153, "twice"), (152, "once")):
+        database.event("u", 4, rows[4] | {"v": value}, source={"lsn": lsn})
     log = database.log
 
     found = folded(spark, log, "debezium", [0] * log.num, log.ends, None, EVENTS[form])
 
-    assert rows_of(found) == expected([rows[1], rows[3] | {"v": "b", "n": "9.50"}])
+    assert rows_of(found) == expected([rows[1], rows[3] | {"v": "b", "n": "9.50"}, rows[4] | {"v": "twice"}])
 
 
 GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}

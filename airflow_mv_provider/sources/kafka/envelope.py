@@ -84,7 +84,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
     every = F.struct(*[F.col(quoted(name)) for name in (*names, SNAPSHOT)])
     whole = F.max_by(every, order).alias("e")
-    streamed = F.max_by(every, F.when(F.col(SNAPSHOT).isNull(), F.col(OFFSET))).alias("s")
+    streamed = F.max_by(every, F.when(F.col(SNAPSHOT).isNull(), order)).alias("s")
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
     has = [
         F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order).alias(f"_mv_order_{n}")
