@@ -56,7 +56,6 @@ LARGER = {
     ),
     "two crashes beside another run": (Design(), Bounds(Faults(sent=1, crash=2, begun=3), 3, RUN)),
     "two crashes beside a refresh alone": (Design(), Bounds(Faults(sent=1, crash=2, begun=3), 3, ALONE)),
-    "twins, two crashes": (Design(), Bounds(Faults(sent=1, crash=2, begun=3), 3, RUN, TWINS)),
     "a zombie, and retention": (
         Design(),
         Bounds(Faults(sent=1, crash=1, expiry=1, removed=1, begun=2), 3, ANY),
@@ -66,10 +65,6 @@ LARGER = {
         Bounds(Faults(1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, begun=2), 1, ANY, eager=EVERY_STEP),
     ),
     "any three of one process": (Design(), Bounds(Faults(2, 2, 0, 1, 1, 1, 1, 1, 0, 1, 1, begun=3), 3, ())),
-    "complete topic, any two": (
-        Design(is_complete=True),
-        Bounds(Faults(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, begun=2), 2, (*ANY, ("reload", 0), ("reload", 1))),
-    ),
     "snapshot, any two": (Design(is_log=False), Bounds(Faults(2, 1, 1, 1, 1, 1, 1, 1, begun=2), 2, ANY)),
     "snapshot, twins, any two": (
         Design(is_log=False),
