@@ -40,6 +40,17 @@ CHANGING = {
     "part of now": "now",
     "encrypted": "aes_encrypt",
 }
+FILTERS = {
+    "one input",
+    "ends in a comment",
+    "text like a plan",
+    "today",
+    "today by a cast",
+    "today between",
+    "hour of a text",
+    "filter",
+    "filter in a common table expression",
+}
 NOT_ROW_BY_ROW = {"window function", "aggregate", "generator", "subquery"}
 
 
@@ -62,6 +73,11 @@ def test_what_differs_between_two_queries_is_found_in_the_plan(name):
 def test_projection_is_row_by_row_unless_its_plan_has_more(name):
     assert is_row_by_row(PLANS[name].explained) is (name not in NOT_ROW_BY_ROW)
     assert reads_more(PLANS[name].explained) is (name == "subquery")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_query_is_row_by_row_if_it_only_filters_one_input(name):
+    assert is_row_by_row(PLANS[name].explained) is (name in FILTERS)
 
 
 def test_inputs_are_defined_in_front_of_the_query():

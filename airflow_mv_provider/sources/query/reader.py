@@ -1,11 +1,19 @@
-"""A SQL query as source: every table that it reads is an input, pinned by its version."""
+"""A SQL query as source: every table that it reads is an input, pinned by its version.
+
+A query that only filters rows of one input and computes columns from them follows the input's change data feed: the
+rows that the input has lost and gained, put through the query, are those that its result has lost and gained.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import UnpinnedTableError
@@ -17,7 +25,11 @@ from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import NamedTable, Query
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import understood
+
+_UNDERIVABLE = "the changes of a query's result cannot be derived from those of its inputs"
+_NO_FEED = "the query's input keeps no change data feed"
 
 
 class QueryReader(SourceReader[Query, QueryFrontier]):
@@ -29,6 +41,7 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             name: DeltaReader(spark, _source(given), warehouse, roots) for name, given in source.inputs.items()
         }
         self._checked: str | None = None
+        self._views: list[str] = []
 
     def probe(self) -> QueryFrontier:
         """Return the id and newest version of each input; see `SourceReader`."""
@@ -57,10 +70,37 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         if before.keys() != inputs.keys():
             return None
         found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
-        is_none = all(each is not None and each.is_none for each in found)
-        return SourceChanges(
-            0 if is_none else None, "the changes of a query's result cannot be derived from those of its inputs"
-        )
+        if all(each is not None and each.is_none for each in found):
+            return SourceChanges(0, _UNDERIVABLE)
+        only = found[0] if len(found) == 1 else None
+        if only is None:
+            return SourceChanges(None, _UNDERIVABLE)
+        if only.feed_obstacle is not None or only.in_new_files is not None:
+            return SourceChanges(None, only.feed_obstacle or _NO_FEED, is_another=only.is_another)
+        if self._source.select or not self.determinism(until).is_row_for_row:
+            return SourceChanges(None, _UNDERIVABLE)
+        return only
+
+    def feed(self, since: QueryFrontier, until: QueryFrontier) -> DataFrame:
+        """Return the rows that the query lost and gained with those of its one input; see `SourceReader`."""
+        ((name, before),), ((_, at),) = since.inputs, until.inputs
+        rows = self._inputs[name].feed(before, at)
+        found = (self._of_rows(name, rows, sign) for sign in (-1, 1))
+        return reduce(DataFrame.unionAll, found)
+
+    def _of_rows(self, name: str, rows: DataFrame, sign: int) -> DataFrame:
+        """Return the query's rows over the rows of one sign, (columns of the query, _mv_sign int)."""
+        view = f"{RESERVED_PREFIX}changes_{uuid4().hex}"
+        rows.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN).createOrReplaceTempView(view)
+        self._views.append(view)
+        sql = pinned_sql(self._source.sql, {name: f"SELECT * FROM {view}"})  # nosec B608  # our own name
+        with understood("query"):
+            return self._spark.sql(sql).withColumn(corrections.SIGN, F.lit(sign))
+
+    def close(self) -> None:
+        """Forget the views of `feed`; over Spark Connect they are looked up whenever its rows are read."""
+        while self._views:
+            self._spark.catalog.dropTempView(self._views.pop())
 
     def determinism(self, frontier: QueryFrontier) -> Determinism:
         """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""

@@ -13,6 +13,7 @@ works over Spark Connect. The parentheses accept exactly one query and no other 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -48,6 +49,8 @@ _NODE = re.compile(r"(?P<indent>[ :]*(?:\+- |:- )|(?=WithCTE$))(?P<text>\S.*)")
 _ROOT = "WithCTE"
 # Nodes without children that read no relation: rows written in the query, and references inside it.
 _HARMLESS = frozenset({"OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"})
+# What the plan of a query may consist of that only filters and computes columns.
+_FILTERS = frozenset({_ROOT, "CTERelationDef", "CTERelationRef", "SubqueryAlias", "Project", "Filter", "Relation"})
 _MAX_SHOWN = 80
 # For a literal with a type keyword the plan shows only its value. A literal without a year changes from day to day.
 _LITERAL = re.compile(
@@ -111,13 +114,22 @@ def unpinned_relation(explained: str) -> str | None:
 
 
 def is_row_by_row(explained: str) -> bool:
-    """True if a plan only computes columns from each row of one relation.
+    """True if a plan only computes columns from each row of one relation, perhaps of some rows only.
 
-    explained : the output of EXPLAIN EXTENDED for a projection; False if it cannot be parsed
+    explained : the output of EXPLAIN EXTENDED for a projection, or for the SQL that `pinned_sql` returned; False if it
+                cannot be parsed
     """
     found = _ANALYZED.search(explained)
     lines = found.group(1).split("\n")[1:] if found else []  # the first line lists the columns
-    return len(lines) > 1 and all(_OF_ROWS.fullmatch(line) for line in lines)
+    if len(lines) > 1 and all(_OF_ROWS.fullmatch(line) for line in lines):
+        return True
+    nodes = list(_nodes(found.group(1))) if found else []
+    if len(nodes) != len(lines) or not nodes or nodes[0].text != _ROOT:
+        return False
+    count = Counter(node.name for node in nodes)
+    # A subquery, or another part of the query, would read one of them once more.
+    is_each_read_once = count["CTERelationRef"] == count["CTERelationDef"]
+    return count.keys() <= _FILTERS and count["Relation"] == 1 and is_each_read_once
 
 
 def changing_value(explained: str) -> str | None:
