@@ -250,7 +250,7 @@ class Merging:
             before = covered if is_continued else []
             stored = asdict(digests) if digests else None
             former = PublishedDigests.from_json(outdated) if outdated else None
-            now = digests.layers if digests else ()
+            layers_before, layers_after = (each.layers if each else () for each in (former, digests))
             done = Covered(scope, refresh.source_fingerprint, definition_hash)
             db.execute(
                 update(State)
@@ -278,7 +278,7 @@ class Merging:
                     "main_version": main_version,
                     "num_kept": num_kept,
                     "outdated_digests_of": former.refresh_id if former and former != digests else None,
-                    "outdated_layers": list(outdated_layers(former.layers if former else (), now)),
+                    "outdated_layers": list(outdated_layers(layers_before, layers_after)),
                 }
                 | ({} if reason is None else {"reason": reason})
             )

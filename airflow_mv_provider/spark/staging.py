@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.layers import Layer
+from airflow_mv_provider.core.progress.layers import Layer, all_paths
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import marking, storage
@@ -45,7 +45,7 @@ class Staged:
     @property
     def digest_paths(self) -> tuple[str, ...]:
         """Where all layers of the digests lie."""
-        return (*(layer.path for layer in self.below), self.digests)
+        return all_paths(self.below, self.digests)
 
     @property
     def written(self) -> tuple[str, ...]:

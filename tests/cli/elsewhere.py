@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.state import Caller, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from tests.waiting import wait_until
 
 ORDERS = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: [id]}]"
 
@@ -33,7 +32,4 @@ def begin_elsewhere(amv, refresh_id="a" * 32, **changes):
 
 def wait_for_the_lease(amv):
     """Wait until the lease of the killed owner of `orders` has ended, by the database's clock."""
-    until = time.monotonic() + 30
-    while amv("status", "orders", "--json").document["is_lease_live"]:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: not amv("status", "orders", "--json").document["is_lease_live"], 30, "the lease has ended")

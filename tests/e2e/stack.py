@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.status import TableStatus
 from scripts.native_compose import Place, read_env
 from scripts.topology import Topology
+from tests import waiting
 
 PATIENCE_S = 240
 Rows = Counter[tuple[str, ...]]
@@ -113,10 +113,7 @@ class Stack:
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Wait on a condition, with a limit."""
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE_S} s"
-        time.sleep(0.2)
+    waiting.wait_until(condition, PATIENCE_S, what)
 
 
 @contextmanager

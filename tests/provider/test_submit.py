@@ -16,6 +16,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from tests.airflow_home import DAGS
 from tests.standalone import StandaloneCluster, cluster
+from tests.waiting import wait_until
 
 __all__ = ["cluster"]
 pytestmark = pytest.mark.slow
@@ -101,11 +102,8 @@ def test_a_worker_killed_after_the_submission_does_not_double_the_driver(home, a
     keep = os.environ | {"AMV_TEST_HOME": str(DAGS.parent), "PYTHONPATH": str(Path(__file__).parents[2])}
     worker = subprocess.Popen([sys.executable, "-c", code], env=keep, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        until = time.monotonic() + _PATIENCE_S
-        while not _is_taken(home):
-            assert worker.poll() is None, "the task ended before its driver began"
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: _is_taken(home) or worker.poll() is not None, _PATIENCE_S, "the driver begins")
+        assert _is_taken(home), "the task ended before its driver began"
         worker.send_signal(signal.SIGKILL)  # it alone: its driver is another process, and lives on
         worker.wait()
     except BaseException:

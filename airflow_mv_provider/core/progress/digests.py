@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_mv_provider.core.definition.schema import fingerprint
-from airflow_mv_provider.core.progress.layers import Layer, layers_from_json
+from airflow_mv_provider.core.progress.layers import Layer, all_paths, layers_from_json
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 
@@ -49,7 +49,7 @@ class PublishedDigests:
     @property
     def paths(self) -> tuple[str, ...]:
         """Where all layers lie."""
-        return tuple(layer.path for layer in self.layers)
+        return all_paths(self.below, self.path)
 
     @property
     def sums(self) -> tuple[int, int, int]:

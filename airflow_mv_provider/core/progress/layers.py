@@ -28,6 +28,11 @@ class Layer:
         return replace(self, path=moved_path(self.path, old, new))
 
 
+def all_paths(below: Iterable[Layer], highest: str) -> tuple[str, ...]:
+    """Return where all layers of digests lie, the lowest first."""
+    return (*(layer.path for layer in below), highest)
+
+
 def layers_below(published: Sequence[Layer], num_rows: int, num_changes: int) -> tuple[Layer, ...]:
     """Return the layers on which a refresh places the sums of its changes; none if it writes all digests anew.
 

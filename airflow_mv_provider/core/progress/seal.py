@@ -10,7 +10,7 @@ from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.guard import NullCount
-from airflow_mv_provider.core.progress.layers import Layer
+from airflow_mv_provider.core.progress.layers import Layer, all_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Seal:
     @property
     def digest_paths(self) -> tuple[str, ...]:
         """Where all layers of the digests lie."""
-        return (*(layer.path for layer in self.below), self.digests)
+        return all_paths(self.below, self.digests)
 
     @property
     def sums(self) -> tuple[int, int, int]:

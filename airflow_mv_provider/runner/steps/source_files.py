@@ -141,7 +141,7 @@ def remove_unneeded(work: Work, kept: PublishedDigests | None, outdated: str | N
     """Delete the copies that this publish has made unnecessary: former ones, and this refresh's own.
 
     kept     : the digests of main
-    outdated : the refresh whose digests this publish has replaced, which are still there
+    outdated : the refresh whose digests were main's before this publish; they and the lists beside them are still there
     """
     place, own = work.workspace, work.own
     if not work.definition.source_kind.identifies_files:

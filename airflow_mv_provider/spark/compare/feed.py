@@ -27,7 +27,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress.digests import PublishedDigests, with_changes
-from airflow_mv_provider.core.progress.layers import layers_below
+from airflow_mv_provider.core.progress.layers import all_paths, layers_below
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
 from airflow_mv_provider.spark import marking, storage
@@ -170,8 +170,7 @@ def seal(
     published : their digests, which are known to match main's present rows
     num_rows  : counts the source's rows; given if the feed does not report deleted rows
     cost      : a scan of the digests, which are only written anew after many changes or refreshes
-                (`core.progress.layers`); a scan of main's keys in the range of those that are
-                inserted
+                (`core.progress.layers`); a scan of main's keys in the range of those that are inserted
     raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are missing or
                 differ from what was recorded, or when the source's row count differs from main's future one
     """
@@ -191,7 +190,7 @@ def seal(
         if below:
             parts, mixed = with_changes(before[0], parts), before[1] + mixed
         num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
-    keys.check_storable(table, parts, lambda: digests.read(spark, layout, *(layer.path for layer in below), to))
+    keys.check_storable(table, parts, lambda: digests.read(spark, layout, *all_paths(below, to)))
     return Seal(
         None,
         to,
