@@ -2,6 +2,7 @@
 
     every route       requires access to Airflow's pages (401 without a session, 403 otherwise)
     a table           is visible to users who may read a DAG that declares it; without a DAG, to every signed-in user
+    a task's log      is read from Airflow's API by the browser; offered to users who may read logs of the task's DAG
     going on          after a failed task is a request to Airflow's API, shown to users who may clear tasks of the DAG
     an action         requires the right to start runs of every DAG that declares it; without one, of DAGs in general
     a write by cookie is accepted only from Airflow's own origin
@@ -68,6 +69,13 @@ def may_clear(user: BaseUser, dag: DeclaringDag) -> bool:
     details = DagDetails(id=dag.dag_id, team_name=dag.team)
     entity = DagAccessEntity.TASK_INSTANCE
     return get_auth_manager().is_authorized_dag(method="PUT", access_entity=entity, details=details, user=user)
+
+
+def may_read_logs(user: BaseUser, dag: DeclaringDag) -> bool:
+    """True if a user may read the logs of a DAG's tasks; Airflow's API asks again."""
+    details = DagDetails(id=dag.dag_id, team_name=dag.team)
+    entity = DagAccessEntity.TASK_LOGS
+    return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
 
 
 def from_our_own_page(request: Request) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from airflow_mv_provider.api import access
@@ -92,9 +93,12 @@ def tries_of_runs(session: Any, dags: Iterable[DeclaringDag]) -> TriesOf:
     """
     seen = {dag.dag_id for dag in dags}
 
-    def tries(owner_keys: Iterable[str | None]) -> tuple[TaskTry, ...]:
-        runs = {found for key in owner_keys if (found := run_of(key)) is not None and found[0] in seen}
+    @cache
+    def of_runs(runs: frozenset[tuple[str, str]]) -> tuple[TaskTry, ...]:
         return task_tries(session, runs)
+
+    def tries(owner_keys: Iterable[str | None]) -> tuple[TaskTry, ...]:
+        return of_runs(frozenset(found for key in owner_keys if (found := run_of(key)) and found[0] in seen))
 
     return tries
 

@@ -216,10 +216,13 @@ def show_refresh(
     if found.go_on is not None and not may_clear(user, found.go_on, dags):
         found = replace(found, go_on=None)
     may_act = access.may_act(user, everything.get(name, ()))
-    facts = None if found.report.finished_at is None else (replace(found, now_ms=0), may_act)
+    others = {dag.dag_id: _tables_of(dag, everything, besides=name) for dag in dags if access.may_read_logs(user, dag)}
+    facts = None if found.report.finished_at is None else (replace(found, now_ms=0), may_act, others)
     run = run_of(found.report.attempts[-1].owner_key) if found.report.attempts else None
     shown: dict[str, Any] = {
         "run": run if run is not None and run[0] in {dag.dag_id for dag in dags} else None,
+        "logs": [each for each in found.logs.tries if each.dag_id in others],
+        "others": others,
         "may_act": may_act,
     }
     return render("refresh.html", request, facts=facts, found=found, report=found.report, **shown)

@@ -14,7 +14,7 @@ from airflow_mv_provider.report_text.figures import total_seconds
 WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
 LOST = "lost"  # the work of a killed process
 _MIN_WAIT_MS = 100
-_CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
+CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
 
 Part = tuple[Phase | str | None, float]
 """A phase, LOST, or None for waiting; and its milliseconds."""
@@ -89,9 +89,33 @@ def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
         and str(each.pid) == pid
         and each.started_ms is not None
         and began is not None
-        and each.started_ms <= began + _CLOCKS_MS
+        and each.started_ms <= began + CLOCKS_MS
     ]
     return found[-1] if found else None
+
+
+def dead_owner(owner_key: str | None, process: str | None, tries: Sequence[TaskTry]) -> TaskTry | None:
+    """Return the try whose process owns a refresh but has ended, as Airflow knows before the lease expires.
+
+    Containers may give all processes the same number, so a try of that number that runs is the owner.
+
+    process : of the owner, `host:pid`; None if no process owns it
+    tries   : of the run's tasks, as far as the user may see them, in the order in which they started
+    returns : None if the owner runs, is no task, or is unknown to Airflow
+    """
+    pid = (process or "").rpartition(":")[2]
+    of_owner = [
+        each
+        for each in tries
+        if (each.dag_id, each.run_id) == words.run_of(owner_key)
+        and words.is_of(owner_key, each.task_id, each.map_index)
+        and str(each.pid) == pid
+    ]
+    has_ended = all(each.ended_ms is not None and each.state in _ENDED for each in of_owner)
+    return of_owner[-1] if of_owner and has_ended else None
+
+
+_ENDED = ("failed", "up_for_retry", "success", "removed", "skipped")
 
 
 def _killed_ms(task: TaskTry | None, start_ms: int) -> float | None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import yaml
 
 from airflow_mv_provider.api import plots, words
-from airflow_mv_provider.api.airflow_database import DeclaringDag
+from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
 from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
-from airflow_mv_provider.api.attempts import work_of
+from airflow_mv_provider.api.attempts import dead_owner, work_of
 from airflow_mv_provider.api.ingestion_view import IngestionView, ingestion_of
 from airflow_mv_provider.api.story import Event, story
 from airflow_mv_provider.api.table_list import next_run_ms
+from airflow_mv_provider.api.task_logs import Logs, logs_of
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.freshness.lateness import Forecast
@@ -40,6 +41,7 @@ class Now:
     running    : the report of the running refresh
     partitions : those of the running refresh; at most MAX_PARTITIONS, partitions still to be compared first
     sample     : some of the rows that a held refresh would change; None if none are kept
+    dead       : the try whose process owns the refresh but has ended, as Airflow knows; None if it runs
     concurrency : what becomes of a second caller during a refresh, by the table's definition
     revision   : changes when other parts of the page are outdated too
     """
@@ -53,6 +55,12 @@ class Now:
     concurrency: str
     revision: str
     sample: Sample | None = None
+    dead: TaskTry | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """True if a process began it, and none works on it any more."""
+        return self.line.is_left or self.dead is not None
 
     @property
     def facts(self) -> Now | None:
@@ -119,7 +127,8 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
     line = found.lines[0]
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None
-    is_waiting = status.kept_for is not None or line.is_left
+    dead = dead_owner(status.owner_key, status.owner, tries_of([status.owner_key])) if status.owner else None
+    is_waiting = status.kept_for is not None or line.is_left or dead is not None
     if status.is_held:  # those that a decision is about come first
         by_changes = sorted(status.partitions, key=lambda p: -(p.rows_deleted + p.rows_updated + p.rows_inserted))
         status = replace(status, partitions=tuple(by_changes))
@@ -127,7 +136,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
     audit = reader.last_audit(table.id)
     revision = (
         *(line.obstacle.since_ms if line.obstacle else None, line.obstacle.num_tries if line.obstacle else None),
-        *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, line.is_held),
+        *(line.phase is Phase.NORMAL, line.is_paused, line.is_dropping, line.is_left, dead is None, line.is_held),
         *(() if audit is None else (audit.id, audit.repaired_by)),
         reader.last_answer_id(table.id),
         *(len(status.queue), line.is_cancel_requested, status.last.refresh_id if status.last else None),
@@ -145,6 +154,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
         concurrency=table.definition.concurrency,
         revision=" ".join(map(str, revision)),
         sample=reader.sample(status.refresh_id) if status.is_held and status.refresh_id else None,
+        dead=dead,
     )
 
 
@@ -161,6 +171,7 @@ class OneRefresh:
     sample     : some of the rows that it changes, or would change; None if none are kept
     partitions : those that it changes
     unchanged  : the number of the others
+    logs       : where its log lines are
     go_on      : what to clear in Airflow after its task has failed; None if nothing has to be
     """
 
@@ -169,6 +180,7 @@ class OneRefresh:
     report: RefreshReport
     timeline: plots.Timeline | None
     events: tuple[Event, ...]
+    logs: Logs
     sample: Sample | None
     partitions: tuple[PartitionReport, ...]
     unchanged: int
@@ -182,7 +194,10 @@ def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: T
         return None
     report, now_ms, state = reader.report(refresh_id), reader.now_ms(), reader.state(table.id)
     tries = tries_of(attempt.owner_key for attempt in report.attempts)
-    is_waiting = state.refresh_id == refresh_id and (state.owner_process is None or state.is_owner_dead)
+    has_no_owner = state.owner_process is None or state.is_owner_dead
+    is_waiting = state.refresh_id == refresh_id and (
+        has_no_owner or dead_owner(state.owner_key, state.owner_process, tries) is not None
+    )
     work = work_of(report, now_ms, is_waiting=is_waiting, tries=tries)
     has_ended = report.finished_at is not None
     is_stuck = not (state.is_held or has_ended) or (
@@ -196,6 +211,7 @@ def one_refresh(reader: Reader, table: TableRecord, refresh_id: str, tries_of: T
         report=report,
         timeline=plots.timeline(report, work, now_ms),
         events=story(report, work),
+        logs=logs_of(report, work, tries, now_ms),
         sample=reader.sample(refresh_id),
         partitions=changed[:MAX_PARTITIONS],
         unchanged=len(report.partitions) - len(changed),

@@ -126,7 +126,7 @@ def rights(application, monkeypatch):
     ask = manager.is_authorized_dag
 
     def decide(*, method, user, access_entity=None, details=None):
-        is_taken = details is not None and details.id in taken[method]
+        is_taken = details is not None and details.id in taken.get(method, ())
         return not is_taken and ask(method=method, user=user, access_entity=access_entity, details=details)
 
     monkeypatch.setattr(manager, "is_authorized_dag", decide)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -44,6 +44,16 @@ def failed_run(user: Any, *, state: str = "failed") -> str:
         session.execute(ours.values(state=state, try_number=2, pid=4711))
         session.execute(update(DagRun).where(DagRun.run_id == run_id).values(state="failed"))
     return str(run_id)
+
+
+def change_task(run_id: str, **values: Any) -> None:
+    """Change the task for `orders` of a run, as Airflow does when it ends."""
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+
+    with create_session() as session:
+        ours = update(TaskInstance).where(TaskInstance.run_id == run_id, TaskInstance.task_id == "publish_orders")
+        session.execute(ours.values(**values))
 
 
 def begun_in(store, table, run_id: str):
@@ -143,6 +153,40 @@ def test_what_goes_on_by_itself_has_no_button(user, store, table, state):
 
     assert "data-goes-on" not in user.get(URL).text
     assert "data-goes-on" not in user.get(f"{URL}/refreshes/{own.refresh_id}").text
+
+
+def test_an_owner_whose_task_was_killed_is_named_at_once_and_not_after_its_lease(user, store, table, clock):
+    clock.ahead_ms -= 10_000
+    run_id = failed_run(user)
+    own = begun_in(store, table, run_id)
+    assert "process 4711 on host, run" in text_of(user.get(URL).text), "its start is all that Airflow knows"
+    now = datetime.now(UTC)
+    change_task(run_id, start_date=now - timedelta(seconds=12), end_date=now)
+
+    shown, page = text_of(user.get(URL).text), text_of(user.get(f"{URL}/refreshes/{own.refresh_id}").text)
+
+    assert "No process works on it any more. publish_orders, try 2 was killed, or failed. The next refresh" in shown
+    assert "Works on it no process now, run" in shown
+    assert "reading the source" not in shown
+    assert button(user.get(URL).text)[0] == "Go on from publish_orders, try 2"
+    assert "It reads the source" not in page
+    assert "It was killed, or failed: the work of this time was lost." in page
+
+
+def test_a_retry_that_runs_is_named_before_it_has_taken_the_refresh_over(user, store, table):
+    from airflow.models.dagrun import DagRun  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+
+    run_id = failed_run(user)
+    begun_in(store, table, run_id)
+    change_task(run_id, state="up_for_retry", end_date=datetime.now(UTC))
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.run_id == run_id).values(state="running"))
+
+    shown = text_of(user.get(f"{URL}/now").text)
+
+    assert "publish_orders, try 2 was killed, or failed. Airflow starts its next try, which takes over." in shown
+    assert "data-goes-on" not in user.get(URL).text
 
 
 def test_a_dag_that_a_user_may_not_read_has_no_button_and_no_name(user, store, table, rights):

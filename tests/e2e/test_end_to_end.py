@@ -288,7 +288,9 @@ def test_a_run_of_a_late_table_alerts_by_airflows_deadlines(stack):
     stack.command("mv", "refresh", "watched")
 
     with webhook_server() as (port, posted):
-        stack.ask("POST", "connections", connection_id="alerts", conn_type="http", host="127.0.0.1", port=port)
+        stack.ask(
+            "POST", "connections", connection_id="alerts", conn_type="http", schema="http", host="127.0.0.1", port=port
+        )
         run_id = stack.trigger("watched")
         wait_until(lambda: posted != [], "the scheduler sees the missed deadline, and the triggerer posts")
         stack.succeeds("watched", run_id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from sqlalchemy import create_engine, text
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from tests.browser.looks import flaws, unreached_by_tab
-from tests.e2e.conftest import sales
+from tests.e2e.conftest import MONTHS, sales
 from tests.e2e.stack import Stack, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_test_all, pytest.mark.timeout(900)]  # the first one starts everything
@@ -300,6 +302,58 @@ def test_a_cancel_between_two_tasks_ends_the_refresh_at_once_and_its_next_task_w
     assert "Starting Spark" not in log
     assert stack.history("sales")[0].outcome is Outcome.CANCELLED
     assert stack.main("sales") == before
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Let a process stand still, as one does whose Spark takes long to start."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_task_that_waits_for_spark_and_a_killed_one_are_what_the_page_says_they_are(stack, window, filled):
+    rows, run_id = stack.write("sales", sales("10")), stack.trigger("sales")
+
+    def task(name: str) -> dict[str, Any]:
+        return next((each for each in stack.tasks("sales", run_id) if each["task_id"].endswith(f".{name}")), {})
+
+    def is_half_way() -> bool:
+        status = stack.status("sales")
+        return status.phase is Phase.MERGING and 2 <= status.partitions_completed < len(MONTHS)
+
+    wait_until(lambda: task("stage").get("state") == "running", "stage runs")
+    with opened(window, stack, "/mv/tables/sales") as page:
+        works_on_it = page.locator("#now dt:text-is('Works on it') + dd")
+        with stopped(task("stage")["pid"]):
+            page.get_by_text("waiting for stage, try 1, which is running in Airflow").wait_for()
+            assert works_on_it.inner_text() == f"no process now, run {run_id}"
+            assert page.get_by_text("reading the source").count() == 0
+
+        wait_until(is_half_way, "two partitions are compared")
+        with no_further_task(stack):
+            os.kill(task("merge")["pid"], signal.SIGKILL)
+            page.get_by_text(re.compile("merge, try 1 was killed, or failed. .+ takes over")).wait_for()
+            assert works_on_it.inner_text() == f"no process now, run {run_id}"
+        wait_until(lambda: (task("merge")["try_number"], task("merge")["state"]) == (2, "running"), "its retry runs")
+        with stopped(pid := task("merge")["pid"]):
+            page.get_by_text("merge, try 2 is running in Airflow and takes over as soon as its Spark").wait_for()
+            assert page.get_by_text("No process works on it any more").count() == 0
+        works_on_it.get_by_text(f"process {pid} on").wait_for()
+        stack.succeeds("sales", run_id)
+
+    assert stack.main("sales") == rows
+    with opened(window, stack, f"/mv/tables/sales/refreshes/{stack.history('sales')[0].refresh_id}") as page:
+        page.get_by_text("It was killed, or failed: the work of this time was lost.").wait_for()
+        page.locator("summary", has_text="merge, try 1").press("Enter")
+        page.locator("summary", has_text="merge, try 2").press("Enter")
+        killed, retry = (page.get_by_role("region", name=f"Log lines of merge, try {number}") for number in (1, 2))
+        killed.get_by_text(re.compile(r"Spark is ready after [\d.]+ s\.")).wait_for()
+        retry.get_by_text(re.compile(r"sales: published.*rows inserted")).wait_for()
+        assert killed.get_by_text("published").count() == 0
+        assert flaws(page) == []
 
 
 def test_every_link_from_the_pages_leads_somewhere(stack, window, ids):

@@ -77,6 +77,7 @@
 
   // Make an element like a new version of it. What is alike stays the same node: focus, selection and scrolling with it.
   const morph = (old, fresh) => {
+    if (old.dataset && "kept" in old.dataset && old.id === fresh.id) return; // its own script fills it
     if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
       old.replaceWith(fresh);
     } else if (old.nodeType !== Node.ELEMENT_NODE) {
@@ -103,6 +104,7 @@
     setClock();
     tellTimes();
     tellPicked();
+    document.dispatchEvent(new Event("shown"));
     if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus();
   };
   // While a dialog is open only its own text changes: what its buttons were meant for stays as it was.
