@@ -1,8 +1,8 @@
 """Whose log has lines of a refresh: the tries of Airflow's tasks that worked on it, and processes outside of Airflow.
 
-No line passes through this application. Lines of a task are kept where Airflow keeps its logs; the browser asks
-Airflow's own API for them when a user opens a log (`static/log.js`), so that Airflow decides who may read them, and finds
-them on remote storage or on the worker that writes them. What `amv` logs is printed where it was started, and not kept.
+No line passes through this application. When a user opens a log, the browser asks Airflow's own API for it
+(`static/log.js`), so Airflow decides who may read it, and finds it on remote storage or on the worker that writes it.
+What `amv` logs is printed where it was started, and not kept.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Logs:
 def logs_of(report: RefreshReport, work: Sequence[Work], tries: Sequence[TaskTry], now_ms: int) -> Logs:
     """Return whose logs have lines of a refresh.
 
-    A run that was cleared has tries of an earlier refresh too, so tries count only if they ran while this one did: those
-    that worked on it, those that waited for it, and those whose Spark did not start.
+    A run that was cleared has tries of an earlier refresh too, so tries count only if they ran while this one did:
+    those that worked on it, those that waited for it, and those whose Spark did not start.
 
     work  : its attempts, by `work_of`
     tries : of all tasks of its runs, as far as the user may see them, in the order in which they started
@@ -40,7 +40,7 @@ def logs_of(report: RefreshReport, work: Sequence[Work], tries: Sequence[TaskTry
     began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
     if began is None:
         return Logs(())
-    until = (ended or now_ms) + CLOCKS_MS
+    until = (ended or max(now_ms, began)) + CLOCKS_MS
     worked = [each.task for each in work]
     keys = {each.attempt.owner_key for each in work}
 

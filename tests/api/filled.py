@@ -245,7 +245,12 @@ def reading(paths: Sequence[str]) -> Source:
 
 
 def hold(keeper: Keeper, key: str | None = None) -> Hold:
-    """Let a refresh wait for a decision about all that it would change; return its hold."""
+    """Let a refresh wait for a decision about all that it would change; return its hold.
+
+    What another test has left under way or decided is given up first.
+    """
+    if keeper.store.state(keeper.table.id).refresh_id is not None:
+        keeper.store.abandon(keeper.owned(), Outcome.CANCELLED, None, {})
     own = keeper.begin(CORRECTIONS, key=key)
     keeper.clock.pass_ms(12_000)
     keeper.seal(own, 12.0)
