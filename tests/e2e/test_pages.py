@@ -216,6 +216,25 @@ def test_a_table_picked_in_the_list_is_refreshed_with_what_was_chosen_there(stac
     assert stack.main("sales") == Counter(kept | fresh)
 
 
+def test_a_run_that_is_asked_for_while_one_works_waits_in_sight(stack, window, filled):
+    rows, first = stack.write("sales", sales("11")), stack.trigger("sales")
+    with opened(window, stack, "/mv/tables/sales") as page:
+        page.get_by_role("heading", name="Refresh under way").wait_for()
+        press(page, "Refresh")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text(re.compile("A refresh is under way .*waits for its turn, at place 1 of the queue")).wait_for()
+        press(dialog, "Start")
+        said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))
+        said.wait_for()
+        second = said.inner_text().split()[1]
+        page.locator("ol.queue").get_by_role("link", name=second).wait_for()
+
+    for run_id in (first, second):
+        stack.succeeds("sales", run_id)
+    assert [each.outcome for each in stack.history("sales")[:2]] == [Outcome.NOTHING_TO_DO, Outcome.PUBLISHED]
+    assert stack.main("sales") == rows
+
+
 def press(place: Any, name: str) -> None:
     """Press a button by the keyboard."""
     place.get_by_role("button", name=name, exact=True).press("Enter")
