@@ -95,6 +95,8 @@ _GOING_ON = frozenset(
     ("scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input")
 )
 
+_WAITS_FOR_ITS_START = (None, "scheduled", "queued")
+
 Declared = Mapping[str, tuple[DeclaringDag, ...]]
 """The DAGs of each table, by its name, in the order of their ids; or of each asset, by its URI."""
 
@@ -223,17 +225,23 @@ def run_state(session: Session, dag_id: str, run_id: str) -> str | None:
 def task_tries(session: Session, runs: Iterable[tuple[str, str]]) -> tuple[TaskTry, ...]:
     """Return the tries of all tasks of some runs, in the order in which they started; those without a start come last.
 
+    Airflow keeps a task's newest try apart from the earlier ones. While that one waits for its start, its row still has
+    the process and the times of the try before it; while it waits for a retry, it is among the earlier ones too.
+
     runs : DAG id and run id
     cost : two queries
     """
-    asked, found = set(runs), []
-    for model in (TaskInstance, TaskInstanceHistory) if asked else ():
+    asked, found = set(runs), dict[tuple[Any, ...], TaskTry]()
+    for model in (TaskInstanceHistory, TaskInstance) if asked else ():
         query = select(
             *(model.dag_id, model.run_id, model.task_id, model.map_index, model.try_number, model.state),
             *(model.pid, model.start_date, model.end_date),
         ).where(tuple_(model.dag_id, model.run_id).in_(asked))
-        found += [TaskTry(*row[:7], _ms(row.start_date), _ms(row.end_date)) for row in session.execute(query)]
-    return tuple(sorted(found, key=lambda each: (each.started_ms is None, each.started_ms or 0, each.number)))
+        for row in session.execute(query):
+            has_begun = model is TaskInstanceHistory or row.state not in _WAITS_FOR_ITS_START
+            process = (row.pid, _ms(row.start_date), _ms(row.end_date)) if has_begun else (None, None, None)
+            found[tuple(row[:5])] = TaskTry(*row[:6], *process)
+    return tuple(sorted(found.values(), key=lambda each: (each.started_ms is None, each.started_ms or 0, each.number)))
 
 
 def _ms(time: datetime | None) -> int | None:

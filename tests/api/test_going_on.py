@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from airflow_mv_provider import Kafka
 from airflow_mv_provider.core.outcome import Outcome
@@ -173,20 +173,46 @@ def test_an_owner_whose_task_was_killed_is_named_at_once_and_not_after_its_lease
     assert "It was killed, or failed: the work of this time was lost." in page
 
 
-def test_a_retry_that_runs_is_named_before_it_has_taken_the_refresh_over(user, store, table):
+@pytest.mark.parametrize(
+    ("state", "number", "said"),
+    [
+        ("up_for_retry", 2, "Airflow starts its next try, which takes over."),
+        ("scheduled", 3, "publish_orders, try 3 is scheduled in Airflow and takes over when it runs."),
+        ("running", 3, "publish_orders, try 3 is running in Airflow and takes over as soon as its Spark has started."),
+    ],
+)
+def test_a_retry_is_named_before_it_has_taken_the_refresh_over(user, store, table, clock, state, number, said):
+    clock.ahead_ms -= 10_000
+    run_id = failed_run(user)
+    own = begun_in(store, table, run_id)
+    retried(run_id, state, number)
+
+    shown, page = text_of(user.get(f"{URL}/now").text), user.get(f"{URL}/refreshes/{own.refresh_id}").text
+
+    assert f"No process works on it: publish_orders, try 2 was killed, or failed. {said}" in shown
+    assert "data-goes-on" not in user.get(URL).text
+    [lanes] = re.findall(r'<ol class="lane-names">(.*?)</ol>', page)
+    assert text_of(lanes) == "publish_orders, try 2", "not the one that comes after it"
+    logs = re.findall(r'data-log="[^"]*/logs/(\d)', page)
+    assert logs == ["2", "3"] if state == "running" else ["2"]
+
+
+def retried(run_id: str, state: str, number: int) -> None:
+    """Let the task for `orders` have been killed just now, as Airflow records it; its next try has a state."""
     from airflow.models.dagrun import DagRun  # noqa: TID251
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
     from airflow.utils.session import create_session  # noqa: TID251
 
-    run_id = failed_run(user)
-    begun_in(store, table, run_id)
-    change_task(run_id, state="up_for_retry", end_date=datetime.now(UTC))
+    now = datetime.now(UTC)
     with create_session() as session:
+        where = (TaskInstance.run_id == run_id, TaskInstance.task_id == "publish_orders")
+        task = session.scalar(select(TaskInstance).where(*where))
+        task.start_date, task.end_date, task.state = now - timedelta(seconds=12), now, "up_for_retry"
+        task.prepare_db_for_next_try(session)
+        task.state, task.try_number = state, number
+        if state == "running":
+            task.start_date, task.end_date, task.pid = now, None, 4712
         session.execute(update(DagRun).where(DagRun.run_id == run_id).values(state="running"))
-
-    shown = text_of(user.get(f"{URL}/now").text)
-
-    assert "publish_orders, try 2 was killed, or failed. Airflow starts its next try, which takes over." in shown
-    assert "data-goes-on" not in user.get(URL).text
 
 
 def test_a_dag_that_a_user_may_not_read_has_no_button_and_no_name(user, store, table, rights):
