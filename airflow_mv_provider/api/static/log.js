@@ -3,8 +3,9 @@
 "use strict";
 
 (() => {
-  const MOST_BYTES = 2 * 1024 * 1024;
-  const MOST_LINES = 500;
+  const MOST_BYTES = 8 * 1024 * 1024;
+  const FIRST = 100; // of more lines than both together, the first ones and the last ones are shown
+  const LAST = 400;
   const MOST_CHARACTERS = 4000; // of one line
   const OURS = "airflow_mv_provider";
 
@@ -23,17 +24,22 @@
         const lines = (rest + decoder.decode(value, { stream: !done })).split("\n");
         rest = lines.pop();
         for (const line of lines) {
-          try {
-            yield JSON.parse(line);
-          } catch {
-            // none of Airflow's
-          }
+          const found = parsed(line);
+          if (found !== null) yield found;
         }
         if (done) return false;
       }
       return true;
     } finally {
       reader.cancel().catch(() => {}); // its server need not read on
+    }
+  };
+  const parsed = (line) => {
+    try {
+      const found = JSON.parse(line);
+      return typeof found === "object" ? found : null;
+    } catch {
+      return null; // none of Airflow's
     }
   };
   const WHY = {
@@ -65,6 +71,13 @@
     return made("li", "", shown, " ", words);
   };
 
+  const items = (lines) => {
+    const leftOut = lines.length - FIRST - LAST;
+    if (leftOut <= 0) return lines.map(item);
+    const gap = made("li", "quiet", "", made("span", "when"), ` … ${leftOut} lines are left out here; they are in Airflow.`);
+    return [...lines.slice(0, FIRST).map(item), gap, ...lines.slice(-LAST).map(item)];
+  };
+
   const asking = new WeakSet();
   const unfinished = new WeakSet(); // the task went on when its log was read
   const tell = async (details) => {
@@ -77,12 +90,10 @@
       const [lines, others] = [[], JSON.parse(details.dataset.others)];
       const found = read(new URL(details.dataset.log, location.href));
       let next = await found.next();
-      for (; !next.done && lines.length < MOST_LINES; next = await found.next()) {
-        if (isShown(next.value, others)) lines.push(item(next.value));
+      for (; !next.done; next = await found.next()) {
+        if (isShown(next.value, others)) lines.push(next.value);
       }
-      await found.return();
-      const isCut = !next.done || next.value === true;
-      show(place, lines, isCut ? CUT : lines.length ? "" : NOTHING, details.querySelector("summary").textContent);
+      show(place, items(lines), next.value ? CUT : lines.length ? "" : NOTHING, details.querySelector("summary").firstChild.textContent.trim());
     } catch (error) {
       const why = error instanceof TypeError ? "Airflow does not respond." : error.message;
       place.replaceChildren(made("p", "note tone-warn", why));
@@ -92,13 +103,16 @@
   };
   const CUT = "This log is longer than what is read here. The rest is in Airflow.";
   const NOTHING = "It has logged nothing about this refresh so far.";
-  // A log only grows, so what is shown stays as it is: where it is scrolled to, and what is selected.
+  // What is shown already stays as it is: where it is scrolled to, and what is selected.
   const show = (place, lines, note, name) => {
     const known = place.querySelector(".scroll");
     const region = known ?? made("div", "scroll", made("ol", "story"));
-    Object.assign(region, { tabIndex: 0, role: "region", ariaLabel: `Log lines of ${name}` });
+    for (const [key, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", `Log lines of ${name}`]]) region.setAttribute(key, value);
     const list = region.firstChild;
-    list.append(...lines.slice(list.children.length));
+    let same = 0;
+    while (same < list.children.length && list.children[same].textContent === lines[same]?.textContent) same += 1;
+    while (list.children.length > same) list.lastChild.remove();
+    list.append(...lines.slice(same));
     for (const each of [...place.childNodes]) if (each !== known) each.remove();
     if (lines.length && !known) place.append(region);
     if (note) place.append(made("p", "quiet", note));
