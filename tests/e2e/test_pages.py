@@ -223,7 +223,7 @@ def test_a_run_that_is_asked_for_while_one_works_waits_in_sight(stack, window, f
         press(page, "Refresh")
         dialog = page.get_by_role("dialog")
         dialog.get_by_text(
-            re.compile("A refresh is under way .*waits for its turn, at place 1 of the queue")
+            re.compile(r"A refresh is under way [\s\S]*waits for its turn, at place 1 of the queue")
         ).wait_for()
         press(dialog, "Start")
         said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))

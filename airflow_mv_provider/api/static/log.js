@@ -61,21 +61,24 @@
     found.append(...inside);
     return found;
   };
-  const item = (line) => {
+  const item = (line, own) => {
     const when = new Date(line.timestamp ?? NaN);
     const time = Number.isNaN(when.getTime()) ? "" : when.toISOString();
-    const text = String(line.event).slice(0, MOST_CHARACTERS);
+    const event = String(line.event);
+    const text = event.slice(event.startsWith(own) ? own.length : 0).slice(0, MOST_CHARACTERS);
     const words = made("span", "said", ...(TONES[line.level] ? [made("span", `badge ${TONES[line.level]}`, line.level), " "] : []), text);
     const shown = made("span", "when", time.slice(11, 19));
     shown.title = time && `${time.slice(0, 10)} ${time.slice(11, 19)} UTC`;
     return made("li", "", shown, " ", words);
   };
 
-  const items = (lines) => {
+  // own: how lines about the page's refresh begin; it is left out, as the page has said it
+  const items = (lines, own) => {
     const leftOut = lines.length - FIRST - LAST;
-    if (leftOut <= 0) return lines.map(item);
+    const all = (some) => some.map((line) => item(line, own));
+    if (leftOut <= 0) return all(lines);
     const gap = made("li", "quiet", "", made("span", "when"), ` … ${leftOut} lines are left out here; they are in Airflow.`);
-    return [...lines.slice(0, FIRST).map(item), gap, ...lines.slice(-LAST).map(item)];
+    return [...all(lines.slice(0, FIRST)), gap, ...all(lines.slice(-LAST))];
   };
 
   const asking = new WeakSet();
@@ -93,7 +96,7 @@
       for (; !next.done; next = await found.next()) {
         if (isShown(next.value, others)) lines.push(next.value);
       }
-      show(place, items(lines), next.value ? CUT : lines.length ? "" : NOTHING, details.querySelector("summary").firstChild.textContent.trim());
+      show(place, items(lines, details.dataset.own), next.value ? CUT : lines.length ? "" : NOTHING, details.querySelector("summary").firstChild.textContent.trim());
     } catch (error) {
       const why = error instanceof TypeError ? "Airflow does not respond." : error.message;
       place.replaceChildren(made("p", "note tone-warn", why));
