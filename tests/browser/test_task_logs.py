@@ -87,6 +87,7 @@ def test_an_open_log_shows_a_refreshs_lines_as_words_and_grows_until_its_task_ha
     assert page.evaluate("window.first === document.querySelector('.lines li')"), "what is shown stays as it is"
     assert page.locator("img").count() == 0
     assert flaws(page) == []
+    page.reload()
     assert unreached_by_tab(page) == []
 
 
@@ -101,7 +102,9 @@ def test_a_large_log_is_cut_and_says_so(open_page, server, keeper, others):
     own, task, page = begun(open_page, server, keeper)
     keeper.finish(own)
     task.is_now("success", keeper)
-    task.says(line("Starting Spark (local)."), *(line("x" * 1000, logger="pyspark") for _ in range(others // 1000)))
+    task.says(
+        line("Starting Spark (local)."), *(line(f"{n} {'x' * 1000}", logger="pyspark") for n in range(others // 1000))
+    )
     task.says(*(line(f"customers: line {number}") for number in range(600)))
     page.reload()
 
