@@ -1,4 +1,9 @@
-"""Which processes worked on a refresh, and when none did: one answer for its picture, its events and its duration."""
+"""Which processes worked on a refresh, and when none did: one answer for its picture, its events, duration and logs.
+
+No log line passes through this application. When a user opens a log, the browser asks Airflow's own API for it
+(`static/log.js`), so Airflow decides who may read it, and finds it on remote storage or on the worker that writes it.
+What `amv` logs is printed where it was started, and not kept.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from airflow_mv_provider.report_text.figures import total_seconds
 WORKING = (Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP)
 LOST = "lost"  # the work of a killed process
 _MIN_WAIT_MS = 100
-CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
+_CLOCKS_MS = 5_000  # Airflow's clock and the metadata database's may differ by so much
 
 Part = tuple[Phase | str | None, float]
 """A phase, LOST, or None for waiting; and its milliseconds."""
@@ -89,7 +94,7 @@ def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
         and str(each.pid) == pid
         and each.started_ms is not None
         and began is not None
-        and each.started_ms <= began + CLOCKS_MS
+        and each.started_ms <= began + _CLOCKS_MS
     ]
     return found[-1] if found else None
 
@@ -143,3 +148,50 @@ def _parts(
     if report.outcome is Outcome.RUNNING:
         return [*known, (report.phase, rest)]
     return [(None, rest), *known]  # its last phase's end was the refresh's: it prepared before
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Where a refresh's log lines are.
+
+    tries     : of Airflow's tasks, in the order in which they started
+    processes : those outside of Airflow, in words
+    """
+
+    tries: tuple[TaskTry, ...]
+    processes: tuple[str, ...] = ()
+
+
+def logs_of(report: RefreshReport, work: Sequence[Work], tries: Sequence[TaskTry], now_ms: int) -> Logs:
+    """Return whose logs have lines of a refresh.
+
+    A run that was cleared has tries of an earlier refresh too, so tries count only if they ran while this one did:
+    those that worked on it, those that waited for it, and those whose Spark did not start.
+
+    work  : its attempts, by `work_of`
+    tries : of all tasks of its runs, as far as the user may see them, in the order in which they started
+    """
+    began, ended = words.ms_of(report.started_at), words.ms_of(report.finished_at)
+    if began is None:
+        return Logs(())
+    until = (ended or max(now_ms, began)) + _CLOCKS_MS
+    worked = [each.task for each in work]
+    keys = {each.attempt.owner_key for each in work}
+
+    def has_lines(each: TaskTry) -> bool:
+        ran = each.started_ms is not None and each.started_ms <= until
+        has_ended_before = each.ended_ms is not None and not each.is_going_on and each.ended_ms < began - _CLOCKS_MS
+        return each in worked or (ran and not has_ended_before and any(_works_for(key, each) for key in keys))
+
+    outside = (
+        words.process_text(each.attempt.process) for each in work if words.run_of(each.attempt.owner_key) is None
+    )
+    return Logs(tuple(each for each in tries if has_lines(each)), tuple(dict.fromkeys(outside)))
+
+
+def _works_for(owner_key: str | None, task: TaskTry) -> bool:
+    """True if a task works on its owner's refresh; a key without a scope covers all tasks of a run, others' too."""
+    parts = (owner_key or "").split(":", 4)
+    has_scope = len(parts) == 5 and bool(parts[2])
+    in_run = words.run_of(owner_key) == (task.dag_id, task.run_id)
+    return in_run and has_scope and words.is_of(owner_key, task.task_id, task.map_index)

@@ -10,11 +10,10 @@ import yaml
 from airflow_mv_provider.api import plots, words
 from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry
 from airflow_mv_provider.api.airflow_run import GoOn, TriesOf, go_on_of
-from airflow_mv_provider.api.attempts import dead_owner, work_of
+from airflow_mv_provider.api.attempts import Logs, dead_owner, logs_of, work_of
 from airflow_mv_provider.api.ingestion_view import IngestionView, ingestion_of
 from airflow_mv_provider.api.story import Event, story
 from airflow_mv_provider.api.table_list import next_run_ms
-from airflow_mv_provider.api.task_logs import Logs, logs_of
 from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.freshness.lateness import Forecast

@@ -13,8 +13,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from airflow_mv_provider.api.attempts import dead_owner, work_of
-from airflow_mv_provider.api.task_logs import logs_of
+from airflow_mv_provider.api.attempts import dead_owner, logs_of, work_of
 from airflow_mv_provider.core.outcome import AttemptReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
