@@ -71,6 +71,11 @@ def main(folder: Path) -> None:
             write(window(path, viewport=NARROW, color_scheme="light"), folder / f"{name}-narrow.png")
         for name, path in (("over-time", "/mv/tables/orders/over-time?range=all"), ("lineage", "/mv/lineage")):
             write(window(path, viewport=WIDE, color_scheme="light"), folder / f"{name}-light.png")
+        page = window("/mv/", viewport=TALL, color_scheme="light")
+        page.get_by_label("All on this page").check()
+        page.locator("#picked-refresh").click()
+        page.get_by_role("dialog").get_by_text("More").click()
+        write(page.locator("#start-run"), folder / "dialog-light.png")
         page = window("/dags/refresh_on_demand", viewport=TALL, color_scheme="light")
         page.get_by_test_id("trigger-dag-button").click()
         form = page.get_by_role("dialog")
