@@ -1,4 +1,4 @@
-"""Topics whose records are Avro or CSV, followed from a real Kafka; `test_record_formats` has single records."""
+"""Topics whose records are Avro, Protobuf or CSV, followed from a real Kafka; `test_record_formats` has single records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from airflow_mv_provider.exceptions import EventError, SourceNotFoundError, StreamReloadError, UnsafeLocationError
+from airflow_mv_provider.exceptions import (
+    DefinitionError,
+    EventError,
+    SourceNotFoundError,
+    StreamReloadError,
+    UnsafeLocationError,
+)
 from tests.conftest import Crash
+from tests.engine.protobuf_forms import ALL, SHOP, described, message
 from tests.engine.record_forms import AVRO_KEY, AVRO_ROW, avro
 from tests.engine.streaming import Shop, counts, shop
 from tests.kafka import Record
@@ -64,6 +71,40 @@ def test_topic_in_avro_is_followed_with_the_schema_that_was_pinned(shop, crash_a
     assert counts(first)[1:] == (2, 0, 0)
     assert counts(retried) == ("incremental", 1, 1, 1)
     assert shop.rows == [(2, "b2"), (3, "c"), (4, "d")]
+
+
+def test_topic_in_protobuf_is_followed(shop):
+    """Another message in the same descriptor file is no change of this one's schema; a field of it is one."""
+    (shop.lake.root / "raw").mkdir(exist_ok=True)
+    file = shop.lake.root / "raw/shop.pb"
+    file.write_bytes(described(SHOP))
+    of_key = {"format": "protobuf", "schema_file": "raw/shop.pb", "message": "shop.Key"}
+    source = {"format": "protobuf", "schema": None, "schema_file": "raw/shop.pb", "message": "shop.Order"}
+    shop.apply(source=source | {"record_key": of_key, "select": ["id", "v"]})
+
+    def record(number: int, value: str | None, more: bytes = b"") -> Record:
+        row = message(SHOP, "shop.Order", {"id": number, "v": value}) + more
+        return message(SHOP, "shop.Key", {"id": number}), None if value is None else row
+
+    shop.send(record(1, "a"), record(2, "b"))
+    first = shop.refresh()
+    file.write_bytes(described(SHOP, ALL))
+    shop.send(record(1, None), record(2, "b2"), record(3, "c"))
+    second = shop.refresh()
+    shop.send(record(4, "d", b"\x48\x01"))
+    with pytest.raises(EventError, match="Order has no field 9"):
+        shop.refresh()
+    file.write_bytes(described(SHOP.replace('name: "v"', 'name: "w"')))
+    with pytest.raises(DefinitionError):
+        shop.refresh()
+    file.write_bytes(described(SHOP.replace("number: 3", "number: 9")))
+    with pytest.raises(StreamReloadError, match="the schema that schema_file names has changed"):
+        shop.refresh()
+
+    assert counts(first)[1:] == (2, 0, 0)
+    assert counts(second) == ("incremental", 1, 1, 1)
+    assert shop.rows == [(2, "b2"), (3, "c")]
+    assert shop.lake.workspaces() == []
 
 
 @pytest.mark.in_test_all

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,6 +60,65 @@ class Chain:
         names = COLUMNS[table]
         places = [names.index(name) for name in sorted(names)]
         return Counter(tuple(row[place] for place in places) for row in self.shop.rows(table).elements())
+
+
+def waits_for(db: psycopg.Connection[Any], transaction: str) -> None:
+    """Return once the connector's new slot waits for the end of a transaction."""
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND transactionid::text = %s"
+    until = time.monotonic() + 120
+    while not db.execute(waiting, [transaction]).fetchall():
+        assert time.monotonic() < until, "the connector does not make its slot"
+
+
+def test_transaction_that_is_open_at_the_snapshot_is_newer_than_it(lake, tmp_path, monkeypatch):
+    """It wrote at a position before the snapshot's, is not in it, and its event comes after it.
+
+    A slot waits for the transactions that it finds, and then for those that have begun meanwhile; one that begins after
+    that, and before the snapshot, stays open.
+    """
+    number = "SELECT pg_current_xact_id()::text"
+    for name in ("kafka", "connect"):
+        (tmp_path / name).mkdir()
+    with running_server(wal_level="logical") as postgres:
+        url, kafka = postgres.new_database(), KafkaServer(tmp_path / "kafka")
+        connectors: list[Connector] = []
+
+        def connect() -> None:
+            connectors.append(Connector(tmp_path / "connect", kafka.address, url, "shop", ["public.orders"]))
+
+        try:
+            with (
+                psycopg.connect(url, autocommit=True) as db,
+                psycopg.connect(url) as found,
+                psycopg.connect(url) as meanwhile,
+                psycopg.connect(url) as late,
+            ):
+                db.execute("CREATE TABLE orders (id int PRIMARY KEY, v text)")
+                db.execute("INSERT INTO orders VALUES (1, 'old'), (2, 'x')")
+                first = found.execute(number).fetchone()
+                starting = threading.Thread(target=connect)
+                starting.start()
+                waits_for(db, first[0])
+                second = meanwhile.execute(number).fetchone()
+                found.rollback()
+                waits_for(db, second[0])
+                late.execute("UPDATE orders SET v = 'new' WHERE id = 1")
+                meanwhile.rollback()
+                starting.join()
+                connectors[0].settle()
+                late.commit()
+                connectors[0].settle()
+            extra = {"bootstrap.servers": kafka.address}
+            monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "kafka", "extra": extra}))
+            source = {"type": "kafka", "conn_id": "shop", "topic": "shop.public.orders", "envelope": "debezium"}
+            lake.apply(source=source | {"schema": "id INT, v STRING"}, guards=ANY)
+            lake.refresh()
+        finally:
+            for connector in connectors:
+                connector.kill()
+            kafka.kill()
+
+    assert lake.rows() == [(1, "new"), (2, "x")]
 
 
 @pytest.fixture

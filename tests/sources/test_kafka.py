@@ -36,6 +36,13 @@ AVRO = {
     "schema_file": "schemas/order.avsc",
     "record_key": {"format": "csv", "schema": "id INT"},
 }
+PROTOBUF = {
+    "format": "protobuf",
+    "schema": None,
+    "schema_file": "schemas/shop.pb",
+    "message": "shop.Order",
+    "record_key": {"format": "csv", "schema": "id INT"},
+}
 WHOLE = {"conn_id": "kafka_shop", "envelope": "upsert", "schema": "id INT, v STRING"}
 AT = KafkaFrontier("c1", "shop.orders", "t1", (10, 0, 7))
 
@@ -52,7 +59,7 @@ def a_topic(**more: object) -> Kafka:
         ({"topic": ".."}, "no name of one topic"),
         ({"conn_id": "a b"}, "not a connection's id"),
         ({"envelope": "avro"}, "'none', 'upsert' or 'debezium'"),
-        ({"format": "xml"}, "'json', 'csv' or 'avro'"),
+        ({"format": "xml"}, "'json', 'csv', 'avro' or 'protobuf'"),
         ({"schema": None}, "format json needs schema"),
         ({"format": "csv", "schema": None}, "format csv needs schema"),
         ({"format": "csv"}, "format csv needs record_key"),
@@ -71,6 +78,18 @@ def a_topic(**more: object) -> Kafka:
         (AVRO | {"record_key": {"format": "csv", "schema": ""}}, "names no column"),
         (AVRO | {"record_key": {"format": "csv", "schema": "id INT", "colour": 1}}, "Extra inputs"),
         (AVRO | {"envelope": "none"}, "leave out record_key"),
+        (PROTOBUF | {"schema_file": None}, "format protobuf needs schema_file"),
+        (PROTOBUF | {"schema": "id INT"}, "format protobuf takes no schema, but schema_file"),
+        (PROTOBUF | {"message": None}, "format protobuf needs message"),
+        (PROTOBUF | {"message": "shop Order"}, "the full name of one message"),
+        (PROTOBUF | {"message": ".shop.Order"}, "the full name of one message"),
+        (PROTOBUF | {"record_key": None}, "format protobuf needs record_key"),
+        (PROTOBUF | {"record_key": {"format": "protobuf", "schema_file": "a.pb"}}, "format protobuf needs message"),
+        (PROTOBUF | {"envelope": "debezium"}, "in json or avro, not in protobuf"),
+        (PROTOBUF | {"registry": True}, "read in avro, not in protobuf"),
+        (PROTOBUF | {"options": {"sep": ";"}}, "takes no options"),
+        (AVRO | {"message": "shop.Order"}, "format avro takes no message"),
+        ({"message": "shop.Order"}, "format json takes no message"),
         ({"registry": True}, "read in avro, not in json"),
         (AVRO | {"registry": "yes"}, "boolean"),
         (AVRO | {"envelope": "debezium"}, "record_key in avro, none in json"),
@@ -123,6 +142,10 @@ def test_definition_in_json_is_stored_as_before_other_formats_came():
         **AVRO
     )
     assert parse_table(table | {"source": stored}).content_hash == "245cd18d1bd2b80e"
+    assert (
+        parse_table(table | {"source": a_topic(**AVRO).model_dump(mode="json", by_alias=True)}).content_hash
+        == "e14f56b0ad994f7a"
+    )
 
 
 @pytest.mark.parametrize(

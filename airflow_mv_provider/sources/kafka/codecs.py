@@ -14,6 +14,7 @@ from airflow_mv_provider.sources.kafka import debezium, envelope
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
+from airflow_mv_provider.sources.kafka.protobuf.codec import ProtobufCodec
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
 from airflow_mv_provider.spark.compare.replay import Cut
 from airflow_mv_provider.spark.layout import sql_of
@@ -99,6 +100,9 @@ def _codec(spark: SparkSession, what: Kafka | RecordKey, schema: str | None) -> 
         case "avro":
             assert schema is not None, "pinned before anything is read"
             return AvroCodec.of(spark, schema)
+        case "protobuf":
+            assert schema is not None and what.message is not None, "pinned before; checked by the definition"
+            return ProtobufCodec.of(schema, what.message)
 
 
 def _check_key(key: StructType, columns: StructType) -> None:

@@ -20,15 +20,16 @@ from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.definition.source import Ingested, Part, Source, requires_type
 from airflow_mv_provider.sources.files.model import OPTIONS, option_value
 
-Format = Literal["json", "csv", "avro"]
+Format = Literal["json", "csv", "avro", "protobuf"]
 _CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
 _TOPIC = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"  # as Kafka has it
 # A record is one line in UTF-8 without a header, and no record is passed over.
 _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine", "lineSep"}
 # What each format needs to be decoded.
-_NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file"}
+_NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file", "protobuf": "schema_file"}
+_MESSAGE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 # Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
-_NEWER = ("schema_file", "options", "record_key", "registry", "max_records", "ingestion")
+_NEWER = ("schema_file", "message", "options", "record_key", "registry", "max_records", "ingestion")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -42,17 +43,18 @@ def _requires_by_format(schema: dict[str, Any]) -> None:
     schema["allOf"] = [
         {
             "if": {"properties": {"format": {"const": name}}, "required": ["format"] if name != "json" else []},
-            "then": {"required": [needed]},
+            "then": {"required": [needed, "message"] if name == "protobuf" else [needed]},
         }
         for name, needed in _NEEDS.items()
     ]
 
 
-def _check_encoding(kind: str, schema: str | None, schema_file: str | None, options: Mapping[str, str]) -> None:
+def _check_encoding(what: Kafka | RecordKey) -> None:
     """Check that what is given is what a format needs.
 
     raises : ValueError
     """
+    kind, schema, schema_file, options = what.format, what.schema_, what.schema_file, what.options
     for name, value in (("schema", schema), ("schema_file", schema_file)):
         if name == _NEEDS[kind] and value is None:
             raise ValueError(f"format {kind} needs {name}")
@@ -62,6 +64,11 @@ def _check_encoding(kind: str, schema: str | None, schema_file: str | None, opti
         raise ValueError("schema: it names no column")
     if schema_file is not None and (not schema_file.strip() or re.search(r"[*?\[{]", schema_file)):
         raise ValueError("schema_file: expected the path of one file")
+    if (what.message is not None) != (kind == "protobuf"):
+        needs = "needs" if kind == "protobuf" else "takes no"
+        raise ValueError(f"format {kind} {needs} message")
+    if what.message is not None and not re.fullmatch(_MESSAGE, what.message):
+        raise ValueError("message: expected the full name of one message, as shop.Order")
     if options and kind != "csv":
         raise ValueError(f"format {kind} takes no options")
     if unknown := sorted(name for name in options if name not in _CSV):
@@ -78,14 +85,20 @@ class RecordKey(Part):
     format: Format
     schema_: str | None = Field(default=None, alias="schema", description="The key's columns, of csv in their order.")
     schema_file: str | None = Field(default=None, description="As of the source.")
+    message: str | None = Field(default=None, description="As of the source.")
     options: dict[str, str] = Field(default_factory=dict, description="As of the source.")
 
     _are_texts = field_validator("options", mode="before")(_option_values)
 
     @model_validator(mode="after")
     def _has_what_its_format_takes(self) -> Self:
-        _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        _check_encoding(self)
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_message(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = serialized(self)
+        return {name: value for name, value in found.items() if value is not None or name != "message"}
 
 
 class Kafka(Source):
@@ -117,8 +130,13 @@ class Kafka(Source):
     )
     schema_file: str | None = Field(
         default=None,
-        description="avro: the file of the schema with which values were written, as JSON. Relative to the warehouse,"
-        " or absolute under an allowed root.",
+        description="avro: the file of the schema with which values were written, as JSON. protobuf: the descriptor"
+        " file that protoc writes. Relative to the warehouse, or absolute under an allowed root.",
+    )
+    message: str | None = Field(
+        default=None,
+        description="protobuf: the message of a value by its full name, as shop.Order.",
+        json_schema_extra={"pattern": _MESSAGE},
     )
     options: dict[str, str] = Field(default_factory=dict, description="csv: options of Spark's reader.")
     record_key: RecordKey | None = Field(
@@ -223,7 +241,7 @@ class Kafka(Source):
     def _fits_together(self) -> Self:
         if self.select is not None and not self.select:
             raise ValueError("select names no column")
-        _check_encoding(self.format, self.schema_, self.schema_file, self.options)
+        _check_encoding(self)
         if self.ingestion is not None and self.max_records is not None:
             raise ValueError("max_records would end each table of an ingestion at another state: leave it out")
         if self.registry and self.format != "avro":

@@ -250,7 +250,10 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
 
     def _schemas(self) -> tuple[str | None, str | None]:
         """Return what the definition's schema files have now, that of values and that of keys."""
-        found = [schema_files.pinned(self._spark, location) for location in self.locations]
+        key, named = self._source.record_key, [self._source.message] if self._source.schema_file is not None else []
+        named += [key.message] if key is not None and key.schema_file is not None else []
+        both = zip(self.locations, named, strict=True)
+        found = [schema_files.pinned(self._spark, location, message) for location, message in both]
         of_value = found.pop(0) if self._source.schema_file is not None else None
         return of_value, found[0] if found else None
 

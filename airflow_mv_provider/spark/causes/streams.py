@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from airflow_mv_provider.exceptions import (
+    DefinitionError,
     EventError,
     EventIncompleteError,
     EventSchemaError,
@@ -41,6 +42,9 @@ def of_stream(text: str, where: str) -> MvError | None:
         what, topic, partition, offset, detail = found.groups()
         problem = f"{topic}, partition {partition}, offset {offset}: {detail.strip()[:_NUM_SHOWN]}."
         return _RAISED[what](where, problem)
+    if re.search(r"ModuleNotFoundError: No module named 'google(\.protobuf\b.*)?'", text):
+        hint = "Where its executors run: pip install protobuf."
+        return DefinitionError(where, "Spark's Python has no library for Protobuf.", hint=hint)
     if "kafka" not in text.lower():
         return None
     if any(words in text for words in _GONE):
