@@ -1,4 +1,4 @@
-"""Topics whose records are Avro, Protobuf or CSV, followed from a real Kafka; `test_record_formats` has single records."""
+"""Topics in Avro, Protobuf or CSV, followed from a real Kafka; `test_record_formats` has single records."""
 
 from __future__ import annotations
 
