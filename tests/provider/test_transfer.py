@@ -35,7 +35,10 @@ def test_table_is_loaded_and_exported(home, airflow, how):
     assert run.states == {"load": "success", "export": "success"}, run.errors
     assert home.rows() == [(n, "other") for n in range(1, 5)]
     loaded = home.store.history(home.store.table("orders").id)[0]
-    assert (loaded.refresh_id, loaded.note) == (run.xcoms["load:return_value"], "the lost week")
+    assert (loaded.refresh_id, loaded.note) == (
+        run.xcoms["load:return_value"],
+        "loaded from another source: the lost week",
+    )
     told = run.xcoms["export:return_value"]
     assert (told["table"], told["rows"], told["root"]) == ("orders", 4, str(to))
     manifest = to / f"manifest/version={told['version']}"
