@@ -68,7 +68,7 @@ LIBRARIES = {
     A_KIND: {"pydantic"},
     "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
-    "sources": {"pyspark", "delta", "py4j", "psycopg", "pymysql", "confluent_kafka"},
+    "sources": {"pyspark", "delta", "py4j", "psycopg", "pymysql", "confluent_kafka", "google"},
     "report_text": {"rich"},
     "runner": {"pyspark", "delta", "py4j", "sqlalchemy", "click", "rich", "psutil"},
 }
@@ -393,6 +393,7 @@ def test_file_is_named_for_its_noun_or_verb(path):
 # Files of one name in several folders are one idea on several floors. The idea of each name:
 ONE_IDEA = {
     "audit": "whether main still has what was published: decided, and compared; a task that asks",
+    "codec": "how records of a topic are decoded: in any format, and in Protobuf",
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
     "digests": "main's digests: recorded, and stored in Spark",
     "freshness": "how old a table may become: defined, and waited for",

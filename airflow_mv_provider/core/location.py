@@ -126,6 +126,10 @@ class Workspace:
         """Return where the attempt `epoch` stages the rows of files that the source did not have before."""
         return f"{self.root}/new-{epoch}"
 
+    def events(self, epoch: int) -> str:
+        """The last event of each key of a log whose table has an error table."""
+        return f"{self.root}/events-{epoch}"
+
     def errors(self, epoch: int) -> str:
         """Return where the attempt `epoch` writes the records that cannot be rows of main."""
         return f"{self.root}/errors-{epoch}"

@@ -253,7 +253,7 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
         return found
     if table.on_conflict != "fail":
         return f"on_conflict: {table.on_conflict} also depends on rows that did not change"
-    if table.errors is not None:
+    if table.errors is not None and not table.source_kind.is_log:
         return "the error table needs a full read of the source"
     if check := next((check for check in table.checks if check.is_of_all_rows), None):
         return f"the check {check.title} is about all rows"

@@ -187,8 +187,7 @@ def _started(
 ) -> AcquiredRefresh | RefreshReport | None:
     """Begin a new refresh as `_start_new`; return None also if another caller was faster and an error comes of that.
 
-    What was read with an outdated row may be gone: when a refresh publishes, the binding before it is forgotten, from
-    which a log would be continued.
+    As in `pinning.looked`, what was read with an outdated row may be gone. The caller looks again.
     """
     try:
         return _start_new(context, table, state, caller, request, substitute)

@@ -98,7 +98,7 @@ def _assess(
     must_compare = compare_reason(
         is_first=state.published_version is None,
         is_forced=request.force or request.reload,
-        same_definition=state.published_hash == definition.content_hash,
+        same_definition=definition.keeps_content(state.published_hash),
         is_trusted=is_trusted,
         nondeterminism_reason=nondeterminism_reason,
         is_partial=bool(state.covered),

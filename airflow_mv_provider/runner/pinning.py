@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback
 from airflow_mv_provider.core.fence import Commit, is_untouched_since
@@ -12,9 +14,14 @@ from airflow_mv_provider.core.scope import continuation
 from airflow_mv_provider.core.scope.continuation import ReadFrom
 from airflow_mv_provider.core.scope.request import Request, check_read_from
 from airflow_mv_provider.core.state import RefreshState, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.sources.table_source import TableSource
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_MAX_LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,26 @@ class Base:
 
     frontier: Frontier
     version: int
+
+
+def looked(store: Store, table: TableRecord, look: Callable[[RefreshState], _T]) -> _T:
+    """Return what is found by a look that begins with the table's row.
+
+    What was read with an outdated row may be gone: when a refresh publishes, the binding before it is forgotten, from
+    which a log would be continued. So an error is one only if no other process has acquired the table meanwhile.
+
+    look   : called again with the new row, if that was the reason for an error; a few times at most
+    raises : what `look` raises
+    """
+    for left in reversed(range(_MAX_LOOKS)):
+        state = store.state(table.id)
+        try:
+            return look(state)
+        except MvError as error:
+            if not left or store.state(table.id).epoch == state.epoch:
+                raise
+            log.info("%s: looking again, because another process has changed it meanwhile: %s", table.name, error)
+    raise AssertionError("the last look returns or raises")
 
 
 def pinned(
@@ -44,7 +71,7 @@ def pinned(
         return frontier
     base = base_of(store, table, state, state.published_upper)
     why = continuation.obstacle(
-        same_definition=state.published_hash == table.definition.content_hash,
+        same_definition=table.definition.keeps_content(state.published_hash),
         is_rolled_back=is_rolled_back(table, state),
         num_kept=state.num_kept,
         has_position=base is not None,

@@ -29,14 +29,15 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.pinning import base_of, pinned
+from airflow_mv_provider.runner.pinning import Base, base_of, looked, pinned
 from airflow_mv_provider.runner.steps.checking import referenced
 from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.comparison import Comparison
+from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.runner.steps.sampling import sample_of
-from airflow_mv_provider.runner.steps.work import rows_at
+from airflow_mv_provider.runner.steps.work import events_at, rows_at
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, staging, storage
 from airflow_mv_provider.spark.delta import Main
@@ -85,17 +86,17 @@ def preview(
     subject : what is compared instead of the source and main as they are now
     raises  : the errors that a refresh would raise before Merging
     """
-    scope, overrides, state = request.scope, request.overrides, context.store.state(table.id)
+    scope, overrides = request.scope, request.overrides
     if subject is not None:
         table = replace(table, definition=subject.definition)
-    check_scope(scope, table.definition, state.partition_type)
+    frontier, base = looked(context.store, table, lambda state: _pinned(context, table, state, request, subject))
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,
         definition=table.definition,
         overrides=overrides,
         batch=None,
-        frontier=_pinned(context, table, state, request) if subject is None else subject.frontier,
+        frontier=frontier,
         choice=Choice("corrections", "read-only: nothing is written" if subject is None else subject.reason),
         scope=scope,
         note=request.note,
@@ -104,7 +105,7 @@ def preview(
     own = context.store.begin_preview(refresh, caller, lease_ms=context.settings.lease_ms)
     try:
         with context.held(own, context.store.renew_preview) as lease:
-            found = _differences(context, table, refresh, workspace, None if subject is None else subject.base)
+            found = _differences(context, table, refresh, workspace, None if subject is None else subject.base, base)
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
@@ -139,7 +140,19 @@ def preview(
     return context.store.report(refresh.id)
 
 
-def _pinned(context: Context, table: TableRecord, state: RefreshState, request: Request) -> Frontier:
+def _pinned(
+    context: Context, table: TableRecord, state: RefreshState, request: Request, subject: Subject | None
+) -> tuple[Frontier, Base | None]:
+    """Return the state to compare, and what a log is continued from."""
+    check_scope(request.scope, table.definition, state.partition_type)
+    frontier = _present(context, table, state, request) if subject is None else subject.frontier
+    base = base_of(context.store, table, state, state.published_upper) if frontier.continues else None
+    if frontier.continues and base is None:
+        raise StreamReloadError(table.name, "the position of the last publish is not known any more.")
+    return frontier, base
+
+
+def _present(context: Context, table: TableRecord, state: RefreshState, request: Request) -> Frontier:
     source, main = context.source_of(table, table.definition), Main(context.spark, table.main, table.uuid)
     is_needed = table.definition.source_kind.is_log and main.properties() is not None
     commits = main.log(state.published_version) if is_needed else []  # only a log is pinned by what main has
@@ -147,10 +160,15 @@ def _pinned(context: Context, table: TableRecord, state: RefreshState, request: 
 
 
 def _differences(
-    context: Context, table: TableRecord, refresh: RefreshRecord, workspace: Workspace, version: int | None
+    context: Context,
+    table: TableRecord,
+    refresh: RefreshRecord,
+    workspace: Workspace,
+    version: int | None,
+    base: Base | None,
 ) -> _Differences:
     with closing(context.source_of(table, table.definition)) as source:
-        return _compared_with(source, context, table, refresh, workspace, version)
+        return _compared_with(source, context, table, refresh, workspace, version, base)
 
 
 def _compared_with(
@@ -160,10 +178,10 @@ def _compared_with(
     refresh: RefreshRecord,
     workspace: Workspace,
     version: int | None,
+    base: Base | None,
 ) -> _Differences:
     is_checked = version is None  # an audit asks what main has, and not what may be published
-    main, state = Main(context.spark, table.main, table.uuid), context.store.state(table.id)
-    base = base_of(context.store, table, state, state.published_upper) if refresh.frontier.continues else None
+    main = Main(context.spark, table.main, table.uuid)
     rows = rows_at(source, refresh.frontier, main, base=base)
     columns = schema.columns_of(rows.schema.jsonValue())
     definition = table.definition
@@ -186,8 +204,7 @@ def _compared_with(
         held = in_scope(delta.read(context.spark, table.main, version), layout)
     rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
     staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
-    found = source.rejected(refresh.frontier)
-    collected = Rejected() if found is None else rejected.collect(found, definition, workspace.errors(0))
+    collected = _rejected(source, main, table, refresh, workspace, base)
     source.verify(refresh.frontier)
     seal = staging.seal(context.spark, staged, rows, layout)
     results = Evaluated(())
@@ -202,6 +219,20 @@ def _compared_with(
     compared = _compared(main, layout, seal, rows, workspace, version)
     partitions = tuple(part for chunk in compared for part in chunk.partitions)
     return _Differences(partitions, collected, results, notes, sample_of(main, layout, compared, 0))
+
+
+def _rejected(
+    source: TableSource, main: Main, table: TableRecord, refresh: RefreshRecord, workspace: Workspace, base: Base | None
+) -> Rejected:
+    """Return the records that cannot be rows of main."""
+    definition, path = table.definition, workspace.errors(0)
+    if definition.errors is not None and definition.source_kind.is_log:
+        errors = Main(main.spark, table.main.errors, table.uuid)
+        version = None if base is None or errors.properties() is None else former_version(main, errors, base.version)
+        events = events_at(source, refresh.frontier, base)
+        return rejected.keep_events(rejected.collect_events(events, errors, version, definition), definition, path)
+    found = source.rejected(refresh.frontier)
+    return Rejected() if found is None else rejected.collect(found, definition, path)
 
 
 def _compared(

@@ -73,18 +73,18 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.refresh_plan import RefreshPlan
 from airflow_mv_provider.core.scope.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope.scope import check_scope
-from airflow_mv_provider.core.state import Admission, Caller, TableRecord, admit
+from airflow_mv_provider.core.state import Admission, Caller, RefreshState, TableRecord, admit
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import LeaseLostError, MvError, NotHeldError, RefreshFinishedError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import AcquiredRefresh
-from airflow_mv_provider.runner.assessment import assess
+from airflow_mv_provider.runner.assessment import Assessment, assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.ingestion.group_run import StagedRun, finish, ingest, stage
-from airflow_mv_provider.runner.pinning import check_can_start_over
+from airflow_mv_provider.runner.pinning import check_can_start_over, looked
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
@@ -154,12 +154,15 @@ class Refresher:
         raises : SourceNotFoundError, MainUnsupportedError, StrategyError, DefinitionError
         """
         table = self.store.table(name)
-        state = self.store.state(table.id)
-        check_scope(request.scope, table.definition, state.partition_type)
-        main = Main(self.spark, table.main, table.uuid)
-        properties = main.properties()
-        check_name(main, table, (properties or {}).get(NAME_PROPERTY))
-        seen = assess(self._context, table, state, request, exists=properties is not None)
+
+        def look(state: RefreshState) -> tuple[RefreshState, Assessment]:
+            check_scope(request.scope, table.definition, state.partition_type)
+            main = Main(self.spark, table.main, table.uuid)
+            properties = main.properties()
+            check_name(main, table, (properties or {}).get(NAME_PROPERTY))
+            return state, assess(self._context, table, state, request, exists=properties is not None)
+
+        state, seen = looked(self.store, table, look)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.holder if state.is_lease_live else None
         choice = seen.choice

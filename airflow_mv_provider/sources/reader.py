@@ -142,10 +142,13 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
         raise NotImplementedError(f"{type(self).__name__} is no log")
 
-    def events(self, since: Frontier | None, until: FrontierT, cut: Cut | None = None) -> DataFrame:
+    def events(
+        self, since: Frontier | None, until: FrontierT, cut: Cut | None = None, *, keeps_bad: bool = False
+    ) -> DataFrame:
         """Return the last event of each key between two frontiers, as `compare.replay` takes them; lazy.
 
-        since   : None for all events since `until` begins
+        since     : None for all events since `until` begins
+        keeps_bad : what cannot be decoded is marked, and does not raise
         cut     : the last one of these events that truncates: what is older than it is left out then, and what is newer
                   is returned from before `since` too, for its partition may have been read further than others
         returns : (columns after the projection, marks)

@@ -92,8 +92,8 @@ class TableSource:
         self.reader.close()
 
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
-        """Return the rows that can be rows of main; see `SourceReader`."""
-        if self.table.errors is None:
+        """Return the rows that can be rows of main; see `SourceReader`. For a log with an error table see `events`."""
+        if self.table.errors is None or self.table.source_kind.is_log:
             return self.reader.read(frontier, beside)
         rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
         return evaluation.passing(rejected.keyed(self.reader.project(rows, beside), self.table.key), self.table)
@@ -126,8 +126,8 @@ class TableSource:
         self.reader.check_continues(since, until)
 
     def events(self, since: Frontier | None, until: Frontier, cut: Cut | None = None) -> DataFrame:
-        """See `SourceReader`."""
-        return self.reader.events(since, until, cut)
+        """Return a log's events; with an error table also those that cannot be rows, marked. See `SourceReader`."""
+        return self.reader.events(since, until, cut, keeps_bad=self.table.errors is not None)
 
     def check_begun(self, since: Frontier, until: Frontier, snapshot_end: int) -> None:
         """See `SourceReader`."""
@@ -160,9 +160,9 @@ class TableSource:
     def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.
 
-        returns : None if the table has no error table, or the source's columns are unknown
+        returns : None if the table has no error table, the source's columns are unknown, or it is a log
         """
-        if self.table.errors is None or not self.knows_columns(frontier):
+        if self.table.errors is None or self.table.source_kind.is_log or not self.knows_columns(frontier):
             return None
         marked = self.reader.marked(frontier, is_numbered=True)
         rows = self.reader.project(marking.decoded(marked), (), marking.ORIGIN)

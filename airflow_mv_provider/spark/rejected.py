@@ -23,6 +23,7 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.delta import Main, no_rows, read
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, columns, struct_type
@@ -41,8 +42,18 @@ _UNPLACED = (
     *(schema.Column("file", "string"), schema.Column("block", "long"), schema.Column("number", "long")),
     *(schema.Column(name, "string") for name in ("rule", "reason", "record")),
 )
-COLUMNS = (schema.Column("refresh_id", "string"), schema.Column("batch", "long"), *_COLLECTED)
+_OF_REFRESH = (schema.Column("refresh_id", "string"), schema.Column("batch", "long"))
 _NUM_SAMPLES = 3
+
+
+def columns_of(table: RefreshableTable) -> tuple[schema.Column, ...]:
+    """Return the columns of a table's error table."""
+    return *_OF_REFRESH, *_collected(table)
+
+
+def _collected(table: RefreshableTable) -> tuple[schema.Column, ...]:
+    """Return the columns of collected records; those of a log's events name the key that main lacks for them."""
+    return (*_COLLECTED, schema.Column("key", "string")) if table.source_kind.is_log else _COLLECTED
 
 
 def keyed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -127,16 +138,47 @@ def collect(found: RejectedRecords, table: RefreshableTable, path: str) -> Rejec
         if not num_rows:
             return Rejected()
         if num_rows > most:
-            shown = [
-                _shown(row) for row in rows.select(plain_path(F.col("file")), "reason").limit(_NUM_SAMPLES).collect()
-            ]
-            raise TooManyErrorsError(
-                table.name,
-                f"more than {most:,} records of the source cannot be rows of the table: {'; '.join(shown)}.",
-                samples=shown,
-            )
+            raise _too_many(table, rows.select(plain_path(F.col("file")), "reason"))
         storage.write(_placed(rows, found.numbers), path)
-        return Rejected(path, *_measured(_read(spark, table, path)))
+        return Rejected(path, *_measured(_read(spark, table, path), table))
+
+
+def collect_events(events: DataFrame, errors: Main | None, version: int | None, table: RefreshableTable) -> DataFrame:
+    """Return the records of a log that cannot be rows of main: of these events, and earlier ones whose keys have none.
+
+    events  : with the mark of what is bad, each key once; read twice, so it is best a copy
+    errors  : the error table
+    version : of it, that belongs to the state of main which the events continue; None if it had no record
+    """
+    new = replay.rejected(events, table.key)
+    if errors is None or version is None:
+        return new
+    names = [column.name for column in _collected(table)]
+    former = read(errors.spark, errors.ref, version).select(*names)
+    return replay.still_rejected(former, events, table.key).unionByName(new)
+
+
+def keep_events(found: DataFrame, table: RefreshableTable, path: str) -> Rejected:
+    """Write at `path` what `collect_events` returned.
+
+    raises : TooManyErrorsError, with up to three samples
+    """
+    assert table.errors is not None
+    spark, most = found.sparkSession, table.errors.max_rows
+    with translated(table.name):
+        storage.write(found.limit(most + 1), path)
+        num_rows, digest = _measured(_read(spark, table, path), table)
+        if num_rows > most:
+            place = F.concat_ws("/", F.col("source_file"), F.col("source_position"))
+            raise _too_many(table, _read(spark, table, path).select(place, "reason"))
+    return Rejected(path, num_rows, digest) if num_rows else Rejected()
+
+
+def _too_many(table: RefreshableTable, found: DataFrame) -> TooManyErrorsError:
+    assert table.errors is not None
+    shown = [_shown(row) for row in found.limit(_NUM_SAMPLES).collect()]
+    problem = f"more than {table.errors.max_rows:,} records of the source cannot be rows of the table"
+    return TooManyErrorsError(table.name, f"{problem}: {'; '.join(shown)}.", samples=shown)
 
 
 def _placed(rows: DataFrame, numbers: DataFrame) -> DataFrame:
@@ -165,8 +207,8 @@ def collect_former(errors: Main, version: int, table: RefreshableTable, path: st
     """
     spark = errors.spark
     with translated(table.name):
-        storage.write(read(spark, errors.ref, version).select(*(c.name for c in _COLLECTED)), path)
-        num_rows, digest = _measured(_read(spark, table, path))
+        storage.write(read(spark, errors.ref, version).select(*(c.name for c in _collected(table))), path)
+        num_rows, digest = _measured(_read(spark, table, path), table)
     return Rejected(path, num_rows, digest) if num_rows else Rejected()
 
 
@@ -178,7 +220,7 @@ def check_collected(spark: SparkSession, table: RefreshableTable, collected: Rej
     if collected.path is None:
         return
     with translated(table.name):
-        if _measured(_read(spark, table, collected.path)) != (collected.num_rows, collected.digest):
+        if _measured(_read(spark, table, collected.path), table) != (collected.num_rows, collected.digest):
             raise SealBrokenError(table.name, f"the records at {collected.path} are not what was sealed.")
 
 
@@ -190,7 +232,7 @@ def publish(errors: Main, table: RefreshableTable, collected: Rejected, note: Co
     spark = errors.spark
     with errors.transaction(note):
         if collected.path is None:
-            rows = no_rows(spark, struct_type(COLUMNS))
+            rows = no_rows(spark, struct_type(columns_of(table)))
         else:
             rows = _read(spark, table, collected.path).select(
                 F.lit(note.refresh_id).alias("refresh_id"), F.lit(note.upper).cast("bigint").alias("batch"), "*"
@@ -204,11 +246,11 @@ def publish(errors: Main, table: RefreshableTable, collected: Rejected, note: Co
 
 
 def _read(spark: SparkSession, table: RefreshableTable, path: str) -> DataFrame:
-    return storage.read(spark, table.name, path, _COLLECTED)
+    return storage.read(spark, table.name, path, _collected(table))
 
 
-def _measured(rows: DataFrame) -> tuple[int, int]:
-    hashed = F.xxhash64(*(F.col(c.name) for c in _COLLECTED))
+def _measured(rows: DataFrame, table: RefreshableTable) -> tuple[int, int]:
+    hashed = F.xxhash64(*(F.col(c.name) for c in _collected(table)))
     num_rows, digest = rows.agg(F.count(F.lit(1)), F.coalesce(F.bit_xor(hashed), F.lit(0))).collect()[0]
     return num_rows, digest
 

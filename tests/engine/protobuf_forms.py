@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, timestamp_pb2
 
-from airflow_mv_provider.sources.kafka.protobuf import schema
+from airflow_mv_provider.sources.kafka.protobuf import descriptors
 from airflow_mv_provider.sources.kafka.protobuf.codec import ProtobufCodec
 
 SHOP = """
@@ -75,4 +75,4 @@ def message(text: str, name: str, row: Mapping[str, Any]) -> bytes:
 
 
 def codec(text: str, name: str) -> ProtobufCodec:
-    return ProtobufCodec.of(schema.kept(described(text), name, "shop.pb"), name)
+    return ProtobufCodec.of(descriptors.kept(described(text), name, "shop.pb"), name)

@@ -73,6 +73,7 @@ def test_topic_in_avro_is_followed_with_the_schema_that_was_pinned(shop, crash_a
     assert shop.rows == [(2, "b2"), (3, "c"), (4, "d")]
 
 
+@pytest.mark.in_test_all
 def test_topic_in_protobuf_is_followed(shop):
     """Another message in the same descriptor file is no change of this one's schema; a field of it is one."""
     (shop.lake.root / "raw").mkdir(exist_ok=True)

@@ -17,6 +17,8 @@ from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.spark.errors import translated
+from tests.engine.protobuf_forms import SHOP, message
+from tests.engine.protobuf_forms import codec as codec_of_protobuf
 from tests.engine.record_forms import (
     AVRO,
     AVRO_EVENT,
@@ -277,3 +279,26 @@ def test_schema_file_that_is_none_is_named(spark, tmp_path, content, error, word
         schema_files.pinned(spark, str(place))
 
     assert isinstance(caught.value, MvError)
+
+
+@pytest.mark.in_test_all
+def test_record_that_cannot_be_decoded_is_marked_where_it_is_to_be_kept(spark):
+    """What is no text is shown in hexadecimal."""
+    protobuf = message(SHOP, "shop.Order", {"id": 1, "v": "a"})
+    found = {}
+    for codec, good, bad in (
+        (csv(spark), b"1,1.50,2026-01-05,a", b"1,1.50"),
+        (AVRO.codecs(spark)[0], ROW, b"\xff" * 3),
+        (codec_of_protobuf(SHOP, "shop.Order"), protobuf, b"\xff\xff"),
+    ):
+        kept = envelope.rows_of(records(spark, (None, bad), (None, good), (None, None)), codec, keeps_bad=True)
+        rows = kept.select("id", "_mv_gone", "_mv_bad.*").collect()
+        found[bad] = {tuple(row)[:6] for row in rows}
+        assert {row.id for row in rows if not row._mv_gone} == {1}
+
+    nothing = (None, True, "t/0", 2, None, "corrupt_record")
+    good = (1, False, None, None, None, None)
+    assert found == {
+        bad: {(None, True, "t/0", 0, shown, "corrupt_record"), good, nothing}
+        for bad, shown in ((b"1,1.50", "1,1.50"), (b"\xff" * 3, "0xffffff"), (b"\xff\xff", "0xffff"))
+    }

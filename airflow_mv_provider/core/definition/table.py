@@ -109,7 +109,6 @@ def _allowed_combinations(schema: dict[str, Any]) -> None:
         "publish": {"const": "atomic"},
         "on_conflict": {"const": "fail"},
         "frozen_before": {"type": "null"},
-        "errors": {"type": "null"},
     }
     for kind in kinds():
         if kind.is_log:
@@ -117,7 +116,7 @@ def _allowed_combinations(schema: dict[str, Any]) -> None:
             schema["allOf"].append({"if": is_kind, "then": {"properties": changes_only}})
     collects = {"required": ["errors"], "properties": {"errors": {"type": "object"}}}
     for kind in kinds():
-        if not kind.is_repeatable:
+        if not (kind.is_repeatable or kind.is_log):
             readable = {"properties": {"source": {"properties": {"type": {"not": {"const": kind.name}}}}}}
             schema["allOf"].append({"if": collects, "then": readable})
 
@@ -272,7 +271,7 @@ class RefreshableTable(Part):
             raise ValueError(
                 "on_lost_column: drop rewrites the table, so publish: progressive and frozen_before exclude it"
             )
-        if self.errors is not None and not self.source_kind.is_repeatable:
+        if self.errors is not None and not (self.source_kind.is_repeatable or self.source_kind.is_log):
             kind = self.source_kind.name
             raise ValueError(f"errors needs a deterministic source: the rows of a {kind} may differ at each read")
         if self.source_kind.is_log:
@@ -302,7 +301,7 @@ class RefreshableTable(Part):
     def _fits_log(self) -> None:
         """Refuse what a table cannot have whose source lists changes only: rows without a change are main's."""
         unusual = {
-            "errors": self.errors is not None,
+            "a check of severity quarantine": bool(self.quarantining),
             "frozen_before": self.frozen_before is not None,
             "publish: progressive": self.publish == "progressive",
             f"on_conflict: {self.on_conflict}": self.on_conflict != "fail",
@@ -353,6 +352,16 @@ class RefreshableTable(Part):
             rules = {"not_null", "accepted_values", "matches", "expression"}
             content["checks"] = [check.model_dump(mode="json", include=rules) for check in self.quarantining]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def keeps_content(self, published_hash: str | None) -> bool:
+        """True if main, published by a definition of this hash, has what this one gives.
+
+        An error table may be added to a log: without one no record was left out.
+        """
+        if published_hash == self.content_hash:
+            return True
+        is_log = self.errors is not None and self.source_kind.is_log
+        return is_log and published_hash == self.model_copy(update={"errors": None}).content_hash
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `parse_table` accepts."""

@@ -16,20 +16,24 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 
+from pyspark.sql import DataFrame
+
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_epoch, next_txn_version, version_beside
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import (
     EpochRegressionError,
     FencedError,
     MainNotOursError,
+    MainUnsupportedError,
     TransientError,
     VersionGoneError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import rejected, storage
+from airflow_mv_provider.spark import delta, rejected, storage
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import struct_type
 
 log = logging.getLogger(__name__)
@@ -67,7 +71,7 @@ class ErrorTable:
         found = self._table.properties()
         if found is None and not storage.has_files(self._work.spark, self._table.ref.location):
             with durable(Write.CREATE_ERRORS):
-                found = self._table.create(struct_type(rejected.COLUMNS), ()).properties
+                found = self._table.create(struct_type(rejected.columns_of(self._work.definition)), ()).properties
         carried = found.get(UUID_PROPERTY) if found else None
         if found and carried is None and self._table.is_claimed:
             self._table.adopt()
@@ -77,6 +81,15 @@ class ErrorTable:
                 f"{self._table.ref} is not its error table.",
                 hint="Move it away, or leave `errors` out of the definition.",
             )
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        work = self._work
+        with translated(work.table.name):
+            names = delta.schema_of(work.spark, self._table.ref).names
+        if names != [column.name for column in rejected.columns_of(work.definition)]:
+            problem = f"{self._table.ref} has the columns of another kind of source: {', '.join(names)}."
+            raise MainUnsupportedError(work.table.name, problem, hint="Move it away: the next refresh makes a new one.")
 
     def collect(self) -> Rejected:
         """Write the records that cannot be rows of main into staging.
@@ -87,11 +100,33 @@ class ErrorTable:
         work = self._work
         if work.is_rollback:
             return self._former()
+        if work.definition.errors is not None and work.definition.source_kind.is_log:
+            return self.collect_events(work.copied_events)
         found = work.source.rejected(work.refresh.frontier)
         if found is None:
             return Rejected()
         with durable(Write.COLLECTED):
             return rejected.collect(found, work.definition, work.workspace.errors(work.own.epoch))
+
+    def collect_events(self, events: DataFrame) -> Rejected:
+        """Write the records of a log that cannot be rows of main into staging; nothing without an error table.
+
+        events : the last event of each key, as copied
+        """
+        work = self._work
+        if work.definition.errors is None:
+            return Rejected()
+        found = rejected.collect_events(events, self._table, self._continued(), work.definition)
+        with durable(Write.COLLECTED):
+            return rejected.keep_events(found, work.definition, work.workspace.errors(work.own.epoch))
+
+    def _continued(self) -> int | None:
+        """Return the version of the error table that a log is continued from, with main's at the last publish."""
+        work = self._work
+        base = work.base
+        if base is None or self._table.properties() is None:
+            return None
+        return former_version(work.main, self._table, base.version)
 
     def _former(self) -> Rejected:
         """Write the records into staging that the table had when main was at the version to go back to."""

@@ -155,7 +155,7 @@ class FencedMain:
         work = self._work
         state = work.store.state(work.table.id)
         found = state.published_digests
-        if state.published_hash != work.definition.content_hash or self.base != self._commits[0].version:
+        if not work.definition.keeps_content(state.published_hash) or self.base != self._commits[0].version:
             return None
         if found is None or found.columns != schema.fingerprint(work.layout.columns):
             return None  # hashes contain no column names: the same values in another column would look unchanged
@@ -244,7 +244,7 @@ class FencedMain:
 
     def _is_of_definition(self, state: RefreshState) -> bool:
         """True if main had the definition's partition columns at its last publish; its log decides if it still has."""
-        is_same = state.published_hash == self._work.definition.content_hash
+        is_same = self._work.definition.keeps_content(state.published_hash)
         return is_same and state.published_version is not None and state.is_main_trusted
 
     def _check_partitions(self, found: Detail | None) -> None:

@@ -86,14 +86,14 @@ def stage(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
 def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
     problem: str | None = None
     if work.refresh.choice.strategy == "incremental":
-        found = _changes(work, fenced)
+        found = _changes(work, fenced, errors)
         if isinstance(found, Seal):
             return Staged(checking.checked(work, found), (Chunk(0, None),), None, (), None)
         problem = found
     return _everything(work, fenced, errors, problem)
 
 
-def _changes(work: Work, fenced: FencedMain) -> Seal | str:
+def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
     """Stage the source's changes since the last publish; return why they cannot be read or applied, if they cannot.
 
     raises : StrategyError, if they cannot be read and the table is strict
@@ -126,6 +126,8 @@ def _changes(work: Work, fenced: FencedMain) -> Seal | str:
         found = feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
     except SealBrokenError as error:
         return _unreadable(work, error, is_by_files=is_by_files)
+    if work.has_bad_events:
+        found = replace(found, rejected=errors.collect_events(work.copied_events))
     return source_files.keep(work, files, found) if files else found
 
 
@@ -140,7 +142,12 @@ def _write_changes(
     path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
     if work.definition.source_kind.is_log:
-        feed.write(replay.feed(_copied_events(work, since), main, work.layout), work.layout, path)
+        if work.has_bad_events:
+            marks = [column.name for column in replay.marks_of(work.copied_events)]
+            events = work.layout.shaped(work.copied_events, *marks)
+        else:
+            events = _copied_events(work, since)
+        feed.write(replay.feed(events, main, work.layout), work.layout, path)
         return path, {}
     if work.definition.source_kind.lists_upserts:
         return _write_upserts(work, main, published, since, path), {}

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import Evolution, evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.location import Workspace, again
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
@@ -23,7 +23,7 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.pinning import Base, base_of
 from airflow_mv_provider.sources.table_source import TableSource
-from airflow_mv_provider.spark import conflicts, delta
+from airflow_mv_provider.spark import conflicts, delta, storage
 from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.compare.buckets import forget
 from airflow_mv_provider.spark.delta import Main
@@ -177,15 +177,36 @@ class Work:
 
     @cached_property
     def whole_source(self) -> DataFrame:
-        """Return all of the source's rows at the pinned frontier; lazy, see `rows_at`."""
-        return rows_at(self.source, self.refresh.frontier, self.main, base=self._base)
+        """Return all of the source's rows at the pinned frontier; lazy, see `rows_at`.
+
+        cost : of a log with an error table, a copy of its events
+        """
+        if not self.has_bad_events:
+            return rows_at(self.source, self.refresh.frontier, self.main, base=self.base)
+        return rows_of(self.copied_events, self.main, self.base, self.definition.key)
+
+    @cached_property
+    def copied_events(self) -> DataFrame:
+        """The last event of each key of a log with an error table, as read once."""
+        with translated(self.table.name):
+            events = events_at(self.source, self.refresh.frontier, self.base)
+            path = self.workspace.events(self.own.epoch)
+            if storage.has_files(self.spark, path):
+                path = again(path)  # an incremental refresh has failed while it wrote them
+            storage.write(events, path)
+        return storage.read(self.spark, self.table.name, path, schema.columns_of(events.schema.jsonValue()))
+
+    @property
+    def has_bad_events(self) -> bool:
+        """True if the source is a log whose events may be in the error table."""
+        return self.definition.errors is not None and self.definition.source_kind.is_log and not self.is_rollback
 
     @cached_property
     def unread_source(self) -> DataFrame:
         """As `whole_source`, for its columns alone; reads no row."""
-        if not self.refresh.frontier.continues:
+        if not self.refresh.frontier.continues and not self.has_bad_events:
             return self.whole_source
-        return rows_at(self.source, self.refresh.frontier, self.main, base=self._base, is_read=False)
+        return rows_at(self.source, self.refresh.frontier, self.main, base=self.base, is_read=False)
 
     @cached_property
     def ordered_source(self) -> DataFrame:
@@ -197,7 +218,8 @@ class Work:
         return rows_at(self.source, self.refresh.frontier, self.main, by) if by else self.whole_source
 
     @property
-    def _base(self) -> Base | None:
+    def base(self) -> Base | None:
+        """What a log is continued from; None for one that is read from its start, and any other source."""
         if not self.refresh.frontier.continues:
             return None
         batch = self.refresh.batch
@@ -220,20 +242,35 @@ def rows_at(
     is_read : False if only the columns of the result are used
     cost    : lazy; of a log that can truncate, a read of its events, unless `is_read` is False
     """
-    if frontier.continues:
-        if base is None:
-            raise StreamReloadError(source.table.name, "the position of the last publish is not known any more.")
+    has_bad = source.table.errors is not None and source.table.source_kind.is_log
+    if frontier.continues or has_bad:
         with translated(source.table.name):
-            published = delta.read(main.spark, main.ref, base.version)
-            events = source.events(base.frontier, frontier)
-            noticed = replay.noticed_in(events) if is_read else replay.Noticed()
-            if noticed.snapshot_end is not None:
-                source.check_begun(base.frontier, frontier, noticed.snapshot_end)
-            if noticed.cut is not None:
-                events = source.events(base.frontier, frontier, noticed.cut)
-            return replay.all_rows(events, published, source.table.key)
+            events = events_at(source, frontier, base, is_read=is_read)
+            return rows_of(events, main, base, source.table.key)
     if source.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
     with translated(str(main.ref)):
         rows = delta.no_rows(main.spark, delta.schema_of(main.spark, main.ref))
     return rows.select("*", *(F.lit(None).alias(conflicts.ordering(name)) for name in order_by))
+
+
+def events_at(source: TableSource, frontier: Frontier, base: Base | None, *, is_read: bool = True) -> DataFrame:
+    """Return the last event of each key of a log; lazy, see `rows_at`.
+
+    raises : StreamReloadError; StreamRestartedError
+    """
+    if not frontier.continues:
+        return source.events(None, frontier)
+    if base is None:
+        raise StreamReloadError(source.table.name, "the position of the last publish is not known any more.")
+    events = source.events(base.frontier, frontier)
+    noticed = replay.noticed_in(events) if is_read else replay.Noticed()
+    if noticed.snapshot_end is not None:
+        source.check_begun(base.frontier, frontier, noticed.snapshot_end)
+    return events if noticed.cut is None else source.events(base.frontier, frontier, noticed.cut)
+
+
+def rows_of(events: DataFrame, main: Main, base: Base | None, key: Sequence[str]) -> DataFrame:
+    """Return all rows that there are after a log's events; lazy."""
+    published = None if base is None else delta.read(main.spark, main.ref, base.version)
+    return replay.all_rows(events, published, key if base is not None else ())

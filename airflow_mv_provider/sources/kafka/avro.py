@@ -17,8 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.kafka import avro_schema
-from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, refused
+from airflow_mv_provider.sources.kafka.codec import problem, problem_of
 from airflow_mv_provider.spark.errors import FROM_SPARK, first_line, translate
 
 _NUM_SHOWN = 16
@@ -52,13 +51,15 @@ class AvroCodec:
         """See `Codec`."""
         return key
 
-    def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
+    def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         parsed = frame.select("*", content.alias("bytes")).select("*", self._sealed(F.col("bytes")).alias("sealed"))
         is_whole = F.coalesce(F.col("sealed.end") == end_of(F.col("bytes")), F.lit(False))
         not_utf_8 = ~has_valid_texts(F.col("sealed.row"), self.columns)
-        problem = F.when(~is_whole, F.concat(F.lit("it is no record of the Avro schema: "), shown(F.col("bytes"))))
-        return _checked(frame, parsed, problem.when(not_utf_8, F.lit("it is not UTF-8")), F.col("sealed.row"), name)
+        detail = F.when(~is_whole, F.concat(F.lit("it is no record of the Avro schema: "), shown(F.col("bytes"))))
+        why = F.when(F.col("bytes").isNotNull(), detail.when(not_utf_8, F.lit("it is not UTF-8")))
+        record = F.when(why.isNull(), F.col("sealed.row"))
+        return parsed.select(*frame.columns, record.alias(name), problem(why).alias(problem_of(name)))
 
     def _sealed(self, content: Column) -> Column:
         return from_avro(F.concat(content, end_of(content)), avro_schema.sealed(self.schema))
@@ -96,12 +97,6 @@ def shown(content: Column) -> Column:
     """Return bytes as a message shows them: how many, and how they begin."""
     start = F.lower(F.hex(F.substring(content, 1, _NUM_SHOWN)))
     return F.concat(F.length(content).cast("string"), F.lit(" bytes, "), start)
-
-
-def _checked(frame: DataFrame, parsed: DataFrame, problem: Column, record: Column, name: str) -> DataFrame:
-    is_bad = F.col("bytes").isNotNull() & problem.isNotNull()
-    checked = F.when(is_bad, refused(BAD_EVENT, F.col(AT), problem)).otherwise(record)
-    return parsed.select(*frame.columns, checked.alias(name))
 
 
 def has_valid_texts(value: Column, kind: DataType) -> Column:

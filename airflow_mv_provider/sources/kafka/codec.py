@@ -1,7 +1,7 @@
 """Turn the bytes of records, values and keys alike, into rows: JSON and CSV; for Avro see `avro`.
 
-A codec adds one column to a frame of records: the struct that some bytes stand for. What they cannot stand for raises
-while it runs, with the record's place; bytes that are NULL are NULL.
+A codec adds two columns to a frame of records: the struct that some bytes stand for, and why they stand for none. Bytes
+that are NULL are NULL. `decoded` raises while it runs, with the record's place, for bytes that stand for nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.sources.files import csv_lines, json_lines
+from airflow_mv_provider.sources.texts import CORRUPT
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, refused
+from airflow_mv_provider.spark.compare.replay import AT
 
 _NUM_SHOWN = 80
 
@@ -32,13 +33,43 @@ class Codec(Protocol):
     def identity(self, key: Column) -> Column:
         """Return the bytes that two records of the same key have in common."""
 
-    def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
-        """Return the frame with one more column, the struct that the bytes stand for; lazy.
+    def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
+        """Return the frame with two more columns; lazy.
 
-        frame   : with _mv_at, the place of each record
         content : binary
-        raises  : EventError, while it runs
+        returns : (*frame, name, <name>_problem): the struct that the bytes stand for, and what `problem` returns
         """
+
+
+def problem(detail: Column, what: str = BAD_EVENT) -> Column:
+    """Return why some bytes stand for nothing; NULL if the detail is.
+
+    what : of `causes.streams`
+    """
+    return F.when(detail.isNotNull(), F.struct(F.lit(what).alias("what"), detail.alias("detail")))
+
+
+def problem_of(name: str) -> str:
+    """Return the name of the column that says why a column has no value."""
+    return f"{name}_problem"
+
+
+def decoded(codec: Codec, frame: DataFrame, content: Column, name: str) -> DataFrame:
+    """Return the frame with one more column, the struct that the bytes stand for; lazy.
+
+    frame   : with _mv_at, the place of each record
+    content : binary
+    raises  : EventError, while it runs
+    """
+    return strict(codec.parsed(frame, content, name), name)
+
+
+def strict(parsed: DataFrame, name: str) -> DataFrame:
+    """Return what a codec has parsed without the problems: they raise while it runs. See `decoded`."""
+    why = F.col(problem_of(name))
+    raised = F.raise_error(F.concat(why["what"], F.lit(" "), F.col(AT), F.lit(" "), why["detail"]))
+    others = [each for each in parsed.columns if each not in (name, problem_of(name))]
+    return parsed.select(*others, F.when(why.isNotNull(), raised).otherwise(F.col(name)).alias(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +84,7 @@ class TextCodec:
         """See `Codec`."""
         return key
 
-    def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
+    def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         return self.of_text(frame, content.cast("string"), content, name)
 
@@ -65,7 +96,7 @@ class TextCodec:
         is_decoded = F.coalesce(F.is_valid_utf8(content.cast("string")), F.lit(True))
         lines = frame.select("*", text.alias("text"), is_decoded.alias("is_decoded"))
         judged = csv_lines.judged if self.format == "csv" else json_lines.judged
-        parsed = judged(lines, self.columns, self.options)
+        found = judged(lines, self.columns, self.options)
         broken = F.col("broken")
         shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
         detail = (
@@ -75,5 +106,5 @@ class TextCodec:
             .otherwise(F.concat(F.lit("it does not fit the schema: "), shown))
         )
         is_bad = F.col("text").isNotNull() & broken.isNotNull()
-        record = F.when(is_bad, refused(BAD_EVENT, F.col(AT), detail)).otherwise(F.col("record"))
-        return parsed.select(*frame.columns, record.alias(name))
+        record = F.when(~is_bad, F.col("record").dropFields(CORRUPT))
+        return found.select(*frame.columns, record.alias(name), problem(F.when(is_bad, detail)).alias(problem_of(name)))

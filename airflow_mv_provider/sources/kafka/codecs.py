@@ -68,23 +68,29 @@ class Codecs:
 
         return replace(self, value=with_them(self.value), key=with_them(self.key))
 
-    def last(self, records: DataFrame, how: str, *, continues: bool, cut: Cut | None = None) -> DataFrame:
+    def last(
+        self, records: DataFrame, how: str, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
+    ) -> DataFrame:
         """Return the last event of each key; see `envelope`.
 
         how       : the definition's envelope
         continues : events came before these
         cut       : an event of Debezium that truncates; older ones are left out
+        keeps_bad : what cannot be decoded is marked, and does not raise
         """
         if how == "none":
-            return envelope.rows_of(records, self.value)
+            return envelope.rows_of(records, self.value, keeps_bad=keeps_bad)
         if how == "upsert":
-            return envelope.last_of_keys(records, self.value, self.key)
-        return envelope.last_changes(self.changes(records, continues=continues, cut=cut), self.columns)
+            return envelope.last_of_keys(records, self.value, self.key, keeps_bad=keeps_bad)
+        changes = self.changes(records, continues=continues, cut=cut, keeps_bad=keeps_bad)
+        return envelope.last_changes(changes, self.columns)
 
-    def changes(self, records: DataFrame, *, continues: bool, cut: Cut | None = None) -> DataFrame:
-        """Return each event of Debezium as a row; see `last`."""
+    def changes(
+        self, records: DataFrame, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
+    ) -> DataFrame:
+        """Return each event of Debezium as a row; see `last`. An event in Avro is decoded as a whole, or raises."""
         if isinstance(self.value, TextCodec):
-            return debezium.changes_of_json(records, self.value, continues=continues, cut=cut)
+            return debezium.changes_of_json(records, self.value, continues=continues, cut=cut, keeps_bad=keeps_bad)
         return debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
 
 

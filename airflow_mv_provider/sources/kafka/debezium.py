@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
+from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec, decoded, problem_of, strict
 from airflow_mv_provider.sources.kafka.envelope import (
     FIRST_ROWS,
     KEY,
@@ -23,12 +23,13 @@ from airflow_mv_provider.sources.kafka.envelope import (
     SNAPSHOT,
     TIME,
     UNAVAILABLE,
+    marked_bad,
     may_be_left_out,
     of_key,
     placed,
 )
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, RESTARTED
-from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut, refused
+from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut, refused
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.
@@ -37,9 +38,12 @@ _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
 
-def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None) -> DataFrame:
+def changes_of_json(
+    records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
+) -> DataFrame:
     """Return each event as a row; empty values that follow a delete go.
 
+    keeps_bad : an event whose row cannot be decoded is marked, and does not raise
     continues : events came before these, so a snapshot that begins here is a new one
     cut       : an event that truncates; older ones are left out
     returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_snapshot,
@@ -67,8 +71,22 @@ def changes_of_json(records: DataFrame, codec: TextCodec, *, continues: bool, cu
         F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
     )
     marked = seen.select(*_marks(F.col("key_text"), left_out), "value", text.alias("row_text"))
-    decoded = codec.of_text(marked, F.col("row_text"), F.col("value"), "r")
-    return _spread(decoded, F.col("r"), codec.columns)
+    rows = codec.of_text(marked, F.col("row_text"), F.col("value"), "r")
+    if not keeps_bad:
+        return _spread(strict(rows, "r"), F.col("r"), codec.columns)
+    why = F.when(~F.col(GONE), F.col(problem_of("r")))
+    keyed = rows.select("*", F.when(why.isNotNull(), F.col(KEY)).alias("k_text"), marked_bad(why, has_key=True))
+    keyed = strict(codec.of_text(keyed, F.col("k_text"), F.col("k_text").cast("binary"), "k"), "k")
+    is_bad = F.col(BAD).isNotNull()
+    other = keyed.withColumns(
+        {
+            "r": F.when(is_bad, F.col("k")).otherwise(F.col("r")),
+            GONE: F.col(GONE) | is_bad,
+            UNAVAILABLE: F.when(is_bad, F.array().cast(_NO_NAMES)).otherwise(F.col(UNAVAILABLE)),
+            problem_of("r"): F.when(~is_bad, F.col(problem_of("r"))),
+        }
+    )
+    return _spread(strict(other, "r"), F.col("r"), codec.columns)
 
 
 def changes_of_avro(
@@ -79,7 +97,7 @@ def changes_of_avro(
     value : of whole events, see `row_of_events`
     """
     columns = row_of_events(value.columns)
-    events = value.decoded(placed(records).where(F.col("value").isNotNull()), F.col("value"), "event")
+    events = decoded(value, placed(records).where(F.col("value").isNotNull()), F.col("value"), "event")
     origin = F.struct(
         F.col("event.source.lsn").cast("bigint").alias("lsn"),
         (F.col("event.source.snapshot") if _has_snapshot(value.columns) else F.lit(None))
@@ -92,7 +110,7 @@ def changes_of_avro(
     )
     seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
-    keyed = key.decoded(seen, F.when(op == "d", F.col("key")), "k")
+    keyed = decoded(key, seen, F.when(op == "d", F.col("key")), "k")
     identity = key.identity(F.col("key"))
     names = [
         F.when(_is_left_out(F.col(f"after.{quoted(field.name)}"), field.dataType), F.lit(field.name))
@@ -179,9 +197,9 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
     ]
 
 
-def _spread(decoded: DataFrame, row: Column, columns: StructType) -> DataFrame:
+def _spread(found: DataFrame, row: Column, columns: StructType) -> DataFrame:
     values = [row[field.name].alias(field.name) for field in columns.fields]
-    return decoded.select(*values, *(each for each in decoded.columns if each.startswith("_mv_")))
+    return found.select(*values, *(each for each in found.columns if each.startswith("_mv_")))
 
 
 def _is_left_out(value: Column, kind: DataType) -> Column:

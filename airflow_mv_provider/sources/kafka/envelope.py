@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.sources.kafka.codec import Codec
-from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, GONE, LSN, SNAPSHOT_END, UNFILLED, refused
+from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
+from airflow_mv_provider.spark import marking
+from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
+from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
 KEY, UNAVAILABLE, SNAPSHOT = "_mv_key", "_mv_unavailable", "_mv_snapshot"
@@ -30,18 +31,25 @@ KEY, UNAVAILABLE, SNAPSHOT = "_mv_key", "_mv_unavailable", "_mv_snapshot"
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
 
-def rows_of(records: DataFrame, value: Codec) -> DataFrame:
+def rows_of(records: DataFrame, value: Codec, *, keeps_bad: bool = False) -> DataFrame:
     """Return each record as a row.
 
-    records : (topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary)
-    returns : (the codec's columns, _mv_gone, _mv_at, _mv_partition, _mv_offset, _mv_time)
+    records   : (topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary)
+    keeps_bad : what cannot be decoded is marked, and does not raise
+    returns   : (the codec's columns, _mv_gone, _mv_at, _mv_partition, _mv_offset, _mv_time), also _mv_bad if it is kept
     """
-    found = placed(records).select("*", F.lit(False).alias(GONE))
-    content = needed(F.col("value"), "it is empty", "binary")
-    return _spread(value.decoded(found, content, "r"), value.columns, "r")
+    found = placed(records)
+    if not keeps_bad:
+        found = found.select("*", F.lit(False).alias(GONE))
+        content = needed(F.col("value"), "it is empty", "binary")
+        return _spread(decoded(value, found, content, "r"), value.columns, "r")
+    parsed = value.parsed(found, F.col("value"), "r")
+    why = F.when(F.col("value").isNull(), problem(F.lit("it is empty"))).otherwise(F.col(problem_of("r")))
+    marked = parsed.select("*", why.isNotNull().alias(GONE), marked_bad(why, has_key=False))
+    return _spread(marked, value.columns, "r")
 
 
-def last_of_keys(records: DataFrame, value: Codec, key: Codec) -> DataFrame:
+def last_of_keys(records: DataFrame, value: Codec, key: Codec, *, keeps_bad: bool = False) -> DataFrame:
     """Return the last record of each key as a row; one without a value takes its row away. See `rows_of`.
 
     key : its columns are some of the value's; the same codec, if keys are encoded as values
@@ -51,10 +59,18 @@ def last_of_keys(records: DataFrame, value: Codec, key: Codec) -> DataFrame:
     in_partition = keyed.groupBy(KEY, PARTITION).agg(F.max_by(every, OFFSET).alias("e"))
     by_time = F.struct(F.col(f"e.{TIME}"), F.col(PARTITION))
     last = in_partition.groupBy(KEY).agg(F.max_by("e", by_time).alias("e")).select("e.*")
-    marked = last.select("*", F.col("value").isNull().alias(GONE))
-    if key is value:
-        return _spread(value.decoded(marked, F.coalesce("value", "key"), "r"), value.columns, "r")
-    both = key.decoded(value.decoded(marked, F.col("value"), "r"), F.when(F.col(GONE), F.col("key")), "k")
+    if keeps_bad:
+        parsed = value.parsed(last, F.col("value"), "r")
+        why = F.col(problem_of("r"))
+        marked = parsed.select(
+            "*", (F.col("value").isNull() | why.isNotNull()).alias(GONE), marked_bad(why, has_key=True)
+        )
+        both = decoded(key, marked, F.when(F.col(GONE), F.col("key")), "k")
+    else:
+        marked = last.select("*", F.col("value").isNull().alias(GONE))
+        if key is value:
+            return _spread(decoded(value, marked, F.coalesce("value", "key"), "r"), value.columns, "r")
+        both = decoded(key, decoded(value, marked, F.col("value"), "r"), F.when(F.col(GONE), F.col("key")), "k")
     row = F.when(F.col(GONE), of_key("k", key, value.columns)).otherwise(F.col("r"))
     return _spread(both.withColumn("r", row), value.columns, "r")
 
@@ -124,6 +140,23 @@ def placed(records: DataFrame) -> DataFrame:
         F.col("timestamp").alias(TIME),
         *("key", "value"),
     )
+
+
+def marked_bad(why: Column, *, has_key: bool) -> Column:
+    """Return the mark of a record that cannot be decoded; see `replay.bad`.
+
+    why : as `codec.problem` returns it
+    """
+    at = F.substring_index(F.col(AT), "/", 2), F.col(OFFSET)
+    rule = F.when(why["what"] == BAD_SCHEMA, F.lit("unknown_schema")).otherwise(F.lit(marking.CORRUPT_RECORD))
+    found = bad(at, _text(F.col("value")), rule, why["detail"], has_key=has_key)
+    return F.when(why.isNotNull(), found).alias(BAD)
+
+
+def _text(value: Column) -> Column:
+    """Return a record as the error table shows it: its text, or in hexadecimal what is none."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("0x"), F.lower(F.hex(value))))
 
 
 def needed(value: Column, detail: str, kind: str) -> Column:

@@ -141,7 +141,14 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`."""
         return last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
 
-    def events(self, since: Frontier | None, until: KafkaFrontier, cut: replay.Cut | None = None) -> DataFrame:
+    def events(
+        self,
+        since: Frontier | None,
+        until: KafkaFrontier,
+        cut: replay.Cut | None = None,
+        *,
+        keeps_bad: bool = False,
+    ) -> DataFrame:
         """Return the last event of each key between two states; see `SourceReader`.
 
         With a schema registry the records are read for the ids of their schemas first. With `cut`
@@ -158,7 +165,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
         records, continues = self._records(wanted), since is not None and any(since.offsets) and cut is None
         codecs = self._reading(self._codecs_at(until), records)
-        rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut)
+        rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut, keeps_bad=keeps_bad)
         return self._projected(rows, codecs.columns)
 
     def check_begun(self, since: Frontier, until: KafkaFrontier, snapshot_end: int) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from airflow_mv_provider.exceptions import EventSchemaError
 from airflow_mv_provider.sources.kafka import avro_schema
 from airflow_mv_provider.sources.kafka.avro import AvroCodec, end_of, from_avro, has_valid_texts, shown
+from airflow_mv_provider.sources.kafka.codec import problem, problem_of
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
-from airflow_mv_provider.spark.compare.replay import AT, refused
 
 _HEADER_BYTES = 5
 _MAX_IDS = 100  # each is a branch of the plan
@@ -50,7 +50,7 @@ class RegisteredCodec:
         """Return the key without its header, so that a schema's other id makes no other key. See `Codec`."""
         return F.when(schema_id(key).isNull(), key).otherwise(_payload(key))
 
-    def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
+    def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`. What is refused for its schema is an EventSchemaError."""
         whole, number, payload = F.col("bytes"), F.col("schema_id"), F.col("payload")
         seen = frame.select("*", content.alias("bytes"))
@@ -58,20 +58,19 @@ class RegisteredCodec:
         parsed = seen.select("*", self._sealed(number, payload).alias("sealed"))
         is_whole = F.coalesce(F.col("sealed.end") == end_of(payload), F.lit(False))
         known = [each for each, text in self.writers.items() if text is not None]
-        record = (
-            F.when(whole.isNull(), F.lit(None).cast(self.columns))
-            .when(number.isNull(), self._refused(BAD_EVENT, "it has no header of a schema registry: ", shown(whole)))
-            .when(~number.isin(known), self._refused(BAD_SCHEMA, "the registry has no Avro schema ", number))
+        why = (
+            F.when(whole.isNull(), F.lit(None))
+            .when(number.isNull(), _because(BAD_EVENT, "it has no header of a schema registry: ", shown(whole)))
+            .when(~number.isin(known), _because(BAD_SCHEMA, "the registry has no Avro schema ", number))
         )
         for each in known:
             if (lacks := self._lacks(each)) is not None:
-                record = record.when(number == each, self._refused(BAD_SCHEMA, lacks))
-        record = (
-            record.when(~is_whole, self._refused(BAD_EVENT, "it is no record of its Avro schema: ", shown(whole)))
-            .when(~has_valid_texts(F.col("sealed.row"), self.columns), self._refused(BAD_EVENT, "it is not UTF-8"))
-            .otherwise(F.col("sealed.row"))
+                why = why.when(number == each, _because(BAD_SCHEMA, lacks))
+        why = why.when(~is_whole, _because(BAD_EVENT, "it is no record of its Avro schema: ", shown(whole))).when(
+            ~has_valid_texts(F.col("sealed.row"), self.columns), _because(BAD_EVENT, "it is not UTF-8")
         )
-        return parsed.select(*frame.columns, record.alias(name))
+        record = F.when(whole.isNotNull() & why.isNull(), F.col("sealed.row"))
+        return parsed.select(*frame.columns, record.alias(name), why.alias(problem_of(name)))
 
     def _sealed(self, number: Column, payload: Column) -> Column:
         """Return the record behind a header with the digest of its bytes after it; NULL if its schema is not known."""
@@ -92,9 +91,9 @@ class RegisteredCodec:
             return f"its schema {number} cannot be read: {error}"
         return None if missing is None else f"its schema {number} has the field {missing}, which schema_file lacks"
 
-    def _refused(self, what: str, text: str, *more: Column) -> Column:
-        detail = F.concat(F.lit(text), *(each.cast("string") for each in more))
-        return refused(what, F.col(AT), detail).cast(self.columns)
+
+def _because(what: str, text: str, *more: Column) -> Column:
+    return problem(F.concat(F.lit(text), *(each.cast("string") for each in more)), what)
 
 
 def schema_id(content: Column) -> Column:

@@ -1,7 +1,6 @@
 """Read the schema files of a definition, when a refresh pins its source; what a file had then is in the frontier.
 
-A schema is kept in one spelling, so that white space is no change: Avro's as JSON, Protobuf's as `protobuf.schema` has
-it.
+A schema is kept in one spelling, so that white space is no change: Avro's as JSON, Protobuf's as `descriptors` has it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.exceptions import DefinitionError, SourceFileError
-from airflow_mv_provider.sources.kafka.protobuf import schema as protobuf
+from airflow_mv_provider.sources.kafka.protobuf import descriptors
 from airflow_mv_provider.spark.errors import translated
 
 _MAX_BYTES = 1 << 20
@@ -37,7 +36,7 @@ def pinned(spark: SparkSession, location: str, message: str | None = None) -> st
         problem = f"{location} has {found[0].length} bytes, a schema at most {_MAX_BYTES}."
         raise SourceFileError("source", problem, hint="Name the file of the schema.")
     if message is not None:
-        return protobuf.kept(bytes(found[0].content), message, location)
+        return descriptors.kept(bytes(found[0].content), message, location)
     try:
         schema: Any = json.loads(bytes(found[0].content))
     except (ValueError, RecursionError) as error:

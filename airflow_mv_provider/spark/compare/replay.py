@@ -6,6 +6,8 @@
 An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
 its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not have their place:
 a caller that has an event that truncates (`noticed_in`) passes the newer events too, also those that main has already.
+
+If the table has an error table, an event that cannot be a row is marked as bad. Its key, if it has one, is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
 WRITTEN_MS, SNAPSHOT_END = "_mv_written_ms", "_mv_snapshot_end"
+BAD = "_mv_bad"
+_OF_BAD: dict[str, schema.Type] = {
+    **{"source_file": "string", "source_position": "long", "record": "string", "rule": "string", "reason": "string"},
+    "has_key": "boolean",
+}
 _TYPES: dict[str, schema.Type] = {
     GONE: "boolean",
     UNFILLED: {"type": "array", "elementType": "string", "containsNull": True},
@@ -33,6 +40,10 @@ _TYPES: dict[str, schema.Type] = {
     WRITTEN_MS: "long",
     SNAPSHOT_END: "long",
     AT: "string",
+    BAD: {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _OF_BAD.items()],
+    },
 }
 _CUT, _OLD = "_mv_cut", "_mv_old"
 
@@ -64,6 +75,41 @@ class Noticed:
 def marks_of(events: DataFrame) -> list[schema.Column]:
     """Return the marks that these events have."""
     return [schema.Column(name, kind) for name, kind in _TYPES.items() if name in events.columns]
+
+
+def bad(at: Sequence[Column], record: Column, rule: Column, reason: Column, *, has_key: bool) -> Column:
+    """Return the mark of an event that cannot be a row.
+
+    at      : where it lies, and its position there
+    has_key : it is known which of main's rows it was about
+    """
+    values = (*at, record, rule, reason, F.lit(has_key))
+    kinds = [str(kind) for kind in _OF_BAD.values()]
+    named = zip(values, _OF_BAD, kinds, strict=True)
+    return F.struct(*(value.cast("bigint" if kind == "long" else kind).alias(name) for value, name, kind in named))
+
+
+def rejected(events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the records that cannot be rows, and the keys that are missing in main for them; lazy.
+
+    returns : (source_file, source_position, record, rule, reason, key), key as JSON or NULL
+    """
+    known = F.when(F.col(f"{BAD}.has_key"), _key_as_json(key))
+    fields = [F.col(f"{BAD}.{name}").alias(name) for name in _OF_BAD if name != "has_key"]
+    return events.where(F.col(BAD).isNotNull()).select(*fields, known.alias("key"))
+
+
+def still_rejected(former: DataFrame, events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the records, rejected before, whose keys have no later event, as `rejected` does."""
+    later = events.where(F.col(BAD).isNull() | F.col(f"{BAD}.has_key"))
+    if TRUNCATES in events.columns:
+        former = former.join(F.broadcast(_cut(events)), F.lit(True)).where(F.col(_CUT).isNull()).drop(_CUT)
+        later = later.where(~F.col(TRUNCATES))
+    return former.join(later.select(_key_as_json(key).alias("key")), "key", "left_anti").select(*former.columns)
+
+
+def _key_as_json(key: Sequence[str]) -> Column:
+    return F.to_json(F.struct(*columns(key)), {"ignoreNullFields": "false"})
 
 
 def refused(what: str, at: Column, detail: Column | str) -> Column:
@@ -153,6 +199,8 @@ def _cut(events: DataFrame) -> DataFrame:
 def _keys(events: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return the keys that have an event; one that is gone must be known by its whole key."""
     those = events.where(~F.col(TRUNCATES)) if TRUNCATES in events.columns else events
+    if BAD in events.columns:
+        those = those.where(F.col(BAD).isNull() | F.col(f"{BAD}.has_key"))
     lacking = refused(BAD_EVENT, F.col(AT), f"it deletes, and its key does not have {' and '.join(key)}")
     checked = (
         F.when(F.col(GONE) & any_null(key), lacking.cast("string").isNull()).otherwise(F.lit(True)).alias("_mv_checked")

@@ -9,10 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_mv_provider.sources.kafka.codec import problem, problem_of
 from airflow_mv_provider.sources.kafka.protobuf import decoding
-from airflow_mv_provider.sources.kafka.protobuf.schema import columns_of, descriptor_of
-from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, refused
+from airflow_mv_provider.sources.kafka.protobuf.descriptors import columns_of, descriptor_of
 
 # The code goes with the task, so that a cluster needs Python's library for Protobuf and not this package.
 cloudpickle.register_pickle_by_value(decoding)  # type: ignore[no-untyped-call]
@@ -22,7 +21,7 @@ cloudpickle.register_pickle_by_value(decoding)  # type: ignore[no-untyped-call]
 class ProtobufCodec:
     """Records of Protobuf.
 
-    schema  : as `schema.kept` returns it
+    schema  : as `descriptors.kept` returns it
     message : its full name
     """
 
@@ -42,11 +41,10 @@ class ProtobufCodec:
         """See `Codec`."""
         return key
 
-    def decoded(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
+    def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         kind = StructType([StructField("row", self.columns), StructField("problem", StringType())])
         decode = F.udf(decoding.Decoder(self.schema, self.message), kind, useArrow=False)
         parsed = frame.select("*", content.alias("bytes")).select("*", decode("bytes").alias("found"))
-        problem = F.col("found.problem")
-        record = F.when(problem.isNotNull(), refused(BAD_EVENT, F.col(AT), problem)).otherwise(F.col("found.row"))
-        return parsed.select(*frame.columns, record.alias(name))
+        why = problem(F.col("found.problem")).alias(problem_of(name))
+        return parsed.select(*frame.columns, F.col("found.row").alias(name), why)

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from airflow_mv_provider.exceptions import DefinitionError, MvError
-from airflow_mv_provider.sources.kafka.protobuf import schema
+from airflow_mv_provider.sources.kafka.protobuf import descriptors
 from tests.engine.protobuf_forms import ALL, SHOP, described
 
 SELF = """
@@ -25,11 +25,11 @@ message_type {
 
 
 def kept(message: str, *texts: str) -> str:
-    return schema.kept(described(*texts), message, "shop.pb")
+    return descriptors.kept(described(*texts), message, "shop.pb")
 
 
 def columns(message: str, *texts: str) -> str:
-    return schema.columns_of(schema.descriptor_of(kept(message, *texts), message)).simpleString()
+    return descriptors.columns_of(descriptors.descriptor_of(kept(message, *texts), message)).simpleString()
 
 
 def test_columns_are_the_fields_of_a_message():
@@ -49,7 +49,7 @@ def test_what_a_message_does_not_need_is_no_change_of_its_schema():
     found.file[1].options.java_package = "com.shop"
 
     assert kept("shop.Order", more, ALL) == kept("shop.Order", SHOP)
-    assert schema.kept(found.SerializeToString(), "shop.Order", "shop.pb") == kept("shop.Order", SHOP)
+    assert descriptors.kept(found.SerializeToString(), "shop.Order", "shop.pb") == kept("shop.Order", SHOP)
 
 
 def test_what_a_message_needs_is_a_change():
@@ -75,6 +75,6 @@ def test_what_a_message_needs_is_a_change():
 )
 def test_descriptor_that_cannot_be_used_is_named(content, message, words):
     with pytest.raises(DefinitionError, match=words) as caught:
-        schema.columns_of(schema.descriptor_of(schema.kept(content, message, "shop.pb"), message))
+        descriptors.columns_of(descriptors.descriptor_of(descriptors.kept(content, message, "shop.pb"), message))
 
     assert isinstance(caught.value, MvError)
