@@ -119,6 +119,10 @@ def test_no_tracked_file_names_a_registry() -> None:
     assert lines_that_match(REGISTRY) == []
 
 
+def test_no_tracked_file_keeps_the_marks_of_a_merge() -> None:
+    assert lines_that_match(re.compile("^(<{7}|>{7})( |$)")) == []
+
+
 def test_constraints_are_exact_pins_without_addresses() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
