@@ -143,6 +143,12 @@ _OPTIONS: dict[str, Any] = {
         type="boolean",
         example="false",
     ),
+    "join_small": _option(
+        "Set to false if a table of at most 200,000 rows shall be compared with its source by digests, as larger tables"
+        " are, instead of row by row at once, which takes less time.",
+        type="boolean",
+        example="false",
+    ),
     "queue_timeout_s": _option(
         "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",
         type="float",

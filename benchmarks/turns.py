@@ -6,10 +6,12 @@
     python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
     python benchmarks/turns.py ranges --rows N     MERGE without the range of the changed keys; with it
     python benchmarks/turns.py layers --rows N     digests written anew; a layer of what the changes add to them
+    python benchmarks/turns.py joined --rows N     a comparison by digests; by one join, without any
 
-Each turn changes ten rows; a tenth of all for the feed; nothing for the checks, whose refreshes compare everything; and
-for the ranges one row in a hundred of the newest file of sixteen, each of N rows. Of each way the first turns are left
-out, while the JVM still compiles. Printed are medians of seconds, and their ratio.
+Each turn changes ten rows, and one in a hundred for the join; a tenth of all for the feed; nothing for the checks,
+whose refreshes compare everything; and for the ranges one row in a hundred of the newest file of sixteen, each of N
+rows. Of each way the first turns are left out, while the JVM still compiles. Printed are medians of seconds, and their
+ratio.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.progress import joined as join_of_rows
 from airflow_mv_provider.core.progress import layers as digest_layers
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner.local import command_line_caller, open_store
@@ -133,6 +136,20 @@ def layers(table: Table, turn: int) -> float:
     return table.refresh()
 
 
+def joined(table: Table, turn: int) -> float:
+    """Refresh one row in a hundred of one of two tables: of one that is compared by digests, or by one join."""
+    home = table.home / "joined"
+    if turn == 0:
+        home.mkdir()
+    vars(join_of_rows)["_MAX_ROWS"] = sys.maxsize if turn % 2 else 0
+    mine = table
+    if turn % 2:
+        mine = TWINS[home] = TWINS.get(home) or Table(home, table.num_rows)
+    mine.change(turn, f"pmod(xxhash64(id), 100) = {turn % 100}")
+    return mine.refresh()
+
+
+TWINS: dict[Path, Table] = {}
 WAYS: dict[str, Callable[[Table, int], float]] = {
     "fence": fence,
     "vectors": vectors,
@@ -140,6 +157,7 @@ WAYS: dict[str, Callable[[Table, int], float]] = {
     "feed": feed,
     "ranges": ranges,
     "layers": layers,
+    "joined": joined,
 }
 
 

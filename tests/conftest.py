@@ -174,7 +174,7 @@ class Lake:
         from airflow_mv_provider.spark.compare import digest_algebra
 
         kept = self.store.state(self.store.table(name).id).published_digests
-        if kept is None:
+        if kept is None or kept.path is None:
             return None
         theirs = {column.name for column in digest_algebra.BESIDE_COLUMNS} - {
             column.name for column in digest_algebra.DIGEST_COLUMNS
@@ -223,7 +223,7 @@ def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
     engine = open_engine(f"sqlite:///{root / 'mv.db'}")
     # A lease so long that no heartbeat falls into a test: its end is what a test passes the clock for.
     # Tables as small as a test's would all be overwritten: `test_small_tables` has those that are.
-    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000, overwrites_small=False)
+    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000, overwrites_small=False, joins_small=False)
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
 
 

@@ -396,6 +396,7 @@ ONE_IDEA = {
     "codec": "how records of a topic are decoded: in any format, and in Protobuf",
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
     "digests": "main's digests: recorded, and stored in Spark",
+    "joined": "whether a table is compared by one join: decided, and done in Spark",
     "freshness": "how old a table may become: defined, and waited for",
     "frontier": "what a source is now, of all kinds and of one",
     "health": "whether tables follow their sources: decided, and a sensor for it",

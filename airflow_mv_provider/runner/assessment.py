@@ -13,6 +13,7 @@ from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.outcome import RefreshReport
+from airflow_mv_provider.core.progress.joined import may_join
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope, stale_scope
 from airflow_mv_provider.core.state import RefreshState, TableRecord, is_main_as_published
@@ -125,7 +126,7 @@ def _assess(
         scope=scope,
         num_rows=_num_rows(state, history),
         must_compare=must_compare,
-        has_digests=state.published_digests is not None,
+        has_digests=_has_digests(state),
         changes=changes,
         past=cost_samples(history),
         has_failed=has_failed(history),
@@ -137,6 +138,12 @@ def _assess(
     what = frontier.describe() if published is None else frontier.since(published.frontier)
     choice = choose(definition, wanted, situation, reason or f"the source changed: {what}")
     return Assessment(frontier, commits, scope, batch, choice)
+
+
+def _has_digests(state: RefreshState) -> bool:
+    """True if main's digests are stored, or its rows are so few that they are computed when they are needed."""
+    found = state.published_digests
+    return found is not None and (found.path is not None or may_join(found))
 
 
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:

@@ -244,8 +244,8 @@ class Attempt:
                 storage.remove_digests(work.spark, replace(work.workspace, refresh_id=each))
             if kept is None:
                 storage.remove_digests(work.spark, work.workspace)
-            elif kept.path != work.seal.digests:  # main is not what was sealed: deletes were left out
-                storage.remove_digests_at(work.spark, work.workspace, work.seal.digests)
+            elif (own := work.seal.digests) not in (None, kept.path):  # main is not what was sealed
+                storage.remove_digests_at(work.spark, work.workspace, own)
         with durable(Write.NORMAL):
             work.store.finish(work.own, self._clock.spent())
 

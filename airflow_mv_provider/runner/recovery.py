@@ -252,7 +252,7 @@ class Recoverer:
                 *(context.store, context.spark, table, refresh, own),
                 lambda: context.source_of(table, refresh.definition),
                 lease,
-                context.settings.overwrites_small,
+                context.settings,
             )
             with (
                 small_plan_confs(context.spark, is_small=work.is_small),

@@ -38,10 +38,12 @@ Invariants that hold between any two of these writes:
 
 If another writer has changed main since the compared version, the corrections are discarded, and a new round compares.
 
-The table describes the strategy `corrections`. Two others read and write differently, in the same order of writes:
+The table describes the strategy `corrections`. Others read and write differently, in the same order of writes:
     incremental  stage reads the source's changes since the last publish and writes them as corrections, together with
                  the digests that main will have; compare records them. If main has changed, the refresh compares as
                  above, because the seal is the same
+    (joined)     corrections of a small table: stage reads the source and main once, joins them by key, and writes the
+                 corrections, without digests; compare records them. Of main only its totals are kept for the next
     replace      compare records that the sealed rows replace all of main; publish is an overwrite instead of a MERGE.
                  Main's log shows what others wrote in the meantime, and the next round merges the remaining difference
 

@@ -145,4 +145,5 @@ def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDig
     if digests is None or not all(is_inside(path, old) for path in digests.paths):
         return None
     below = tuple(layer.moved(old, new) for layer in digests.below)
-    return replace(digests, path=moved_path(digests.path, old, new), below=below)
+    path = None if digests.path is None else moved_path(digests.path, old, new)
+    return replace(digests, path=path, below=below)

@@ -38,6 +38,7 @@ class Settings:
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
     overwrites_small : corrections of a small main are published by an overwrite where that is possible
+    joins_small : a small main and its source are compared row by row at once, without digests
     """
 
     database_url: str
@@ -52,6 +53,7 @@ class Settings:
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
     overwrites_small: bool = True
+    joins_small: bool = True
     connections: Lookup = field(default=of_environment, compare=False)
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ def from_environment(
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
         overwrites_small=_flag(environ, "AMV_OVERWRITE_SMALL", default=True),
+        joins_small=_flag(environ, "AMV_JOIN_SMALL", default=True),
     )
 
 

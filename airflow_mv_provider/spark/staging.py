@@ -146,6 +146,7 @@ def _changed(
     else:  # hash partitions are runs of small buckets
         large.close()
         found = large_buckets.unchanged(spark, layout, published)
+    assert published.path is not None
     return Staged(copy, published.path, num_buckets, found, is_as_published=True, below=published.below)
 
 

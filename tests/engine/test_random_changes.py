@@ -23,12 +23,12 @@ _FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, float("nan"), fl
 _NAMED_PARTS = st.sampled_from(["x", "y/z", "%41", "ü"])
 _PARTS = st.one_of(st.none(), _NAMED_PARTS)
 _ARRAYS = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=2))
-_SOURCE = st.dictionaries(st.integers(0, 12), st.tuples(_PARTS, _VALUES, _FLOATS, _ARRAYS), max_size=12)
+SOURCE = st.dictionaries(st.integers(0, 12), st.tuples(_PARTS, _VALUES, _FLOATS, _ARRAYS), max_size=12)
 _SOURCE_WITH_PARTS = st.dictionaries(
     st.integers(0, 12), st.tuples(_NAMED_PARTS, _VALUES, _FLOATS, _ARRAYS), max_size=12
 )
-_SCHEMA = "id BIGINT, p STRING, v STRING, f DOUBLE, a ARRAY<INT>"
-_FOREIGN = st.sampled_from(
+SCHEMA = "id BIGINT, p STRING, v STRING, f DOUBLE, a ARRAY<INT>"
+FOREIGN = st.sampled_from(
     [
         None,
         "INSERT INTO {t} VALUES (5, 'x', 'foreign', 1.0, NULL)",
@@ -44,7 +44,7 @@ _FOREIGN = st.sampled_from(
 @pytest.mark.in_test_all
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
-    histories=st.lists(st.tuples(_SOURCE, _FOREIGN), min_size=2, max_size=3),
+    histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3),
     is_partitioned=st.booleans(),
     is_large=st.booleans(),
 )
@@ -55,7 +55,7 @@ def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partition
 
 @pytest.mark.in_test_all
 @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, _FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
+@given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
 def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:
     with as_if_large() if is_large else nullcontext():
         follow(lake_factory(), histories, key=["id", "p"], partition_by=["p"], publish="progressive")
@@ -72,7 +72,7 @@ def follow(lake: Any, histories: Any, **definition: Any) -> None:
     lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0}, **definition)
     for number, (source, foreign) in enumerate(histories):
         rows = [(key, *values) for key, values in source.items()]
-        lake.write(lake.spark.createDataFrame(rows, _SCHEMA))
+        lake.write(lake.spark.createDataFrame(rows, SCHEMA))
         if foreign and number:
             lake.sql(foreign)
 

@@ -20,6 +20,7 @@ class PublishedDigests:
     """The digests of main that a publish left behind, per bucket of keys; valid until another writer changes main.
 
     refresh_id       : the refresh that published; its workspace holds the highest layer of them, at `path`
+    path             : None if no digests are written: the next comparison reads main's rows (`core.progress.joined`)
     num_rows, digest, mixed : the required totals, as in the seal; digests with other totals are not used
     columns          : the fingerprint of the columns that the digests cover; other columns are not in them
     kept_bytes       : size of the copies of the source's rows that are kept by file, see `core.progress.file_rows`
@@ -27,7 +28,7 @@ class PublishedDigests:
     """
 
     refresh_id: str
-    path: str
+    path: str | None
     num_buckets: int
     num_rows: int
     digest: int
@@ -44,7 +45,7 @@ class PublishedDigests:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """All layers, the lowest first."""
-        return (*self.below, Layer(self.refresh_id, self.path))
+        return () if self.path is None else (*self.below, Layer(self.refresh_id, self.path))
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ class Layer:
         return replace(self, path=moved_path(self.path, old, new))
 
 
-def all_paths(below: Iterable[Layer], highest: str) -> tuple[str, ...]:
-    """Return where all layers of digests lie, the lowest first."""
-    return (*(layer.path for layer in below), highest)
+def all_paths(below: Iterable[Layer], highest: str | None) -> tuple[str, ...]:
+    """Return where all layers of digests lie, the lowest first; nothing if none are written."""
+    return () if highest is None else (*(layer.path for layer in below), highest)
 
 
 def layers_below(published: Sequence[Layer], num_rows: int, num_changes: int) -> tuple[Layer, ...]:

@@ -39,12 +39,13 @@ class Seal:
     """The result of staging that Merging publishes: complete, measured and frozen.
 
     rows        : path of the staged copy of whole rows; None if the source is read again at its pinned frontier
-    digests     : path of the digests of the rows that were read, per bucket of keys
+    digests     : path of the digests of the rows that were read, per bucket of keys; None if the rows themselves were
+                  compared, see `core.progress.joined`
     num_buckets : buckets of keys in each partition, a power of two
     columns     : the columns that were read, as main will have them
     rejected    : the records that cannot be rows of main
     strategy    : how main is brought up to date, unless another writer changes main
-    changes     : path of the corrections derived from a change feed; valid only for main as of the last publish
+    changes     : path of the corrections that staging has written already; valid only for main as of the last publish
     mixed       : the sum of all rows' mixed hashes; detects differences that leave the row count and the xor equal
     checks      : the results of the definition's checks
     nulls       : of the columns that a guard names, over all rows that were read
@@ -53,7 +54,7 @@ class Seal:
     """
 
     rows: str | None
-    digests: str
+    digests: str | None
     num_buckets: int
     num_bytes: int
     partitions: tuple[SealedPartition, ...]
@@ -71,6 +72,10 @@ class Seal:
     def digest_paths(self) -> tuple[str, ...]:
         """Where all layers of the digests lie."""
         return all_paths(self.below, self.digests)
+
+    def is_as(self, published: str | None) -> bool:
+        """True if no row differed from the last publish, whose digests lie at `published`."""
+        return self.changes is None and self.digests == published
 
     @property
     def sums(self) -> tuple[int, int, int]:

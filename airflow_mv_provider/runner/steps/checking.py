@@ -80,7 +80,7 @@ def checked(work: Work, seal: Seal) -> Seal:
     if not is_needed(table):
         return seal
     others = referenced(work.store, spark, table)
-    if seal.changes is not None:
+    if seal.changes is not None and seal.strategy == "incremental":
         new = recorded_changes.new_rows(spark, layout, seal.changes)
         return replace(seal, checks=evaluation.evaluated(new, table, CHANGED, others).checks)
     rows = storage.desired_rows(spark, seal, work.source_rows, layout)

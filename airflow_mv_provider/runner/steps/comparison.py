@@ -106,7 +106,9 @@ class Comparison:
         raises : SealBrokenError
         """
         if self._buckets is None:
-            found = changes.differing_buckets(self._main, self._layout, self._seal, self._published, self._base)
+            found = changes.differing_buckets(
+                self._main, self._layout, self._seal, self._read_source, self._published, self._base
+            )
             try:
                 found.check_sealed(self._layout.table.name, self._seal)
             except MvError:

@@ -152,6 +152,11 @@ class FencedMain:
 
     def published_digests(self) -> PublishedDigests | None:
         """Return the digests of the last publish if main's log proves that they are those of main at the base."""
+        found = self.published_totals()
+        return None if found is None or found.path is None else found
+
+    def published_totals(self) -> PublishedDigests | None:
+        """As `published_digests`, also if no digests but only totals are kept of main's rows."""
         work = self._work
         state = work.store.state(work.table.id)
         found = state.published_digests

@@ -226,13 +226,13 @@ class Merging:
 
     def _known(self, chunk: Chunk) -> RecordedChunk | None:
         """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""
-        work, seal, published = self._work, self._work.seal, self._fenced.published_digests()
-        if published is not None and published.path == seal.digests:
+        work, seal, published = self._work, self._work.seal, self._fenced.published_totals()
+        if published is not None and seal.is_as(published.path):
             found = changes.nothing(seal, chunk)  # no row differs, so not even its digests are read again
         elif seal.strategy == "replace":
             # An empty main has no rows to compare with.
             found = changes.replacement(seal, None if self._fenced.is_empty else self._compared().buckets)
-        elif seal.changes is not None and published is not None:
+        elif seal.changes is not None and published is not None:  # of main as it still is
             found = changes.staged(work.spark, work.layout, seal)
         else:
             return None
@@ -329,7 +329,7 @@ class Merging:
         if is_overwritten and not self._has_replaced_as_sealed:
             return None
         last = work.store.state(work.table.id).published_digests
-        if last is not None and last.path == seal.digests:
+        if last is not None and seal.is_as(last.path):
             return last  # no row differed
         if work.refresh.scope.is_everything:
             return digests_to_keep(seal, work.own.refresh_id)

@@ -49,7 +49,7 @@ def known(work: Work, published: PublishedDigests, since: Frontier, *, is_by_fil
     since : the source at the last publish; where files were only added, all of its files must be known
     """
     before = work.source.file_ids(since)
-    if before is None or work.definition.source.watermark is not None:
+    if before is None or published.path is None or work.definition.source.watermark is not None:
         return None
     found = file_sums.read(work.spark, work.table.name, files_of(published.path))
     return found if found and (is_by_files or found.keys() >= set(before.values())) else None
@@ -100,6 +100,7 @@ def former_rows(work: Work, before: Mapping[str, FileRows], since: Frontier) -> 
 def keep(work: Work, files: Files, seal: Seal) -> Seal:
     """Write the list of files that belongs to the seal's digests, and return the seal with the size of their copies."""
     place = work.workspace
+    assert seal.digests is not None
     if files and is_mostly_outdated(files.values()):
         name = place.copy_name(work.own.epoch, "joined")
         kept = {identity: each for identity, each in files.items() if each.copy is not None}
@@ -164,7 +165,7 @@ def remove_unneeded(work: Work, kept: PublishedDigests | None, outdated: str | N
 
 def needed_copies(spark: SparkSession, table: str, kept: PublishedDigests | None) -> frozenset[str] | None:
     """Return the names of the copies that the list beside main's digests needs; None if it cannot be read."""
-    if kept is None or not kept.kept_bytes:
+    if kept is None or kept.path is None or not kept.kept_bytes:
         return frozenset()
     return _names(file_sums.read(spark, table, files_of(kept.path))) or None
 

@@ -23,6 +23,7 @@ from airflow_mv_provider.core.progress import file_rows
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
 from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.progress.file_rows import Sums
+from airflow_mv_provider.core.progress.joined import join_obstacle
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import (
     DefinitionError,
@@ -41,7 +42,7 @@ from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, marking, partitions, staging
-from airflow_mv_provider.spark.compare import corrections, feed, frozen, keys, replay
+from airflow_mv_provider.spark.compare import corrections, feed, frozen, hashing, joined, keys, replay
 from airflow_mv_provider.spark.compare.buckets import Buckets
 from airflow_mv_provider.spark.layout import any_null
 
@@ -98,13 +99,15 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
 
     raises : StrategyError, if they cannot be read and the table is strict
     """
-    published, batch, place = fenced.published_digests(), work.refresh.batch, work.workspace
+    published, batch, place = fenced.published_totals(), work.refresh.batch, work.workspace
     since = work.store.binding(work.table.id, batch.lower) if batch else None
     if published is None or since is None:
         return "the table has changed since the last publish"
     if work.layout.changes_main:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, fenced.base)
+    if not (are_kept := published.path is not None):
+        published = feed.digests_of(main, work.layout, published, place.digests_of_part(work.own.epoch))
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
     known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
     if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
@@ -123,7 +126,8 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
     if work.definition.source_kind.lists_upserts:
         num_rows = lambda: work.source.num_rows(work.refresh.frontier)  # noqa: E731
     try:
-        found = feed.seal(work.spark, work.layout, path, main, published, place.digests(work.own.epoch), num_rows)
+        to = place.digests(work.own.epoch)
+        found = feed.seal(work.spark, work.layout, path, main, published, to, num_rows, may_add_layer=are_kept)
     except SealBrokenError as error:
         return _unreadable(work, error, is_by_files=is_by_files)
     if work.has_bad_events:
@@ -256,32 +260,18 @@ def _unreadable(work: Work, error: MvError, *, is_by_files: bool = False) -> str
 
 
 def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
-    layout, published = work.layout, fenced.published_digests()
-    place, epoch = work.workspace, work.own.epoch
-    determinism = work.source.determinism(work.refresh.frontier)
-    sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
+    layout, rows = work.layout, work.source_rows(fenced.base)
     partitions.check_values(work.spark, layout)
-    is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
-    ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
-    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None
-    rows = work.source_rows(fenced.base)
-    if ids:
-        rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
     with ExitStack() as undo:
-        with durable(Write.STAGING):
-            choice = work.refresh.choice
-            staged = staging.load(
-                *(rows, layout, (copy, sums), published),
-                is_large_first=strategy.is_large_first(work.definition, choice),
-                is_copied_at_once=not ids or not strategy.is_expected_unchanged(choice),
-            )
-            undo.callback(staged.close)
-            files = None
-            if ids and staged.rows and not staged.is_as_published:
-                files = source_files.of_copy(work, staged.rows, ids)
+        at_once = _joined(work, fenced, rows)
+        digested, files = (None, None) if at_once else _digested(work, fenced, rows)
+        if digested is not None:
+            undo.callback(digested.close)
         collected = errors.collect()
         work.source.verify(work.refresh.frontier)
-        seal, buckets = replace(staging.seal(work.spark, staged, rows, layout), rejected=collected), staged.buckets
+        found = at_once if digested is None else staging.seal(work.spark, digested, rows, layout)
+        assert found is not None
+        seal, buckets = replace(found, rejected=collected), digested.buckets if digested else None
         seal = checking.checked(work, source_files.keep(work, files, seal) if files else seal)
         main = delta.read(work.spark, work.table.main, fenced.base)
         if work.definition.may_move and (work.is_progressive or not layout.is_whole):
@@ -294,6 +284,47 @@ def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str
     is_reported = chosen != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_reported else problem
     return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
+
+
+def _joined(work: Work, fenced: FencedMain, rows: DataFrame) -> Seal | None:
+    """Compare the source's rows with main's by one join; None if they are too many, or cannot be sealed like that."""
+    definition, refresh, published = work.definition, work.refresh, fenced.published_totals()
+    is_evolving = work.layout.changes_main
+    if not work.settings.joins_small or published is None or fenced.is_empty:
+        return None
+    if join_obstacle(definition, refresh.scope, refresh.choice, published, is_evolving=is_evolving) is not None:
+        return None
+    place, epoch = work.workspace, work.own.epoch
+    main = delta.read(work.spark, work.table.main, fenced.base)
+    with durable(Write.STAGING):
+        copy = again(place.staging(epoch)) if work.is_copied else None
+        rows = hashing.aligned(rows, work.layout) if copy is None else feed.copied(rows, work.layout, copy)
+        return joined.sealed(rows, main, work.layout, published, place.feed(epoch), copy)
+
+
+def _digested(work: Work, fenced: FencedMain, rows: DataFrame) -> tuple[staging.Staged, source_files.Files | None]:
+    """Digest the source's rows; return what is staged, and what is to be kept of the source's files, if anything is."""
+    place, epoch, layout, choice = work.workspace, work.own.epoch, work.layout, work.refresh.choice
+    published = fenced.published_digests()
+    determinism = work.source.determinism(work.refresh.frontier)
+    sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
+    is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
+    ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
+    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None
+    if ids:
+        rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
+    with durable(Write.STAGING), ExitStack() as undo:
+        staged = staging.load(
+            *(rows, layout, (copy, sums), published),
+            is_large_first=strategy.is_large_first(work.definition, choice),
+            is_copied_at_once=not ids or not strategy.is_expected_unchanged(choice),
+        )
+        undo.callback(staged.close)
+        files = None
+        if ids and staged.rows and not staged.is_as_published:
+            files = source_files.of_copy(work, staged.rows, ids)
+        undo.pop_all()
+    return staged, files
 
 
 def _strategy(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
@@ -330,7 +361,7 @@ def _is_replaced(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | 
 
 
 def _chunks(work: Work, seal: Seal) -> tuple[Chunk, ...]:
-    if seal.strategy == "replace":
+    if seal.strategy == "replace" or seal.changes is not None:
         return (Chunk(0, None),)
     return plan_chunks(
         seal.partitions,

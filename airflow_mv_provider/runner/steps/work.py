@@ -22,6 +22,7 @@ from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.pinning import Base, base_of
+from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, storage
 from airflow_mv_provider.spark.compare import replay
@@ -39,7 +40,7 @@ class Work:
     spark       : the runner's own session, with its own confs
     refresh     : as it was when the attempt began; `current` returns its present state
     open_source : opens its source, which may have moved or become forbidden since; called when a step reads it
-    overwrites_small : corrections of a small main are published by an overwrite where that is possible
+    settings    : those of the process
     """
 
     store: Store
@@ -49,7 +50,7 @@ class Work:
     own: Ownership
     open_source: Callable[[], TableSource]
     lease: Lease
-    overwrites_small: bool
+    settings: Settings
 
     @property
     def definition(self) -> RefreshableTable:

@@ -65,15 +65,26 @@ class ChunkFilter:
 
 
 def differing_buckets(
-    main: delta.Main, layout: Layout, seal: Seal, published: PublishedDigests | None, base_version: int
+    main: delta.Main,
+    layout: Layout,
+    seal: Seal,
+    read_source: Callable[[], DataFrame],
+    published: PublishedDigests | None,
+    base_version: int,
 ) -> Buckets:
     """Return the buckets in which the seal and main at `base_version` differ.
 
-    published : main's digests, which are known to match main's present rows
-    cost      : a scan of the digests; a scan of main if no digests are published, or with another number of buckets
+    read_source : called if nothing was copied and no digests were written
+    published   : main's digests, which are known to match main's present rows
+    cost        : a scan of the digests, or of the sealed rows where none were written; a scan of main if no digests are
+                  published, or with another number of buckets
     """
     table = layout.table
-    mine = digests.read(main.spark, layout, *seal.digest_paths)
+    if seal.digests is None:
+        rows = hashing.aligned(storage.desired_rows(main.spark, seal, read_source, layout), layout)
+        mine = digest_algebra.digested(rows.select(*columns(table.group_by), HASH), table, seal.num_buckets)
+    else:
+        mine = digests.read(main.spark, layout, *seal.digest_paths)
     if published and published.num_buckets != seal.num_buckets:
         published = None
     if published and (found := digests.compared_with_published(mine, published, layout)):

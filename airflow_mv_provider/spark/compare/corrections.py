@@ -65,6 +65,29 @@ def between(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
     return differing.select(F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *values)
 
 
+def of_both(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+    """Return the corrections that turn `main`, which has each key once, into `desired`.
+
+    desired : (*columns, _mv_hash bigint), arbitrary rows
+    main    : (*group_by, _mv_hash bigint)
+    returns : as `between` does; op "?" for a key that one of them has twice
+    cost    : one shuffle of both sides on the key; lazy, runs no action
+    """
+    by, is_new = columns(layout.table.group_by), F.col(SIGN) > 0
+    both = desired.withColumn(SIGN, F.lit(1)).unionByName(main.withColumn(SIGN, F.lit(-1)), allowMissingColumns=True)
+    keys = both.groupBy(*by).agg(
+        F.max(F.when(~is_new, F.col(HASH))).alias(OLD_HASH),
+        F.max(F.when(is_new, F.col(HASH))).alias(NEW_HASH),
+        F.count_if(is_new).alias(_NET),
+        F.count_if(~is_new).alias(COPIES),
+        F.first(F.when(is_new, F.struct(*columns(layout.names))), ignorenulls=True).alias(_ROW),
+    )
+    num_new, copies = F.col(_NET), F.col(COPIES)
+    op = F.when((num_new > 1) | (copies > 1), "?").when(copies == 0, "I").when(num_new == 0, "D").otherwise("U")
+    differing = keys.where((num_new != 1) | (copies != 1) | (F.col(NEW_HASH) != F.col(OLD_HASH)))
+    return differing.select(op.alias(OP), OLD_HASH, NEW_HASH, COPIES, *_values(layout))
+
+
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
     """Return what `between` returns for a main without rows, without a shuffle.
 
@@ -100,8 +123,12 @@ def netted(feed: DataFrame, layout: Layout) -> DataFrame:
         .otherwise("U")
     )
     copies = F.when(F.col(OLD_HASH).isNull(), 0).otherwise(1).cast("bigint")
-    names = (
-        F.col(quoted(name)) if name in layout.table.group_by else row.getField(name).alias(name)
+    return keys.select(op.alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *_values(layout))
+
+
+def _values(layout: Layout) -> list[Column]:
+    """Return the values of rows that were grouped by key, the others in a struct."""
+    return [
+        F.col(quoted(name)) if name in layout.table.group_by else F.col(_ROW).getField(name).alias(name)
         for name in layout.names
-    )
-    return keys.select(op.alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *names)
+    ]

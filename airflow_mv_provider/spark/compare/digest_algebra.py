@@ -61,18 +61,22 @@ def digested_changes(changes: DataFrame, table: RefreshableTable, num_buckets: i
     changes : (*CHANGE_COLUMNS, *columns), with ops I, U and D
     returns : (*partition_by, *DIGEST_COLUMNS); counts and sums may be negative
     """
-    op, old, new = F.col(OP), F.col(OLD_HASH), F.col(NEW_HASH)
+    op, zero = F.col(OP), F.lit(0).cast("bigint")
     in_bucket = bucket(table, num_buckets).alias(BUCKET)
-    zero = F.lit(0).cast("bigint")
-    both = F.coalesce(old, zero).bitwiseXOR(F.coalesce(new, zero))
-    gained, lost = (F.when(each.isNotNull(), mixed(each)).otherwise(zero) for each in (new, old))
     return changes.groupBy(*columns(table.partition_by), in_bucket).agg(
         F.sum(F.when(op == "I", 1).when(op == "D", -1).otherwise(0)).alias(ROWS),
-        F.bit_xor(both).alias(DIGEST),
-        F.sum(gained - lost).alias(MIXED),
+        *hash_changes(),
         F.bit_xor(F.when(op == "U", zero).otherwise(F.xxhash64(*columns(table.group_by)))).alias(_KEYS),
         zero.alias(NULL_KEYS),
     )
+
+
+def hash_changes() -> tuple[Column, Column]:
+    """Return the aggregates of corrections that add to the hashes of all rows: to their xor, and to their mixed sum."""
+    old, new, zero = F.col(OLD_HASH), F.col(NEW_HASH), F.lit(0).cast("bigint")
+    both = F.coalesce(old, zero).bitwiseXOR(F.coalesce(new, zero))
+    gained, lost = (F.when(each.isNotNull(), mixed(each)).otherwise(zero) for each in (new, old))
+    return F.bit_xor(both).alias(DIGEST), F.sum(gained - lost).alias(MIXED)
 
 
 def added(digests: DataFrame, changes: DataFrame, table: RefreshableTable) -> DataFrame:

@@ -19,6 +19,7 @@ from files, which the keys of both sides show.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -155,6 +156,17 @@ def sums_with(spark: SparkSession, layout: Layout, path: str, published: Publish
     return published.num_rows + rows, published.digest ^ digest, published.mixed + mixed
 
 
+def digests_of(main: DataFrame, layout: Layout, totals: PublishedDigests, path: str) -> PublishedDigests:
+    """Write the digests of main at `path`, where only its totals were kept.
+
+    main : its rows as of the last publish
+    cost : a scan of main
+    """
+    with translated(layout.table.name):
+        rows = hashing.aligned(layout.shaped(main), layout).select(*columns(layout.table.group_by), hashing.HASH)
+        return replace(totals, path=path, num_buckets=digests.write(rows, layout.table, path, totals))
+
+
 def seal(
     spark: SparkSession,
     layout: Layout,
@@ -163,12 +175,15 @@ def seal(
     published: PublishedDigests,
     to: str,
     num_rows: Callable[[], int] | None = None,
+    *,
+    may_add_layer: bool = True,
 ) -> Seal:
     """Validate the corrections at `path`, and write at `to` the digests that main will have with them.
 
     main      : main's rows as of the last publish
     published : their digests, which are known to match main's present rows
     num_rows  : counts the source's rows; given if the feed does not report deleted rows
+    may_add_layer : the published digests will be kept
     cost      : a scan of the digests, which are only written anew after many changes or refreshes
                 (`core.progress.layers`); a scan of main's keys in the range of those that are inserted
     raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are missing or
@@ -179,7 +194,7 @@ def seal(
         raise SealBrokenError(table.name, "the digests of the last publish are gone or do not match their record.")
     changes = storage.read(spark, table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
     gained, num_changes = _check_keys(changes, layout, main)
-    below = layers_below(published.layers, published.num_rows, num_changes)
+    below = layers_below(published.layers, published.num_rows, num_changes) if may_add_layer else ()
     with translated(table.name):
         if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
             expected = published.num_rows + gained

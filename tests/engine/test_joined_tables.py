@@ -1,0 +1,260 @@
+"""A small table is compared with its source by one join, without digests: the same rows, counts and errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress import joined
+from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
+from tests.conftest import Crash
+from tests.engine.test_random_changes import FOREIGN, SCHEMA, SOURCE
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("delta", "parquet")
+
+
+@pytest.fixture
+def small(lake):
+    """A published table of 60 rows, under the settings that users have."""
+    lake.settings = replace(lake.settings, joins_small=True)
+    lake.write("SELECT id, id % 3 AS p, concat('v', id) AS v FROM range(60)")
+    lake.apply()
+    lake.refresh()
+    return lake
+
+
+def change(lake):
+    """An update, a delete and an insert: three of 61 rows."""
+    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 7", path="raw/orders")
+    lake.sql("DELETE FROM {t} WHERE id = 8", path="raw/orders")
+    lake.sql("INSERT INTO {t} VALUES (100, 1, 'more')", path="raw/orders")
+
+
+def joins(lake):
+    """A refresh that took the join: main is the source, and no digests of it are stored."""
+    report = lake.refresh()
+    assert (report.strategy, report.outcome) == ("corrections", Outcome.PUBLISHED)
+    is_the_source(lake)
+    assert lake.digests() is None
+    return report
+
+
+def is_the_source(lake):
+    assert lake.rows("orders") == lake.rows("raw/orders")
+
+
+def is_compared_without_difference(lake):
+    report = lake.refresh(force=True)
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
+    assert lake.workspaces() == []
+
+
+def test_a_small_table_is_corrected_without_digests(small):
+    change(small)
+
+    report = joins(small)
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
+    assert report.rows_unchanged == 58
+    is_compared_without_difference(small)
+
+
+@pytest.mark.in_test_all
+def test_digests_stay_where_nothing_has_changed(small):
+    before = small.digests()
+
+    is_compared_without_difference(small)
+
+    assert before is not None
+    assert small.digests() == before
+
+
+@pytest.mark.in_test_all
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), publishes=st.booleans())
+def test_main_follows_its_source(lake_factory, histories, publishes):
+    """Beside writes of others, which are compared by digests, as are tables that grow."""
+    lake = lake_factory()
+    lake.settings = replace(lake.settings, joins_small=True, overwrites_small=publishes)
+    lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+    for number, (source, foreign) in enumerate(histories):
+        rows = [(key, *values) for key, values in source.items()]
+        lake.write(lake.spark.createDataFrame(rows, SCHEMA))
+        if foreign and number:
+            lake.sql(foreign)
+
+        lake.refresh()
+
+        assert Counter(lake.rows("orders")) == Counter(lake.rows("raw/orders"))
+    is_compared_without_difference(lake)
+
+
+@pytest.mark.in_test_all
+def test_source_that_is_copied_is_read_once(lake):
+    """Between the copy and the commit its files may change as they like."""
+    lake.settings = replace(lake.settings, joins_small=True)
+    folder = lake.root / "raw/files"
+
+    def write(rows):
+        lake.spark.sql(rows).coalesce(1).write.mode("overwrite").parquet(str(folder))
+
+    write("SELECT id, 'a' AS v FROM range(9)")
+    lake.apply(
+        source={"type": "files", "path": "raw/files/*.parquet", "format": "parquet", "schema": "id BIGINT, v STRING"}
+    )
+    lake.refresh()
+    write("SELECT id, IF(id = 3, 'b', 'a') AS v FROM range(10)")
+
+    report = lake.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 0)
+    assert Counter(lake.rows("orders")) == Counter((n, "b" if n == 3 else "a") for n in range(10))
+    assert lake.digests() is None
+    is_compared_without_difference(lake)
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("INSERT INTO {t} VALUES (NULL, 1, 'x'), (NULL, 1, 'y'), (NULL, 2, 'z')", NullKeyError),
+        ("INSERT INTO {t} VALUES (7, 1, 'v7'), (9, 1, 'other')", DuplicateKeyError),
+        ("INSERT INTO {t} VALUES (700, 1, 'v7'), (700, 1, 'v7')", DuplicateKeyError),
+    ],
+)
+def test_bad_keys_are_the_same_errors(small, statement, error):
+    before = small.rows("orders")
+    change(small)
+    small.sql(statement, path="raw/orders")
+
+    with pytest.raises(error) as raised:
+        small.refresh()
+
+    small.settings = replace(small.settings, joins_small=False)
+    with pytest.raises(error) as expected:
+        small.refresh()
+    assert raised.value.problem == expected.value.problem
+    assert small.rows("orders") == before
+
+
+@pytest.mark.in_test_all
+def test_later_refresh_reads_the_change_feed_alone(small):
+    """It needs digests of main, and computes them from main's rows."""
+    change(small)
+    joins(small)
+    small.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
+    small.refresh()
+    small.apply(strategy="incremental", strict=True)
+    small.refresh(force=True)
+    change_again = "UPDATE {t} SET v = 'again' WHERE id = 5"
+    small.sql(change_again, path="raw/orders")
+
+    report = small.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("incremental", 1)
+    is_the_source(small)
+    assert small.digests() is not None
+    is_compared_without_difference(small)
+
+
+@pytest.mark.in_test_all
+def test_table_that_grows_is_compared_by_digests_again(small, monkeypatch):
+    change(small)
+    joins(small)
+    monkeypatch.setattr(joined, "_MAX_ROWS", 10)
+    small.sql("UPDATE {t} SET v = 'again' WHERE id = 5", path="raw/orders")
+
+    report = small.refresh()
+
+    assert (report.strategy, report.rows_updated) == ("corrections", 1)
+    is_the_source(small)
+    assert small.digests() is not None
+
+
+_POINTS = ("staging.before", "staging.after", "seal.before", "seal.after", "progress.after", "publish.before")
+_POINTS += ("publish.after", "published.before", "published.after", "staging_delete.before", "staging_delete.after")
+
+
+@pytest.mark.parametrize("point", _POINTS)
+@pytest.mark.victim("refresh crashed")
+@pytest.mark.in_test_all
+def test_killed_anywhere_it_comes_out_right(small, crash_at, point):
+    change(small)
+    joins(small)
+    small.sql("UPDATE {t} SET v = 'again' WHERE id IN (5, 6)", path="raw/orders")
+    small.sql("DELETE FROM {t} WHERE id = 9", path="raw/orders")
+    crash_at(point)
+    with pytest.raises(Crash):
+        small.refresh()
+    small.clock.pass_ms(small.settings.lease_ms + 1)
+    small.sql("UPDATE {t} SET v = 'later' WHERE id = 20", path="raw/orders")
+
+    small.refresh()
+
+    is_the_source(small)
+    is_compared_without_difference(small)
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "progress.after", "publish.before", "publish.after"])
+def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
+    """After it the sealed rows are compared by their digests, which nobody has written."""
+    change(small)
+    joins(small)
+    small.sql("UPDATE {t} SET v = 'again' WHERE id IN (5, 6)", path="raw/orders")
+    at_point(point, lambda: small.sql("INSERT INTO {t} VALUES (777, 7, 'foreign'), (5, 1, 'twice')"))
+
+    report = small.refresh()
+
+    assert report.outcome is Outcome.PUBLISHED
+    is_the_source(small)
+    is_compared_without_difference(small)
+
+
+@pytest.mark.in_test_all
+def test_foreign_rows_are_compared_by_digests(small):
+    change(small)
+    joins(small)
+    small.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id < 9")
+
+    small.refresh()
+
+    is_the_source(small)
+    assert small.digests() is not None
+
+
+@pytest.mark.in_test_all
+def test_columns_that_change_are_compared_by_digests(small):
+    change(small)
+    joins(small)
+    small.apply(schema_policy="add")
+    small.sql("ALTER TABLE {t} ADD COLUMN note STRING", path="raw/orders")
+    small.sql("UPDATE {t} SET note = 'x' WHERE id < 3", path="raw/orders")
+
+    small.refresh()
+
+    is_the_source(small)
+    is_compared_without_difference(small)
+
+
+@pytest.mark.in_test_all
+def test_totals_that_do_not_add_up_are_not_believed(small, caplog):
+    """As if the recorded totals were those of other rows: all is compared, and nothing is published for them."""
+    change(small)
+    joins(small)
+    with small.store.engine.begin() as db:
+        db.exec_driver_sql("UPDATE refresh_state SET published_digests = json_set(published_digests, '$.num_rows', 58)")
+    small.sql("UPDATE {t} SET v = 'again' WHERE id = 5", path="raw/orders")
+
+    report = small.refresh()
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 1, 0)
+    assert "do not add up" in caplog.text
+    is_the_source(small)
