@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,27 @@ def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
         table.refresh()
 
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
+
+
+@pytest.mark.parametrize("way", ["joined", pytest.param("incremental", marks=pytest.mark.in_test_all)])
+def test_changes_that_differ_from_the_seal_are_not_recorded(table, crash_at, way):
+    """Staging has written them; between the seal and their record nothing else says how many they are."""
+    table.settings = replace(table.settings, joins_small=way == "joined")
+    if way == "incremental":
+        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
+        table.refresh()
+        table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")
+        table.apply(strategy="incremental")
+    before = table.rows("orders")
+    stop_at(table, crash_at, "seal.after")
+    _truncate_data(next((table.root / "_mv").glob("*/*/feed-*")))
+
+    with pytest.raises(SealBrokenError):
+        table.refresh()
+
+    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
+    table.refresh()
+    assert table.rows("orders") == table.rows("raw/orders")
 
 
 def test_staging_that_is_gone_ends_the_refresh(table, crash_at):

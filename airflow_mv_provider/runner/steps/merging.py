@@ -233,7 +233,7 @@ class Merging:
             # An empty main has no rows to compare with.
             found = changes.replacement(seal, None if self._fenced.is_empty else self._compared().buckets)
         elif seal.changes is not None and published is not None:  # of main as it still is
-            found = changes.staged(work.spark, work.layout, seal)
+            found = changes.staged(work.spark, work.layout, seal, published)
         else:
             return None
         merge_round = work.current().merge_round

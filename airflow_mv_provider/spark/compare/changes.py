@@ -37,13 +37,18 @@ from airflow_mv_provider.spark.partitions import in_scope
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The result of comparing one chunk. `path` is None if the chunk needs no correction."""
+    """The result of comparing one chunk.
+
+    path   : None if the chunk needs no correction
+    adding : what the corrections I, U and D add to the totals of main: rows, xor and mixed sum of hashes
+    """
 
     path: str | None
     num_rows: int
     digest: int
     num_bytes: int
     partitions: tuple[PartitionCounts, ...]
+    adding: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +161,18 @@ def nothing(seal: Seal, chunk: Chunk) -> Changes:
     return Changes(None, 0, 0, 0, tuple(_unchanged(part) for part in _sealed_in(seal, chunk)))
 
 
-def staged(spark: SparkSession, layout: Layout, seal: Seal) -> Changes:
-    """Return the corrections that staging has already written, counted as they read back."""
+def staged(spark: SparkSession, layout: Layout, seal: Seal, published: PublishedDigests) -> Changes:
+    """Return the corrections that staging has already written, counted as they read back.
+
+    published : the totals of the rows that they correct
+    raises    : SealBrokenError, when both do not add up to the sealed rows
+    """
     assert seal.changes is not None
-    return _read_back(spark, layout, seal.changes, seal.partitions, seal.num_buckets)
+    found = _read_back(spark, layout, seal.changes, seal.partitions, seal.num_buckets)
+    (num_rows, digest, mixed), before = found.adding, published
+    if (before.num_rows + num_rows, before.digest ^ digest, before.mixed + mixed) != seal.sums:
+        raise SealBrokenError(layout.table.name, f"the corrections at {seal.changes} are not what was sealed.")
+    return found
 
 
 def replacement(seal: Seal, buckets: Buckets | None) -> Changes:
@@ -245,6 +258,7 @@ def _read_back(
     last = F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"})
     counts = (
         *recorded_changes.measure(),
+        *digest_algebra.hash_changes(),
         F.count_if(op.isin("I", "R")),
         F.count_if(op == "U"),
         F.coalesce(F.sum(F.when(op.isin("D", "X"), F.col(COPIES))), F.lit(0)),
@@ -254,20 +268,20 @@ def _read_back(
         rows = recorded_changes.read(spark, layout, path).groupBy(*values).agg(*counts).collect()
     desired = {p.partition: p.num_rows for p in sealed}
     by_name = {p.partition: _unchanged(p) for p in sealed}
-    num_rows = digest = 0
+    num_rows = digest = gained = hashes = mixed = 0
     for row in rows:
         name = partitions.name(table, list(row)[: len(values)])
-        n, part_digest, inserted, updated, deleted, position = row[len(values) :]
+        n, part_digest, part_hashes, part_mixed, inserted, updated, deleted, position = row[len(values) :]
         want = desired.get(name, 0)
         if n:
             found = Counts(want, want - inserted + deleted, inserted, updated, deleted)
             by_name[name] = PartitionCounts(name, found, position)
-        num_rows += n
-        digest ^= part_digest
+        num_rows, digest = num_rows + n, digest ^ part_digest
+        gained, hashes, mixed = gained + inserted - deleted, hashes ^ (part_hashes or 0), mixed + (part_mixed or 0)
     parts = tuple(by_name[name] for name in sorted(by_name))
     if not num_rows:
         return Changes(None, 0, 0, 0, parts)
-    return Changes(path, num_rows, digest, storage.num_bytes(spark, path), parts)
+    return Changes(path, num_rows, digest, storage.num_bytes(spark, path), parts, (gained, hashes, mixed))
 
 
 def _wanted(members: Sequence[BucketCounts], *, is_chosen: bool) -> tuple[int, int]:
