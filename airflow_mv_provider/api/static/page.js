@@ -299,7 +299,8 @@
         ? `A run of ${dags[0]} is started with these options. It refreshes all tables of the DAG.`
         : `Runs of ${dags.length} DAGs are started with these options. Each refreshes all tables of its DAG.`,
       leftOut(),
-      waiting ? `${waiting === dags.length ? "Paused" : `${waiting} paused`}: such a run waits until its DAG is unpaused.` : "",
+      waiting && dags.length === 1 ? "Its DAG is paused: the run waits until it is unpaused." : "",
+      waiting && dags.length > 1 ? counted(waiting, "DAG is paused: its run waits until it is unpaused.", "DAGs are paused: their runs wait until they are unpaused.") : "",
       having("tablePaused").length ? `${counted(having("tablePaused").length, "table is", "tables are")} paused: a run fails there unless you resume it first.` : "",
       having("busy").length ? `${counted(having("busy").length, "table has", "tables have")} a refresh under way: a run waits there, or tries again later.` : "",
     ];
