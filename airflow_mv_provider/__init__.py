@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_mv_provider.core.definition.ingestion import Ingestion
-    from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
+    from airflow_mv_provider.core.definition.guards import Guards
+    from airflow_mv_provider.core.definition.table import RefreshableTable
     from airflow_mv_provider.sources.delta.model import DeltaSource
     from airflow_mv_provider.sources.files.model import Files
     from airflow_mv_provider.sources.function.model import Function
@@ -37,7 +38,7 @@ _MODULES = {
     "DeltaSource": "airflow_mv_provider.sources.delta.model",
     "Files": "airflow_mv_provider.sources.files.model",
     "Function": "airflow_mv_provider.sources.function.model",
-    "Guards": "airflow_mv_provider.core.definition.table",
+    "Guards": "airflow_mv_provider.core.definition.guards",
     "Ingestion": "airflow_mv_provider.core.definition.ingestion",
     "Jdbc": "airflow_mv_provider.sources.jdbc.model",
     "Kafka": "airflow_mv_provider.sources.kafka.model",

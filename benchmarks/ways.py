@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from sqlalchemy import event
 
 from airflow_mv_provider import DeltaSource, Files
-from airflow_mv_provider.core.definition.table import Guards, RefreshableTable
+from airflow_mv_provider.core.definition.guards import Guards
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.local import command_line_caller, open_store

@@ -18,7 +18,6 @@ from typing import Literal, get_args
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.cost import CostSample, Estimate, Strategy
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
-from airflow_mv_provider.core.guard import COUNTS_UPDATES
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.exceptions import StrategyError
@@ -241,7 +240,8 @@ def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
 
 def count_obstacle(table: RefreshableTable) -> str | None:
     """Return why changed rows must be counted one by one, which overwriting does not do; None if they need not."""
-    guard = next((name for name in COUNTS_UPDATES if getattr(table.guards, name) is not None), None)
+    guards = table.guards
+    guard = "max_updated_fraction" if guards.max_updated_fraction is not None else guards.of_usual_changes
     return None if guard is None else f"{guard} is judged on exact counts"
 
 

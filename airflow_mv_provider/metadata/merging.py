@@ -32,6 +32,7 @@ from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY, NOT_COM
 from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
 _MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is refreshed once more than needed
+_CHANGES = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
 
 
 class Merging:
@@ -275,6 +276,7 @@ class Merging:
                 (added(counts, bytes_main) if not is_counted else {})
                 | {
                     "rows_unchanged": counts.unchanged,
+                    "partitions_changed": self._num_changed(db, own.refresh_id),
                     "main_version": main_version,
                     "num_kept": num_kept,
                     "outdated_digests_of": former.refresh_id if former and former != digests else None,
@@ -285,12 +287,15 @@ class Merging:
             partitions = self._partitions(db, own.refresh_id)
             end_phase(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
 
+    def _num_changed(self, db: Connection, refresh_id: str) -> int:
+        query = select(func.count()).where(Progress.refresh_id == refresh_id, _CHANGES > 0)
+        return db.scalars(query.select_from(Progress)).one()
+
     def _partitions(self, db: Connection, refresh_id: str) -> list[dict[str, Any]]:
-        changes = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
         found = db.execute(
             select(Progress.__table__)
             .where(Progress.refresh_id == refresh_id)
-            .order_by(case((changes > 0, 0), else_=1), Progress.partition)
+            .order_by(case((_CHANGES > 0, 0), else_=1), Progress.partition)
             .limit(MAX_PARTITIONS_IN_HISTORY)
         )
         return sorted(

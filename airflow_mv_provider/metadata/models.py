@@ -173,6 +173,7 @@ class RefreshRow(Base):
     finished_ms: Mapped[int | None]
     phase_seconds: Mapped[dict[str, Any]]
     partitions: Mapped[list[Any]]
+    partitions_changed: Mapped[int | None]  # in how many a row was changed; None if it did not publish
     error: Mapped[dict[str, Any] | None]
 
 

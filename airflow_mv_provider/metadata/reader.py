@@ -15,9 +15,10 @@ from airflow_mv_provider.core.approval.audit import Audit
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
+from airflow_mv_provider.core.definition.guards import Guards
 from airflow_mv_provider.core.freshness.lateness import SourceCheck
 from airflow_mv_provider.core.frontier import Binding
-from airflow_mv_provider.core.guard import usual_change
+from airflow_mv_provider.core.guard import NOTHING_USUAL, Usual, usual
 from airflow_mv_provider.core.health.health import Health, Obstacle
 from airflow_mv_provider.core.health.health_changes import changes
 from airflow_mv_provider.core.ingestion.report import IngestionReport
@@ -39,6 +40,7 @@ from airflow_mv_provider.metadata.history.coverage import coverings, last_check
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions, known_partitions
 from airflow_mv_provider.metadata.history.obstacles import ended, obstacles
 from airflow_mv_provider.metadata.history.over_time import OverTime, over_time
+from airflow_mv_provider.metadata.history.past import past
 from airflow_mv_provider.metadata.history.reports import costs, in_history, reports
 from airflow_mv_provider.metadata.history.row_answers import RowAnswer, answers, last_answer_id
 from airflow_mv_provider.metadata.history.slots import TimeRange
@@ -52,8 +54,6 @@ from airflow_mv_provider.metadata.registry import table, tables, tables_with_typ
 from airflow_mv_provider.metadata.rows import is_owner_live
 from airflow_mv_provider.metadata.samples import sample
 from airflow_mv_provider.metadata.status import TableStatus, status
-
-_PAST = 40
 
 
 class Reader:
@@ -303,10 +303,15 @@ class Reader:
         with transaction(self.engine) as db:
             return costs(db, table_id, limit)
 
-    def usual_change(self, table_id: int) -> int | None:
-        """Return how many rows a refresh of the whole table usually changes; None if too few are known."""
-        past = (r for r in self.costs(table_id, _PAST) if r.outcome is Outcome.PUBLISHED and r.scope is None)
-        return usual_change(r.rows_inserted + r.rows_updated + r.rows_deleted for r in past if r.strategy != "replace")
+    def usual(self, table: TableRecord, guards: Guards, *, is_whole: bool) -> Usual:
+        """Return what refreshes of a whole table usually do; nothing unless the guards compare with that.
+
+        is_whole : the refresh that is judged covers the whole table
+        """
+        if not (is_whole and guards.needs_history):
+            return NOTHING_USUAL
+        with transaction(self.engine) as db:
+            return usual(past(db, table.id))
 
     def ledger(self, table_id: int, start: str | None = None, end: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the state of each interval of a table; see `core.scope.ledger`."""

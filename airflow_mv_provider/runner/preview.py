@@ -113,7 +113,7 @@ def preview(
             *(table.definition.guards, total, overrides),
             is_everything=is_whole,
             num_partitions=changed_partitions(found.partitions),
-            usual=context.store.usual_change(table.id) if is_whole else None,
+            usual=context.store.usual(table, table.definition.guards, is_whole=is_whole),
             nulls=found.evaluated.nulls,
         )
         reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason

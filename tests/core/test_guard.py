@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.definition.table import Guards
-from airflow_mv_provider.core.guard import NAMES, Counts, NullCount, judge, usual_change
+from airflow_mv_provider.core.definition.guards import Guards
+from airflow_mv_provider.core.guard import NAMES, Counts, NullCount, PastRefresh, Usual, judge, usual
 
 FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
 
@@ -89,38 +89,203 @@ def test_partitions_that_change_are_counted_unless_main_is_empty(num_partitions,
 
 
 @pytest.mark.parametrize(
-    ("changes", "usual"),
+    ("changes", "expected"),
     [
         ([], None),
-        ([5, 0, 7, 0], None),
-        ([5, 0, 7, 1000], 7),
+        ([5, 7], None),
+        ([5, 7, 1000], 7),
         ([10] * 10 + [1_000_000] * 20, 10),
         ([1, 2, 3, 4], 2),
+        ([0, 0, 5, 9], 2),
     ],
 )
-def test_usual_change_is_the_median_of_the_last_ten_that_changed_a_row(changes, usual):
-    assert usual_change(changes) == usual
+def test_usual_is_the_median_of_the_last_ten(changes, expected):
+    past = [
+        PastRefresh(1000 + n, Counts(1000 + n, 1000, inserted=n, updated=2 * n, deleted=3 * n), n, (_nulls(n),))
+        for n in changes
+    ]
+
+    found = usual(past)
+
+    if expected is None:
+        assert found == Usual()
+    else:
+        assert (found.inserted, found.partitions, found.num_rows) == (expected, expected, 1000 + expected)
+        assert found.changes - 6 * expected in (0, 3), "the median of the sums is rounded once"
+        assert found.null_fractions["amount"] * 10**7 == pytest.approx(expected, abs=0.5)
+
+
+def _nulls(number: int) -> NullCount:
+    return NullCount("Amount", number, 10**7)
+
+
+def test_what_a_refresh_did_not_count_is_left_out_of_what_is_usual():
+    overwrites = [PastRefresh(num_rows=100)] * 5
+    counted = [PastRefresh(90, Counts(90, 90, updated=4), 2)] * 3
+
+    assert usual(overwrites) == Usual(num_rows=100)
+    assert usual([*overwrites, *counted]) == Usual(4, 0, 4, 0, 2, 100)
+    assert usual([*overwrites, *counted[:2]]) == Usual(num_rows=100)
 
 
 @pytest.mark.parametrize(
-    ("changed", "usual", "is_refused"),
+    ("changed", "changes", "is_refused"),
     [(600, 200, False), (601, 200, True), (100, 1, False), (101, 1, True), (10**9, None, False)],
 )
-def test_change_is_refused_beside_the_usual_one(changed, usual, is_refused):
+def test_change_is_refused_beside_the_usual_one(changed, changes, is_refused):
     guards = Guards(max_times_usual=3.0, max_deleted_fraction=1.0)
 
     for counts in (Counts(10**10, 10**10, updated=changed), Counts(10**10 + changed, 10**10, inserted=changed)):
-        found = judge(guards, counts, usual=usual)
+        found = judge(guards, counts, usual=Usual(changes))
         assert (found.guard if found else None) == ("max_times_usual" if is_refused else None)
-    assert judge(guards, Counts(changed, 0, inserted=changed), usual=usual) is None, "a first load is no change"
+    assert judge(guards, Counts(changed, 0, inserted=changed), usual=Usual(changes)) is None, "a first load"
 
 
 def test_unusual_change_says_what_is_usual():
-    found = judge(Guards(max_times_usual=3.0), Counts(10_000, 10_000, updated=1_500), usual=200)
+    found = judge(Guards(max_times_usual=3.0), Counts(10_000, 10_000, updated=1_500), usual=Usual(200))
 
     assert found.problem == (
         "1,500 rows would be inserted, changed or deleted, 7.5 times as many as usual (200; the guard allows 3 times)."
     )
+
+
+USUALLY = Usual(900, inserted=200, updated=400, deleted=300, partitions=2, num_rows=10_000, null_fractions={"a": 0.01})
+BEFORE = 100_000
+
+
+@pytest.mark.parametrize(
+    ("guard", "counts", "problem"),
+    [
+        ("max_deleted_fraction", Counts(BEFORE - 900, BEFORE, deleted=900), None),
+        (
+            "max_deleted_fraction",
+            Counts(BEFORE - 901, BEFORE, deleted=901),
+            "901 of the table's 100,000 rows would be deleted, usually 300; the guard allows 3 times as many.",
+        ),
+        ("max_updated_fraction", Counts(BEFORE, BEFORE, updated=1200), None),
+        (
+            "max_updated_fraction",
+            Counts(BEFORE, BEFORE, updated=1201),
+            "1,201 of the table's 100,000 rows would be changed, usually 400; the guard allows 3 times as many.",
+        ),
+        ("max_inserted_fraction", Counts(BEFORE + 600, BEFORE, inserted=600), None),
+        (
+            "max_inserted_fraction",
+            Counts(BEFORE + 601, BEFORE, inserted=601),
+            "601 rows beside the table's 100,000 rows would be inserted, usually 200;"
+            " the guard allows 3 times as many.",
+        ),
+    ],
+    ids=str,
+)
+def test_each_kind_of_change_is_judged_against_what_is_usual(guard, counts, problem):
+    guards = Guards(**{"max_deleted_fraction": 1.0, guard: {"usual": 3}})
+
+    found = judge(guards, counts, usual=USUALLY)
+
+    assert (found.problem if found else None) == problem
+    assert judge(guards, counts, [guard], usual=USUALLY) is None
+    assert judge(guards, Counts(counts.desired, 0, inserted=counts.desired), usual=USUALLY) is None, "a first load"
+
+
+@pytest.mark.parametrize(
+    ("done", "guard", "is_fixed"),
+    [
+        ("deleted", "max_deleted_fraction", True),
+        ("updated", "max_updated_fraction", False),
+        ("inserted", "max_inserted_fraction", False),
+    ],
+)
+def test_until_it_is_known_what_is_usual_the_default_applies(done, guard, is_fixed):
+    guards = Guards(**{"max_deleted_fraction": 1.0, guard: {"usual": 3}})
+    change = {"deleted": 31, "updated": 0, "inserted": 0} if done == "deleted" else {done: 100}
+    counts = Counts(100 + change.get("inserted", 0) - change.get("deleted", 0), 100, **change)
+
+    found = judge(guards, counts)
+
+    assert (found.problem if found else None) == (
+        "31 of the table's 100 rows would be deleted (31.0%; the guard allows 30.0%)." if is_fixed else None
+    )
+
+
+@pytest.mark.parametrize("guard", ["max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction"])
+def test_hundred_rows_are_always_allowed_where_none_are_usual(guard):
+    guards = Guards(**{"max_deleted_fraction": 1.0, guard: {"usual": 1}})
+    never = Usual(5, 0, 0, 0, 1, 100)
+
+    for number, is_refused in ((100, False), (101, True)):
+        counts = {
+            "max_deleted_fraction": Counts(1000 - number, 1000, deleted=number),
+            "max_updated_fraction": Counts(1000, 1000, updated=number),
+            "max_inserted_fraction": Counts(1000 + number, 1000, inserted=number),
+        }[guard]
+        found = judge(guards, counts, usual=never)
+        assert (found is not None) == is_refused
+    assert "usually 0; the guard allows 1 times as many" in found.problem
+
+
+@pytest.mark.parametrize(("num_rows", "is_refused"), [(9_000, False), (8_999, True), (20_000, False)])
+def test_rows_are_judged_against_the_usual_number(num_rows, is_refused):
+    guards = Guards(min_rows={"usual": 0.9}, max_deleted_fraction=1.0)
+    counts = Counts(num_rows, num_rows)
+
+    found = judge(guards, counts, usual=USUALLY)
+
+    assert (found.problem if found else None) == (
+        "the source has 8,999 rows, usually 10,000; the guard requires 0.9 of them." if is_refused else None
+    )
+    assert judge(guards, counts) is None, "nothing is known"
+    assert judge(guards, counts, usual=USUALLY, is_everything=False) is None
+
+
+@pytest.mark.parametrize(("num_partitions", "is_refused"), [(6, False), (7, True)])
+def test_partitions_are_judged_against_the_usual_number(num_partitions, is_refused):
+    guards, counts = Guards(max_changed_partitions={"usual": 3}), Counts(100, 100, updated=7)
+
+    found = judge(guards, counts, usual=USUALLY, num_partitions=num_partitions)
+
+    assert (found.problem if found else None) == (
+        "rows would be changed in 7 partitions, usually in 2; the guard allows 3 times as many." if is_refused else None
+    )
+    assert judge(guards, counts, num_partitions=num_partitions) is None, "nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("nulls", "problem"),
+    [
+        (NullCount("A", 300, 10_000), None),
+        (
+            NullCount("A", 301, 10_000),
+            "A is NULL in 301 of 10,000 rows (3.01%; usually 1%; the guard allows 3 times that).",
+        ),
+        (NullCount("A", 100, 100), None),  # a hundred rows are always allowed
+        (NullCount("b", 10_000, 10_000), None),  # nothing is known of it
+    ],
+    ids=str,
+)
+def test_nulls_are_judged_against_the_usual_fraction(nulls, problem):
+    guards = Guards(max_null_fraction={"A": {"usual": 3}, "b": {"usual": 3}})
+
+    found = judge(guards, Counts(1, 1), usual=USUALLY, nulls=[nulls])
+
+    assert (found.problem if found else None) == problem
+
+
+@pytest.mark.parametrize(
+    ("guards", "of_changes", "needs_history"),
+    [
+        ({}, None, False),
+        ({"max_times_usual": 2.0}, "max_times_usual", True),
+        ({"max_inserted_fraction": {"usual": 2}}, "max_inserted_fraction", True),
+        ({"max_changed_partitions": {"usual": 2}}, "max_changed_partitions", True),
+        ({"min_rows": {"usual": 0.5}}, None, True),
+        ({"max_null_fraction": {"a": 0.5, "b": {"usual": 2}}}, None, True),
+        ({"max_null_fraction": {"a": 0.5}, "min_rows": 3, "max_changed_partitions": 4}, None, False),
+    ],
+    ids=str,
+)
+def test_guards_say_what_they_have_to_know(guards, of_changes, needs_history):
+    assert (Guards(**guards).of_usual_changes, Guards(**guards).needs_history) == (of_changes, needs_history)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 from airflow_mv_provider.core.secret import may_be_secret
 
 _MAX_SHOWN = 60
+# What pydantic puts into a location: a mark of a name that is no string, and the form of a limit (`guards`).
+_NO_NAMES = ("[key]", "[usual]", "[fixed]")
 _KINDS: dict[type, str] = {
     str: "a string",
     bool: "true or false",
@@ -39,6 +41,7 @@ _EXPECTED = {
     "date_from_datetime_parsing": "a date such as 2026-01-31",
     "date_from_datetime_inexact": "a date such as 2026-01-31",
 }
+_BOUNDS = {"greater_than": "more than", "greater_than_equal": "at least", "less_than_equal": "at most"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def kind_of(value: object) -> str:
 
 
 def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
-    location = [part for part in error["loc"] if part != "[key]"]  # pydantic appends it to a key that is not a name
+    location = [part for part in error["loc"] if part not in _NO_NAMES]
     where, place = _walked(model, location)
     return Problem(place, _text(error, where, _shown(place, error["input"])))
 
@@ -106,10 +109,8 @@ def _text(error: Mapping[str, Any], where: type[BaseModel] | None, shown: str) -
             return f"it has more than {context['max_length']} characters"
         case "invalid_key":
             return "a name must be a string: put it in quotes"
-        case "greater_than_equal":
-            return f"expected at least {context['ge']}, found {shown}"
-        case "less_than_equal":
-            return f"expected at most {context['le']}, found {shown}"
+        case "greater_than" | "greater_than_equal" | "less_than_equal":
+            return f"expected {_BOUNDS[kind]} {next(iter(context.values()))}, found {shown}"
         case "value_error":
             return str(context["error"])
     message = str(error["msg"])

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
 from airflow_mv_provider.core.definition.freshness import Freshness
+from airflow_mv_provider.core.definition.guards import Guards
 from airflow_mv_provider.core.definition.identifier import check_catalog_name, check_columns, check_table_name
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
@@ -25,57 +26,6 @@ if TYPE_CHECKING:
     AnySource = Source
 else:
     AnySource = Annotated[reduce(or_, [kind.model for kind in kinds()]), Field(discriminator="type")]
-
-
-class Guards(Part):
-    """Limits on the difference, judged on exact counts before main is changed."""
-
-    max_deleted_fraction: float = Field(
-        default=0.3, ge=0.0, le=1.0, strict=True, description="Refuse to delete a larger fraction of the table's rows."
-    )
-    max_updated_fraction: float | None = Field(
-        default=None,
-        ge=0.0,
-        le=1.0,
-        strict=True,
-        description="Refuse to update a larger fraction of the table's rows; no limit if it is not set.",
-    )
-    max_inserted_fraction: float | None = Field(
-        default=None,
-        ge=0.0,
-        strict=True,
-        allow_inf_nan=False,
-        description="Refuse to insert more than this fraction of the table's rows; no limit for an empty table.",
-    )
-    min_rows: int | None = Field(
-        default=None,
-        ge=1,
-        le=10**15,
-        strict=True,
-        description="Refuse a source with fewer rows; judged if the whole table is refreshed.",
-    )
-    max_changed_partitions: int | None = Field(
-        default=None, ge=0, le=10**9, strict=True, description="Refuse to change rows in more partitions of the table."
-    )
-    max_times_usual: float | None = Field(
-        default=None,
-        ge=1.0,
-        strict=True,
-        allow_inf_nan=False,
-        description="Refuse to change more than this many times the usual number of rows: the median of the last ten"
-        " refreshes of the whole table that changed any. Three of them must be known; 100 rows are always allowed.",
-    )
-    max_null_fraction: dict[str, Annotated[float, Field(ge=0.0, le=1.0, strict=True)]] = Field(
-        default_factory=dict,
-        description="For each column that is named, refuse a larger fraction of NULLs among the rows that the table"
-        " would have: {amount: 0.01}. A table with it is never refreshed incrementally.",
-    )
-    allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
-
-    @field_validator("max_null_fraction")
-    @classmethod
-    def _are_columns(cls, fractions: dict[str, float]) -> dict[str, float]:
-        return dict(zip(check_columns(tuple(fractions)), fractions.values(), strict=True))
 
 
 class ErrorTable(Part):

@@ -35,6 +35,7 @@ _NOT_SHOWN = (
     "merge_round",
     "has_committed",
     "is_hold_requested",
+    "partitions_changed",
 )
 _SHOWN: tuple[Any, ...] = tuple(column for column in RefreshRow.__table__.c if column.name not in _NOT_SHOWN)
 _HOLD = tuple(column.label(f"hold_{column.name}") for column in Hold.__table__.c)

@@ -94,11 +94,10 @@ class Judge:
         guards, is_whole = work.definition.guards, work.layout.is_whole
         if num_partitions is None:
             num_partitions = 0 if guards.max_changed_partitions is None else self._compared().num_partitions
-        usual = None if guards.max_times_usual is None or not is_whole else work.store.usual_change(work.table.id)
         return refusals(
             *(guards, counts, work.refresh.overrides),
             is_everything=is_whole,
             num_partitions=num_partitions,
-            usual=usual,
+            usual=work.store.usual(work.table, guards, is_whole=is_whole),
             nulls=work.seal.nulls,
         )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core.definition.document import json_schema
-from airflow_mv_provider.core.definition.table import Guards, RefreshableTable, parse_table
+from airflow_mv_provider.core.definition.guards import Guards
+from airflow_mv_provider.core.definition.table import RefreshableTable, parse_table
 from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
 from tests.conftest import a_table
 
@@ -181,6 +182,25 @@ def test_defaults_are_careful():
             ({"guards": {"max_null_fraction": {"amount": value}}}, "guards.max_null_fraction.amount: expected")
             for value in (-0.1, 1.1, float("nan"), "0.3", None, True)
         ),
+        *(
+            ({"guards": {guard: {"usual": value}}}, f"guards.{guard}.usual: expected")
+            for guard in ("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction")
+            for value in (0.5, "3", None, True)
+        ),
+        (
+            {"guards": {"max_changed_partitions": {"usual": 0}}},
+            "guards.max_changed_partitions.usual: expected at least",
+        ),
+        (
+            {"guards": {"max_null_fraction": {"a": {"usual": 0.5}}}},
+            "guards.max_null_fraction.a.usual: expected at least",
+        ),
+        ({"guards": {"min_rows": {"usual": 0}}}, "guards.min_rows.usual: expected more than 0.0, found 0"),
+        ({"guards": {"min_rows": {"usual": 1.5}}}, "guards.min_rows.usual: expected at most 1.0, found 1.5"),
+        ({"guards": {"min_rows": {"usual": float("nan")}}}, "guards.min_rows.usual: expected"),
+        ({"guards": {"min_rows": {}}}, "guards.min_rows.usual: it is missing"),
+        ({"guards": {"min_rows": {"usualy": 0.9}}}, "guards.min_rows.usualy: unknown name (did you mean usual?)"),
+        ({"guards": {"max_times_usual": {"usual": 3}}}, "guards.max_times_usual: expected a number"),
         ({"guards": {"max_null_fraction": 0.1}}, "guards.max_null_fraction: expected a mapping, found 0.1"),
         ({"guards": {"max_null_fraction": {5: 0.1}}}, "guards.max_null_fraction.5: expected a string"),
         ({"guards": {"max_null_fraction": {"a": 0.1, "A": 0.1}}}, "guards.max_null_fraction: a column is named twice"),
@@ -377,14 +397,24 @@ def _validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json_schema())
 
 
-NULLS = st.dictionaries(st.sampled_from(["a", "b", "größe"]), st.floats(0, 1))
+TIMES = st.builds(lambda usual: {"usual": usual}, st.floats(1, 1e6))
+NULLS = st.dictionaries(st.sampled_from(["a", "b", "größe"]), st.floats(0, 1) | TIMES)
+GUARDS = st.fixed_dictionaries(
+    {"max_null_fraction": NULLS},
+    optional={
+        "max_deleted_fraction": st.floats(0, 1) | TIMES,
+        "max_updated_fraction": st.none() | st.floats(0, 1) | TIMES,
+        "max_inserted_fraction": st.none() | st.floats(0, 1e6) | TIMES,
+        "min_rows": st.none() | st.integers(1, 10**15) | st.builds(lambda usual: {"usual": usual}, st.floats(0.01, 1)),
+        "max_changed_partitions": st.none() | st.integers(0, 10**9) | TIMES,
+    },
+)
 
 
 @given(
-    name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans(), nulls=NULLS
+    name=NAMES, key=COLUMNS, partition_by=COLUMNS, chunk_rows=st.integers(1, 10**9), adopt=st.booleans(), guards=GUARDS
 )
-def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt, nulls):
-    guards = {"max_null_fraction": nulls}
+def test_what_the_model_writes_the_schema_accepts(name, key, partition_by, chunk_rows, adopt, guards):
     table = a_table(name=name, key=key, partition_by=partition_by, chunk_rows=chunk_rows, adopt=adopt, guards=guards)
 
     document = {"tables": [json.loads(json.dumps(table.to_json()))]}

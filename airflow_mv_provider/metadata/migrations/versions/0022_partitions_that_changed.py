@@ -1,0 +1,13 @@
+"""In how many partitions a refresh changed a row: a guard compares the next ones with it"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0022"
+down_revision = "0021"
+
+
+def upgrade() -> None:
+    op.add_column("refresh", sa.Column("partitions_changed", sa.BigInteger(), nullable=True))
