@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.core.definition.ingestion import Ingestion
     from airflow_mv_provider.core.definition.guards import Guards
+    from airflow_mv_provider.core.definition.ingestion import Ingestion
     from airflow_mv_provider.core.definition.table import RefreshableTable
     from airflow_mv_provider.sources.delta.model import DeltaSource
     from airflow_mv_provider.sources.files.model import Files

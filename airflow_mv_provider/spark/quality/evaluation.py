@@ -67,7 +67,11 @@ def _holds(check: Check) -> Column:
     if check.matches is not None:
         [column] = columns([check.matches.column])
         return column.cast("string").rlike(rf"\A(?:{check.matches.pattern})\z")
-    return F.expr(f"({check.expression}\n)")  # the line break ends a comment
+    return F.expr(f"({check.expression}\n)")
+
+
+def _expected(check: Check) -> Column:
+    return F.expr(f"({check.expect}\n)")  # the line break ends a comment
 
 
 def passing(rows: DataFrame, table: RefreshableTable) -> DataFrame:
@@ -94,16 +98,41 @@ def check_valid(
             raise CheckInvalidError(name, f"check {check.title}: {problem}")
         if check.references is not None:
             _check_reference(rows, name, check, (others or {})[check.references.table].rows)
-            continue
-        try:
-            field = _evaluated(rows, check).schema.fields[0]
-            if not check.is_of_all_rows and field.dataType.simpleString() == "boolean":
-                rows.where(_holds(check)).schema  # noqa: B018  # unlike SELECT, WHERE refuses an aggregate
-        except PySparkException as error:
-            problem = one_line(str(error), _MAX_MESSAGE)
-            raise CheckInvalidError(name, f"check {check.title} cannot be evaluated: {problem}") from error
-        if (kind := field.dataType.simpleString()) != "boolean":
-            raise CheckInvalidError(name, f"check {check.title}: expected a condition, found {kind}.")
+    written = [check for check in checks if check.references is None and check.unique is None]
+    if not _are_conditions(rows, written):
+        for check in written:
+            _check_condition(rows, name, check)
+
+
+def _are_conditions(rows: DataFrame, checks: Sequence[Check]) -> bool:
+    """True if Spark accepts all checks together; analysing each one alone takes longer than evaluating them all."""
+    of_rows = [_holds(check) for check in checks if check.expect is None]
+    of_all = [_expected(check) for check in checks if check.expect is not None]
+    try:
+        fields = rows.select(*_named(of_rows)).schema.fields if of_rows else []
+        fields = [*fields, *(rows.agg(*_named(of_all)).schema.fields if of_all else [])]
+        if of_rows:
+            rows.where(reduce(Column.__and__, of_rows)).schema  # noqa: B018  # unlike SELECT, WHERE refuses an aggregate
+    except PySparkException:
+        return False
+    return all(field.dataType.simpleString() == "boolean" for field in fields)
+
+
+def _check_condition(rows: DataFrame, name: str, check: Check) -> None:
+    """Check that Spark accepts a check, and that it is a condition.
+
+    raises : CheckInvalidError, naming the check
+    """
+    try:
+        of_all = rows.agg(_expected(check)) if check.expect is not None else None
+        field = (rows.select(_holds(check)) if of_all is None else of_all).schema.fields[0]
+        if of_all is None and field.dataType.simpleString() == "boolean":
+            rows.where(_holds(check)).schema  # noqa: B018
+    except PySparkException as error:
+        problem = one_line(str(error), _MAX_MESSAGE)
+        raise CheckInvalidError(name, f"check {check.title} cannot be evaluated: {problem}") from error
+    if (kind := field.dataType.simpleString()) != "boolean":
+        raise CheckInvalidError(name, f"check {check.title}: expected a condition, found {kind}.")
 
 
 def _check_reference(rows: DataFrame, name: str, check: Check, other: DataFrame) -> None:
@@ -132,12 +161,6 @@ def check_guarded(rows: DataFrame, table: RefreshableTable) -> None:
     if unknown := [name for name in table.guards.max_null_fraction if name.lower() not in known]:
         problem = f"the source has no column {unknown[0]!r}{nearest(unknown[0], rows.columns)}."
         raise DefinitionError(table.name, f"guard max_null_fraction: {problem}")
-
-
-def _evaluated(rows: DataFrame, check: Check) -> DataFrame:
-    if check.expect is not None:
-        return rows.agg(F.expr(f"({check.expect}\n)"))
-    return rows.select(F.lit(True) if check.unique is not None else _holds(check))
 
 
 def evaluated(
@@ -187,8 +210,7 @@ def _named(numbers: Iterable[Column]) -> list[Column]:
 
 def _number(check: Check) -> Column:
     if check.expect is not None:
-        holds = F.expr(f"({check.expect}\n)")
-        return F.when(F.coalesce(holds, F.lit(False)), 0).otherwise(1)
+        return F.when(F.coalesce(_expected(check), F.lit(False)), 0).otherwise(1)
     return F.count_if(is_broken(check))
 
 
