@@ -7,7 +7,7 @@ Spark calls deterministic only because their value is fixed within one query.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
@@ -29,6 +29,18 @@ def projected_with(rows: DataFrame, select: Sequence[str] | None, column: str) -
     """As `projected`, but also keep `column` of `rows`."""
     found = projected(rows, select)
     return found if column in found.columns else projected(rows, (*(select or ()), column))
+
+
+def with_more(
+    rows: DataFrame, select: Sequence[str] | None, more: Sequence[str], others: Collection[str] = ()
+) -> Sequence[str] | None:
+    """Return a projection that also keeps `more` columns of `rows`; a `*` in it includes neither these nor `others`."""
+    others = {*more, *others}
+    if not others:
+        return select
+    of_source = [quoted(name) for name in rows.columns if name not in others]
+    wanted = (each for text in select or ("*",) for each in (of_source if text.strip() == "*" else [text]))
+    return [*wanted, *map(quoted, more)]
 
 
 def projected(rows: DataFrame, select: Sequence[str] | None, beside: Sequence[str] = ()) -> DataFrame:

@@ -214,7 +214,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.
 
-        By default they are projected already: only a kind that decodes text has records that cannot be.
+        By default they are projected already, so that an error of the projection is an error of the refresh.
 
         is_numbered : add each record's position in its file
         """

@@ -21,7 +21,7 @@ from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking, rejected
 from airflow_mv_provider.spark.compare.replay import Cut
-from airflow_mv_provider.spark.quality import evaluation
+from airflow_mv_provider.spark.quality import evaluation, failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class TableSource:
         if self.table.errors is None or self.table.source_kind.is_log:
             return self.reader.read(frontier, beside)
         rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
+        if fallible := failing.fallible(rows, self.table.source.select or ()):
+            rows = rows.where(failing.is_computable(fallible))
         return evaluation.passing(rejected.keyed(self.reader.project(rows, beside), self.table.key), self.table)
 
     def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
@@ -165,8 +167,12 @@ class TableSource:
         if self.table.errors is None or self.table.source_kind.is_log or not self.knows_columns(frontier):
             return None
         marked = self.reader.marked(frontier, is_numbered=True)
-        rows = self.reader.project(marking.decoded(marked), (), marking.ORIGIN)
-        return rejected.rejected_records(marked, rows, self.table)
+        decoded, failed = marking.decoded(marked), None
+        if fallible := failing.fallible(decoded, self.table.source.select or ()):
+            failed = rejected.not_computable(decoded, fallible)
+            decoded = decoded.where(failing.is_computable(fallible))
+        rows = self.reader.project(decoded, (), marking.ORIGIN)
+        return rejected.rejected_records(marked, rows, self.table, failed)
 
 
 def open_source(
@@ -186,6 +192,8 @@ def open_source(
     """
     kind, conn_id = table.source_kind, table.source.connection_id
     credentials = (connections(conn_id),) if kind.needs_credentials and conn_id is not None else ()
+    if table.errors is not None:
+        failing.prepare(spark)
     found = TableSource(kind.reader()(spark, table.source, warehouse, roots, *credentials), table, main)
     found.check_apart()
     return found

@@ -16,6 +16,7 @@ IS_NEW = "_mv_is_new"  # a row lies in a file that the source did not have at th
 IN_FILE = "_mv_file"  # URI of the row's file, as Spark reports it
 FILE, BLOCK = "_metadata.file_path", "_metadata.file_block_start"
 CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"
+NOT_COMPUTABLE = "select"  # an expression of the projection raises for it
 NOTHING = "nothing"  # not a record: it is counted and not collected
 # Reasons for CORRUPT_RECORD, unless a value of the record is named, and for ENCODING.
 NO_FIT, NOT_ENCODED = "it does not fit the schema", "bytes that are not in the declared encoding"

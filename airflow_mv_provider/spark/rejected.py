@@ -3,9 +3,9 @@
     marked rows ──▶ good ──▶ main
                 └─▶ bad  ──▶ errors-<epoch> ──▶ seal ──▶ <main>__errors, one overwrite for each refresh
 
-A record is bad if it could not be decoded (see `marking`), if its key has a NULL, or if it breaks a check of severity
-`quarantine`. The error table holds the records that the published snapshot lacks, so each refresh that publishes
-replaces its rows. Its former rows are in its older versions.
+A record is bad if it could not be decoded (see `marking`), if `select` cannot be computed of it, if its key has a
+NULL, or if it breaks a check of severity `quarantine`. The error table holds the records that the published snapshot
+lacks, so each refresh that publishes replaces its rows. Its former rows are in its older versions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.delta import Main, no_rows, read
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, columns, struct_type
-from airflow_mv_provider.spark.marking import KEY_NULL, NOTHING, ORIGIN, plain_path
+from airflow_mv_provider.spark.marking import KEY_NULL, NOT_COMPUTABLE, NOTHING, ORIGIN, plain_path
 from airflow_mv_provider.spark.quality import evaluation
+from airflow_mv_provider.spark.quality.failing import is_computable
 
 # The columns of collected records; the error table puts the refresh's columns before them.
 _COLLECTED = (
@@ -73,13 +74,34 @@ class RejectedRecords:
     numbers: DataFrame
 
 
-def rejected_records(marked: DataFrame, projected: DataFrame, table: RefreshableTable) -> RejectedRecords:
+def not_computable(rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
+    """Return the rows for which an expression of the projection raises, with those that do as the reason.
+
+    rows    : before the projection, decoded, still marked
+    returns : (_mv_origin)
+    """
+    problems = (F.when(~is_computable([each]), F.lit(f"{each} cannot be computed")) for each in expressions)
+    found = rows.where(~is_computable(expressions)).select(
+        F.col(ORIGIN)
+        .withField("rule", F.lit(NOT_COMPUTABLE))
+        .withField("reason", F.array_join(F.array_compact(F.array(*problems)), "; "))
+        .withField("record", _as_record([name for name in rows.columns if name != ORIGIN]))
+    )
+    return found.toDF(ORIGIN)
+
+
+def rejected_records(
+    marked: DataFrame, projected: DataFrame, table: RefreshableTable, failed: DataFrame | None = None
+) -> RejectedRecords:
     """Return the records that cannot be rows of main.
 
     marked    : all records of the source, numbered
-    projected : the decoded ones after the definition's projection, still marked
+    projected : the decoded ones that the definition's projection can be computed of, after it, still marked
+    failed    : the others of these, as `not_computable` returns them; None if there can be none
     """
     undecoded = marked.where(F.col(f"{ORIGIN}.rule") != NOTHING).select(ORIGIN)
+    if failed is not None:
+        undecoded = undecoded.unionAll(failed)
     names = [name for name in projected.columns if name != ORIGIN]
     present = _present(projected, table.key)
     null = F.array_compact(F.array(*(F.when(F.col(quoted(k)).isNull(), F.lit(k)) for k in present)))

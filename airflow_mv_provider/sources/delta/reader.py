@@ -22,7 +22,13 @@ from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.place import confined
-from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, projected_with
+from airflow_mv_provider.sources.projection import (
+    MORE_THAN_ROWS,
+    projected,
+    projected_determinism,
+    projected_with,
+    with_more,
+)
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.catalog import names
@@ -76,8 +82,18 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def read(self, frontier: DeltaFrontier, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
-        rows = delta.read(self._spark, self.table_at(frontier), frontier.version)
-        return projected(rows, self._source.select, beside)
+        return self.project(self._rows(frontier), beside)
+
+    def marked(self, frontier: DeltaFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+        """Return the rows before the projection; all of them are decoded; see `SourceReader`."""
+        return self._rows(frontier).select("*", marking.origin())
+
+    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+        """Return rows after the definition's projection; see `SourceReader`."""
+        return projected(rows, with_more(rows, self._source.select, more), beside)
+
+    def _rows(self, frontier: DeltaFrontier) -> DataFrame:
+        return delta.read(self._spark, self.table_at(frontier), frontier.version)
 
     def changes(self, since: Frontier, until: DeltaFrontier) -> SourceChanges | None:
         """Return what the table's log shows of the commits after `since`; see `SourceReader`."""

@@ -36,7 +36,7 @@ from airflow_mv_provider.sources.files.listing import listed, listed_again, lite
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.passed_over import ignored_text
 from airflow_mv_provider.sources.place import check_link
-from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
+from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.sources.texts import is_multi_line
 from airflow_mv_provider.spark import delta, marking
@@ -104,12 +104,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
         more : additional columns that are kept unchanged
         """
-        others = {*self._named(beside), *more}
-        of_file = [quoted(name) for name in rows.columns if name not in others]
-        select = [
-            each for text in self._source.select or ("*",) for each in (of_file if text.strip() == "*" else [text])
-        ]
-        return projected(rows, [*select, *(quoted(name) for name in more)], beside)
+        return projected(rows, with_more(rows, self._source.select, more, self._named(beside)), beside)
 
     def changes(self, since: Frontier, until: FilesFrontier) -> SourceChanges | None:
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""

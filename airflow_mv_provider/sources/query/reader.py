@@ -20,11 +20,12 @@ from airflow_mv_provider.exceptions import UnpinnedTableError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
-from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism
+from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import NamedTable, Query
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import understood
 
@@ -54,13 +55,24 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
 
         raises : UnpinnedTableError, if the query reads a relation that is not an input
         """
+        return self.project(self._rows(frontier), beside)
+
+    def marked(self, frontier: QueryFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+        """Return the query's rows before the projection; all of them are decoded; see `SourceReader`."""
+        return self._rows(frontier).select("*", marking.origin())
+
+    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+        """Return the query's rows after the definition's projection; see `SourceReader`."""
+        return projected(rows, with_more(rows, self._source.select, more), beside)
+
+    def _rows(self, frontier: QueryFrontier) -> DataFrame:
         sql = self._sql(frontier)
         with understood("query"):
             rows = self._spark.sql(sql)
             _ = rows.schema  # over Spark Connect this is the first analysis
             if sql != self._checked:
                 self._check(sql)
-        return projected(rows, self._source.select, beside)
+        return rows
 
     def changes(self, since: Frontier, until: QueryFrontier) -> SourceChanges | None:
         """Return whether rows of any input may have changed; None if the inputs are others; see `SourceReader`."""

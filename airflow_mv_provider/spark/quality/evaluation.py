@@ -30,6 +30,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.layout import any_null, columns
+from airflow_mv_provider.spark.quality.failing import is_true
 
 _MAX_MESSAGE = 300
 # Conditions of errors that an expression raises for a row's values.
@@ -54,7 +55,12 @@ class Referenced:
 
 
 def is_broken(check: Check) -> Column:
-    """Return the condition that a row breaks a check of rows; never NULL."""
+    """Return the condition that a row breaks a check of rows; never NULL.
+
+    A row for which SQL of severity `quarantine` raises breaks it too; of another severity, the evaluation raises.
+    """
+    if check.expression is not None and check.severity == "quarantine":
+        return ~is_true(check.expression)
     return ~F.coalesce(_holds(check), F.lit(True))
 
 
