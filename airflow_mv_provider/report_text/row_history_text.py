@@ -19,6 +19,8 @@ def row_history_text(found: RowHistory) -> str:
         lines.append(f"  column    {shown(found.column)}")
     lines += [f"  version   {found.main_version}; {commits} that may have changed rows, {how}"]
     lines += [f"  now       {text}" for text in _rows(found.rows, found.key)]
+    if found.source_file is not None:
+        lines.append(f"  file      {shown(found.source_file)}")
     begins = found.begins
     lines += ["", f"  begins    at version {begins.version}: {shown(begins.why)}"]
     if not begins.is_complete:

@@ -109,6 +109,7 @@ class RowHistory:
     is_from_feed : the newest of them were read from main's change feed, and not from its versions
     rows         : as they are at `main_version`
     events       : oldest first
+    source_file  : the file that the row came from, as main was published last; None if that is not known
     """
 
     table: str
@@ -120,6 +121,7 @@ class RowHistory:
     rows: tuple[Row, ...]
     events: tuple[RowEvent, ...]
     begins: Beginning
+    source_file: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object for programs."""
