@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 _COMMON_PARTS = "spark.sql.subexpressionElimination.enabled"
 _NAME = r"(?:`(?:[^`]|``)+`|\w+)"
 # A column, perhaps of a struct and under another name, or all columns: reading it cannot raise.
-_PLAIN = re.compile(rf"\s*{_NAME}(?:\.{_NAME})*(?:\s+(?:as\s+)?{_NAME})?\s*|\s*(?:{_NAME}\.)*\*\s*", re.IGNORECASE)
+_PLAIN = re.compile(
+    rf"\s*(?!not\b){_NAME}(?:\.{_NAME})*(?:\s+(?:as\s+)?{_NAME})?\s*|\s*(?:{_NAME}\.)*\*\s*", re.IGNORECASE
+)
 _TRUE = "X'74727565'"  # the text of true in UTF-8
 
 
