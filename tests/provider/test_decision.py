@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+from airflow.sdk.execution_time import task_runner
 
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
@@ -135,3 +137,22 @@ def test_no_line_of_the_question_is_markup(home):
 
     assert "```" in body
     assert all(line.startswith("    ") for line in body.split("\n")), "an indented block has no end within"
+
+
+@pytest.mark.parametrize("users", [None, [{"id": "7", "name": "ann"}, {"id": "8", "name": "bob"}]])
+def test_the_question_is_for_those_who_may_answer(held, monkeypatch, users):
+    """What Airflow's supervisor is asked to store; Airflow itself refuses the answers of all others."""
+    store, hold_id = held
+    sent = []
+
+    def send(msg):
+        sent.append(msg)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    context = {"task_instance": SimpleNamespace(id=uuid4())}
+
+    decision.ask("orders", store.last_hold(hold_id.partition(".")[0]), ["orders: held"], context, users)
+
+    [question] = sent
+    assert [{"id": user.id, "name": user.name} for user in question.assigned_users] == (users or [])
+    assert (question.options, question.body) == (["Approve", "Approve without deletes", "Reject"], "    orders: held")
