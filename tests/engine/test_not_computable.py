@@ -16,7 +16,7 @@ from tests.engine.test_error_table import errors
 pytestmark = pytest.mark.slow
 
 # The first two share a part, which Spark would compute once; the last but one overflows, the last one is a column.
-SELECT = ["id", "cast(t AS INT) AS a", "cast(t AS INT) + 1 AS b -- more", "10 / d AS c", "id * n AS `of n`", "t"]
+SELECT = ["id", "cast(t AS INT) AS a", "cast(t AS INT) + 1 AS b -- more", "10 / d AS c", "id * n AS product", "t"]
 RAW = "SELECT id, if(id IN ({bad}), 'x', string(id)) AS t, if(id = {zero}, 0, 1) AS d, {n} AS n FROM range(8)"
 
 
@@ -37,7 +37,7 @@ def write(lake: Any, kind: str, sql: str) -> dict[str, Any]:
 
 def expected(lake: Any, without: str) -> list[tuple[Any, ...]]:
     """What main has, its columns by name: those rows of `raw` that can be computed."""
-    columns = "id, int(id) AS a, int(id) + 1 AS b, 10.0D / 1 AS c, id AS `of n`, string(id) AS t"
+    columns = "id, int(id) AS a, int(id) + 1 AS b, 10.0D / 1 AS c, id AS product, string(id) AS t"
     lake.write(f"SELECT {columns} FROM range(8) WHERE id NOT IN ({without})", "raw/expected")
     return lake.rows("raw/expected")
 
@@ -65,7 +65,7 @@ def test_rows_that_select_cannot_be_computed_of_are_error_rows(lake, kind, strat
             "cast(t AS INT) AS a cannot be computed; cast(t AS INT) + 1 AS b -- more cannot be computed",
             '{"id":3,"t":"x","d":1,"n":1}',
         ),
-        ("select", "id * n AS `of n` cannot be computed", '{"id":6,"t":"6","d":1,"n":9223372036854775807}'),
+        ("select", "id * n AS product cannot be computed", '{"id":6,"t":"6","d":1,"n":9223372036854775807}'),
     ]
 
 
