@@ -134,7 +134,7 @@ def test_what_cannot_be_looked_at_row_by_row_still_fails_the_refresh(lake, expre
 
 @pytest.mark.in_test_all
 def test_a_rule_that_raises_for_a_row_is_broken_by_it(lake):
-    lake.write("SELECT id, if(id = 3, 0, 2) AS d, string(if(id = 4, 'x', id)) AS t FROM range(8)")
+    lake.write("SELECT id, if(id = 3, 0, 2) AS d, if(id = 4, 'x', string(id)) AS t FROM range(8)")
     rules = [
         {"name": "half", "expression": "1 / d < 1"},
         {"name": "number", "expression": "cast(t AS INT) + 1 / d > 0 -- more"},
