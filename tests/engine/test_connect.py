@@ -252,7 +252,6 @@ def test_text_column_that_is_added_is_one_that_other_readers_know(client):
     assert read_independently(client.root / "wh/lines") == [(1, "a", None)]
 
 
-@pytest.mark.in_test_all
 def test_session_is_closed_before_the_interpreter_ends(connect):
     """Later gRPC's thread is gone: a task of Airflow waited for it for minutes, once, after its work was done."""
     done = subprocess.run([sys.executable, "-c", AT_THE_END, connect.url], capture_output=True, text=True, check=False)
@@ -260,6 +259,7 @@ def test_session_is_closed_before_the_interpreter_ends(connect):
     assert done.stdout == "True\n", done.stderr
 
 
+@pytest.mark.in_test_all
 def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
     """Through a network that swallows packets: the connection stays open, and nobody ever answers."""
     store = Store(open_engine(f"sqlite:///{client.root}/mv.db"))

@@ -49,7 +49,7 @@ def files(lake, condition):
     return [Path(unquote(urlparse(row.path).path)) for row in rows]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("kind", RANGED)
 def test_files_without_a_changed_key_are_not_opened(lake, at_point, kind):
     of_three_files(lake, kind)

@@ -29,7 +29,7 @@ def abandon(lake):
     return lake.refresher().abandon("orders", lake.caller(user="ann"))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "progress.after", "publish.before"])
 def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_at, point):
     before = table.rows("orders")

@@ -23,6 +23,7 @@ from tests.scenarios.points import CASES, IN_SUCCESSION, is_published_at
 pytestmark = [pytest.mark.slow, pytest.mark.victim("refresh crashed")]
 
 
+@pytest.mark.sample("atomic")
 @pytest.mark.parametrize("mode", MODES)
 def test_refresh_that_dies_at_every_durable_write_one_after_the_other_is_published_once(table_in, mode):
     """Each owner comes one write further than the last: before the seal it begins anew, after it it goes on."""
