@@ -22,7 +22,7 @@ def file_of(context: Context, table: TableRecord, one: OneRow) -> str | None:
     cost : two small scans, of the list of files, and of the row groups of the copies whose statistics may have the key
     """
     published = context.store.state(table.id).published_digests
-    if published is None or not table.definition.source_kind.identifies_files:
+    if published is None or published.path is None or not table.definition.source_kind.identifies_files:
         return None
     spark = context.spark
     files = file_sums.read(spark, table.name, files_of(published.path))
