@@ -92,6 +92,7 @@ class Merging:
                 seconds,
                 phase=Phase.MERGING,
                 seal=stored,
+                null_counts=stored["nulls"],
                 strategy=seal.strategy,
                 **({} if reason is None else {"reason": reason}),
                 bytes_staging=seal.num_bytes,

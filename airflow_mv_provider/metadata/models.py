@@ -141,6 +141,7 @@ class RefreshRow(Base):
     frozen: Mapped[list[Any]]
     schema_changes: Mapped[list[Any]]
     checks: Mapped[list[Any] | None]  # the results of the definition's checks, written with the seal
+    null_counts: Mapped[list[Any] | None]  # of the columns that a guard names, written with the seal
     is_read_only: Mapped[bool]
     is_hold_requested: Mapped[bool]  # its caller wants a decision before it publishes
     lease_expires_ms: Mapped[int]  # only for a read-only refresh, which owns no table

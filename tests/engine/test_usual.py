@@ -36,11 +36,11 @@ UNUSUAL = {
     ),
     "max_deleted_fraction": (
         "DELETE FROM {t} WHERE p IN (5, 6) AND id < 500",
-        "125 of the table's 4,000 rows would be deleted, usually 60; the guard allows 2 times as many.",
+        "124 of the table's 4,000 rows would be deleted, usually 60; the guard allows 2 times as many.",
     ),
     "max_updated_fraction": (
         "UPDATE {t} SET v = -1 WHERE p IN (5, 6) AND id < 500",
-        "125 of the table's 4,000 rows would be changed, usually 60; the guard allows 2 times as many.",
+        "124 of the table's 4,000 rows would be changed, usually 60; the guard allows 2 times as many.",
     ),
     "max_inserted_fraction": (
         "INSERT INTO {t} SELECT id + 90000, 5, 0 FROM range(121)",
@@ -117,10 +117,10 @@ def test_read_only_and_a_refresh_of_some_partitions(prepared):
     found = table.refresh(read_only=True)
     part = table.refresh(partitions=[["5"], ["6"]])
 
-    assert found.reason.startswith("guard max_deleted_fraction would refuse: 125 of the table's 4,000 rows")
-    assert (part.rows_deleted, part.outcome) == (125, Outcome.PUBLISHED)
+    assert found.reason.startswith("guard max_deleted_fraction would refuse: 124 of the table's 4,000 rows")
+    assert (part.rows_deleted, part.outcome) == (124, Outcome.PUBLISHED)
     table.sql("DELETE FROM {t} WHERE p IN (5, 6)", path="raw/orders")
-    refused(table, GuardRefusedError, "875 of the table's 875 rows", partitions=[["5"], ["6"]])
+    refused(table, GuardRefusedError, "876 of the table's 876 rows", partitions=[["5"], ["6"]])
 
 
 @pytest.mark.in_test_all

@@ -22,7 +22,7 @@ def past(db: Connection, table_id: int) -> tuple[PastRefresh, ...]:
     known = newest(table_id, (Outcome.PUBLISHED,), Refresh.is_of_source.is_(True), kinds=(True,), limit=_LIMIT)
     query = (
         select(
-            *(Refresh.strategy, Refresh.scope, Refresh.seal, Refresh.partitions_changed),
+            *(Refresh.strategy, Refresh.scope, Refresh.null_counts, Refresh.partitions_changed),
             *(Refresh.rows_inserted, Refresh.rows_updated, Refresh.rows_deleted, Refresh.rows_unchanged),
         )
         .where(Refresh.id.in_(known), changes > 0)
@@ -32,10 +32,11 @@ def past(db: Connection, table_id: int) -> tuple[PastRefresh, ...]:
     for row in db.execute(query):
         if not scope_from_json(row.scope).is_everything:
             continue  # it left out what was not stale
-        seal, main = row.seal or {}, row.rows_unchanged + row.rows_updated + row.rows_deleted
+        main = row.rows_unchanged + row.rows_updated + row.rows_deleted
+        num_rows = row.rows_unchanged + row.rows_updated + row.rows_inserted
         is_counted = row.strategy != "replace" and main > 0
-        counts = Counts(seal.get("num_rows", 0), main, row.rows_inserted, row.rows_updated, row.rows_deleted)
-        nulls = tuple(NullCount(**each) for each in seal.get("nulls", ()))
+        counts = Counts(num_rows, main, row.rows_inserted, row.rows_updated, row.rows_deleted)
+        nulls = tuple(NullCount(**each) for each in row.null_counts or ())
         num_partitions = row.partitions_changed if is_counted else None
-        found.append(PastRefresh(seal.get("num_rows"), counts if is_counted else None, num_partitions, nulls))
+        found.append(PastRefresh(num_rows, counts if is_counted else None, num_partitions, nulls))
     return tuple(found)
