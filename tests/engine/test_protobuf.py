@@ -56,7 +56,7 @@ def test_values_of_protobuf_are_exact(spark):
     ],
     ids=["short", "long", "noise", "registered", "unknown field", "other type", "encoding", "none"],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_bytes_that_are_no_message_are_named(spark, value, words):
     with pytest.raises(EventError, match=f"t, partition 0, offset 1: {words}"):
         rows(spark, codec(SHOP, "shop.Order"), ORDER, value)
@@ -78,6 +78,7 @@ def test_values_that_have_no_column_are_named(spark, value, words):
         rows(spark, codec(ALL, "shop.All"), value)
 
 
+@pytest.mark.in_test_all
 def test_key_in_protobuf_deletes_its_row(spark):
     key = codec(SHOP, "shop.Key")
     pairs = [(message(SHOP, "shop.Key", {"id": n}), message(SHOP, "shop.Order", {"id": n})) for n in (1, 2)]
@@ -95,6 +96,7 @@ def test_key_in_another_format_may_be_mixed_with_it(spark):
     assert [(row.id, row._mv_gone) for row in last.collect()] == [(1, True)]
 
 
+@pytest.mark.in_test_all
 def test_schema_file_is_read_where_spark_is(spark, tmp_path):
     (tmp_path / "shop.pb").write_bytes(described(SHOP))
     found = schema_files.pinned(spark, str(tmp_path / "shop.pb"), "shop.Order")
