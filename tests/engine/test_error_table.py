@@ -71,7 +71,11 @@ def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
     (log / "_staged_commits").mkdir(parents=True)
     (log / ".00000000000000000000.json.139eb7a6-b54e-4718-933e-5c0649f5a1e0.tmp").write_text('{"commitInfo":{"timest')
     if is_claimed:
-        columns = rejected.COLUMNS if name.endswith("errors") else (Column("id", "integer"), Column("v", "string"))
+        columns = (
+            rejected.columns_of(lake.store.table("orders").definition)
+            if name.endswith("errors")
+            else (Column("id", "integer"), Column("v", "string"))
+        )
         claim = f"{UUID_PROPERTY}={lake.store.table('orders').uuid}"
         rows = no_rows(lake.spark, struct_type(columns))
         rows.write.format("delta").mode("ignore").option("userMetadata", claim).save(str(log.parent))

@@ -81,7 +81,7 @@ def test_whoever_takes_over_publishes_the_same_rows(lake, kind, point):
     lake.refresher().recover(lake.caller())
 
     assert lake.rows() == expected(lake, "1, 2, 4")
-    assert [record[4][:7] for record in errors(lake)] == ['{"id":4', '{"id":1', '{"id":2']
+    assert sorted(record[4][:7] for record in errors(lake)) == ['{"id":1', '{"id":2', '{"id":4']
     again = lake.refresh(force=True)
     assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 0), "and the digests are theirs"
 
@@ -109,7 +109,7 @@ def test_no_more_of_them_than_the_error_table_may_have(lake):
 def test_without_an_error_table_the_refresh_fails(lake):
     lake.apply(**write(lake, "delta", raw()))
 
-    refused(lake, CorruptRecordError, "CAST_INVALID_INPUT")
+    refused(lake, CorruptRecordError, "a value cannot be converted")  # whichever row raises first
 
 
 @pytest.mark.in_test_all
