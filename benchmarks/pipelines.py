@@ -103,6 +103,8 @@ class Beside:
     def _counted(self, way: str) -> int | None:
         table = {"refresh": f"delta.`{self.home}/refreshed`", "pipeline": "beside.viewed"}[way]
         try:
+            if way == "pipeline":
+                self.spark.catalog.refreshTable(table)  # Spark keeps the list of a Parquet table's files
             return int(self.spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0])
         except Exception:  # not there yet, or being replaced: a reader waits, and so do we
             time.sleep(0.05)
@@ -119,7 +121,9 @@ def main() -> None:
     seconds, seen = defaultdict[str, list[float]](list), defaultdict[str, set[int]](set)
     with tempfile.TemporaryDirectory(prefix="amv-pipelines-") as place:
         home = Path(place)
-        server = ConnectServer(home, **{"spark.sql.codegen.wholeStage": "true", "spark.sql.adaptive.enabled": "true"})
+        as_users_have = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.shuffle.partitions": "8"}
+        as_users_have |= dict.fromkeys(("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"), "true")
+        server = ConnectServer(home, **as_users_have)
         try:
             server.wait()
             beside = Beside(home, server, asked.rows)
