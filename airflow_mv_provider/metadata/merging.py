@@ -66,7 +66,7 @@ class Merging:
         """
         stored = asdict(seal) | {"num_rows": seal.num_rows}
         del stored["partitions"]
-        checks = stored.pop("checks")  # the history keeps them beside the seal
+        checks, nulls = stored.pop("checks"), stored.pop("nulls")  # the history keeps them beside the seal
         # A partition that is cut into slices is assigned to the first slice's chunk.
         chunk_of = {p: chunk.number for chunk in reversed(chunks) for p in chunk.partitions or ()}
         rows = [
@@ -92,7 +92,7 @@ class Merging:
                 seconds,
                 phase=Phase.MERGING,
                 seal=stored,
-                null_counts=stored["nulls"],
+                null_counts=nulls,
                 strategy=seal.strategy,
                 **({} if reason is None else {"reason": reason}),
                 bytes_staging=seal.num_bytes,

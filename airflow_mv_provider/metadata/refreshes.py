@@ -91,7 +91,10 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
     stored = {name: row.seal[name] for name in names}
     stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
-    nulls = tuple(NullCount(**each) for each in row.seal.get("nulls", ()))  # the same
+    counted = (
+        row.seal.get("nulls", ()) if row.null_counts is None else row.null_counts
+    )  # an older version's seal had them
+    nulls = tuple(NullCount(**each) for each in counted)
     stored["below"] = layers_from_json(row.seal.get("below"))
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])

@@ -104,8 +104,12 @@ def preview(
     workspace = Workspace(table.warehouse, table.uuid, refresh.id)
     own = context.store.begin_preview(refresh, caller, lease_ms=context.settings.lease_ms)
     try:
-        with context.held(own, context.store.renew_preview) as lease:
-            found = _differences(context, table, refresh, workspace, None if subject is None else subject.base, base)
+        version = None if subject is None else subject.base
+        with (
+            context.held(own, context.store.renew_preview) as lease,
+            closing(context.source_of(table, table.definition)) as source,
+        ):
+            found = _differences(source, context, table, refresh, workspace, version, base)
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
@@ -160,18 +164,6 @@ def _present(context: Context, table: TableRecord, state: RefreshState, request:
 
 
 def _differences(
-    context: Context,
-    table: TableRecord,
-    refresh: RefreshRecord,
-    workspace: Workspace,
-    version: int | None,
-    base: Base | None,
-) -> _Differences:
-    with closing(context.source_of(table, table.definition)) as source:
-        return _compared_with(source, context, table, refresh, workspace, version, base)
-
-
-def _compared_with(
     source: TableSource,
     context: Context,
     table: TableRecord,
