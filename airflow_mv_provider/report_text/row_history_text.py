@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_mv_provider.core.approval.row_history import Cause, Row, RowEvent, RowHistory
+from airflow_mv_provider.core.approval.row_history import (
+    Cause,
+    Row,
+    RowEvent,
+    RowHistory,
+    SourcePlace,
+    SourcePlaces,
+)
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.report_text.figures import number, outcome_words, shown, time_text, value_text
 from airflow_mv_provider.report_text.refresh_text import hold_lines
@@ -19,8 +26,7 @@ def row_history_text(found: RowHistory) -> str:
         lines.append(f"  column    {shown(found.column)}")
     lines += [f"  version   {found.main_version}; {commits} that may have changed rows, {how}"]
     lines += [f"  now       {text}" for text in _rows(found.rows, found.key)]
-    if found.source_file is not None:
-        lines.append(f"  file      {shown(found.source_file)}")
+    lines += [f"  file      {text}" for text in _places(found.came_from)]
     begins = found.begins
     lines += ["", f"  begins    at version {begins.version}: {shown(begins.why)}"]
     if not begins.is_complete:
@@ -30,6 +36,21 @@ def row_history_text(found: RowHistory) -> str:
     if not found.events:
         lines += ["", "  Nothing has changed it since."]
     return "\n".join(lines)
+
+
+def _places(came_from: SourcePlaces | None) -> list[str]:
+    if came_from is None:
+        return []
+    if came_from.no_file is not None:
+        return [f"not known: {shown(came_from.no_file)}"]
+    return [f"{shown(place.file)}{_lines(place)}" for place in came_from.places]
+
+
+def _lines(place: SourcePlace) -> str:
+    if place.no_line is not None:
+        return f"; line not known: {shown(place.no_line)}"
+    *first, last = [*map(number, place.lines), *(["more"] if place.is_cut else [])]
+    return f", lines {', '.join(first)} and {last}" if first else f", line {last}"
 
 
 def _rows(rows: tuple[Row, ...], key: Row) -> list[str]:

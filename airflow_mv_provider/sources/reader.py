@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.frontier import Frontier
@@ -26,6 +27,17 @@ from airflow_mv_provider.spark.compare.replay import Cut
 
 SourceT = TypeVar("SourceT", bound=Source)
 FrontierT = TypeVar("FrontierT", bound=Frontier)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """Lines of a file, each with its row as of JSON.
+
+    obstacle : why they cannot be known for certain; then there are none
+    """
+
+    lines: tuple[tuple[int, dict[str, Any]], ...] = ()
+    obstacle: str | None = None
 
 
 class SourceReader(ABC, Generic[SourceT, FrontierT]):
@@ -210,6 +222,18 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         raises  : as `read`; SchemaMismatchError, if these files have other columns than all files together
         """
         raise NotImplementedError(f"{type(self).__name__} does not identify files")
+
+    def lines_of(
+        self, frontier: FrontierT, path: str, condition: Column, names: Sequence[str], at_most: int
+    ) -> FoundLines:
+        """Return the lines of one of the files at `frontier` whose row fulfils a condition, the first ones.
+
+        Called if `file_ids` identifies them, and the projection computes each row from one row.
+
+        condition : over the columns after the projection
+        names     : the columns that are returned of each row
+        """
+        return FoundLines(obstacle="its files have no lines")
 
     def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.

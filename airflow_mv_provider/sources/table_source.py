@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import check_apart
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import FoundLines, SourceReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking, rejected
 from airflow_mv_provider.spark.compare.replay import Cut
@@ -158,6 +158,12 @@ class TableSource:
     def of_files(self, frontier: Frontier, paths: Sequence[str] | None = None) -> DataFrame:
         """See `SourceReader`."""
         return self.reader.of_files(frontier, paths)
+
+    def lines_of(
+        self, frontier: Frontier, path: str, condition: Column, names: Sequence[str], at_most: int
+    ) -> FoundLines:
+        """See `SourceReader`."""
+        return self.reader.lines_of(frontier, path, condition, names, at_most)
 
     def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.

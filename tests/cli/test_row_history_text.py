@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_mv_provider.core.approval.check import ALL, CheckResult
-from airflow_mv_provider.core.approval.row_history import Beginning, Cause, RowEvent, RowHistory
+from airflow_mv_provider.core.approval.row_history import (
+    Beginning,
+    Cause,
+    RowEvent,
+    RowHistory,
+    SourcePlace,
+    SourcePlaces,
+)
 from airflow_mv_provider.core.outcome import HoldReport, Outcome
 from airflow_mv_provider.report_text.row_history_text import row_history_text
 
@@ -80,3 +89,27 @@ def test_a_row_without_a_change():
         "",
         "  Nothing has changed it since.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("came_from", "told"),
+    [
+        (None, []),
+        (SourcePlaces(no_file="it is \x1bgone"), [r"  file      not known: it is \x1bgone"]),
+        (SourcePlaces((SourcePlace("/a\x1b.csv", (1234,)),)), [r"  file      /a\x1b.csv, line 1,234"]),
+        (
+            SourcePlaces((SourcePlace("a", (2, 7)), SourcePlace("b", (2, 3, 9), is_cut=True))),
+            ["  file      a, lines 2 and 7", "  file      b, lines 2, 3, 9 and more"],
+        ),
+        (
+            SourcePlaces((SourcePlace("a", no_line="it has changed"),)),
+            ["  file      a; line not known: it has changed"],
+        ),
+    ],
+)
+def test_where_the_row_came_from(came_from, told):
+    begins = Beginning(0, "the table begins there", (), is_complete=True)
+
+    text = row_history_text(RowHistory("shop", {"id": "5"}, None, 8, 1, True, (OLD,), (), begins, came_from))
+
+    assert text.splitlines()[3 : 3 + len(told) + 1] == [*told, ""]

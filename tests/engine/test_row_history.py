@@ -274,30 +274,3 @@ def test_a_main_that_exists_tracks_changes_from_its_next_publish_on(lake):
     assert found.is_from_feed
     assert [each.operation for each in found.events] == ["insert", "update", "update"]
     assert lake.rows() == lake.rows("raw/orders")
-
-
-@pytest.mark.in_test_all
-def test_the_file_that_a_row_came_from_is_named_where_rows_are_kept_by_file(lake):
-    folder = lake.root / "raw/in"
-    folder.mkdir(parents=True)
-
-    def put(name, *rows):
-        (folder / name).write_text("\n".join(["id,day,v", *rows]) + "\n")
-
-    put("a 1+.csv", "5,2026-01-05,a", "6,2026-01-05,a", "7,2026-01-07,a")
-    put("b.csv", "8,2026-01-05,a")
-    source = {"type": "files", "path": "raw/in/*.csv", "format": "csv", "schema": "id BIGINT, day DATE, v STRING"}
-    lake.apply(key=["id", "day"], source=source, strategy="incremental")
-    lake.refresh()
-    assert why(lake).source_file == str(folder / "a 1+.csv")
-
-    put("a 1+.csv", "6,2026-01-05,a", "7,2026-01-07,a")
-    put("c.csv", "5,2026-01-05,b")
-    report = lake.refresh()
-
-    assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED)
-    assert why(lake).source_file == str(folder / "c.csv")
-    assert why(lake, "id=6", "day=2026-01-05").source_file == str(folder / "a 1+.csv")
-    assert why(lake, "id=99", "day=2026-01-05").source_file is None
-    lake.sql("UPDATE {t} SET v = 'x' WHERE id = 5")
-    assert why(lake).source_file is None, "others have changed main since"

@@ -26,6 +26,7 @@ from airflow_mv_provider.exceptions import DefinitionError
 
 Row = dict[str, Any]
 _MAX_SHOWN = 80
+MAX_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,32 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """Where a file of the source has records with the row's key.
+
+    lines   : their lines, from 1; the first ones of many
+    is_cut  : there are more
+    no_line : why the lines are not known
+    """
+
+    file: str
+    lines: tuple[int, ...] = ()
+    is_cut: bool = False
+    no_line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlaces:
+    """Where the row came from, as main was published last.
+
+    no_file : why that is not known; then there are no places
+    """
+
+    places: tuple[SourcePlace, ...] = ()
+    no_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RowHistory:
     """What has happened to one row.
 
@@ -109,7 +136,7 @@ class RowHistory:
     is_from_feed : the newest of them were read from main's change feed, and not from its versions
     rows         : as they are at `main_version`
     events       : oldest first
-    source_file  : the file that the row came from, as main was published last; None if that is not known
+    came_from    : the files and lines that the row came from; None if there is no row, or its source has no files
     """
 
     table: str
@@ -121,11 +148,30 @@ class RowHistory:
     rows: tuple[Row, ...]
     events: tuple[RowEvent, ...]
     begins: Beginning
-    source_file: str | None = None
+    came_from: SourcePlaces | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object for programs."""
         return asdict(self)
+
+
+def place_of(file: str, num_rows: int, lines: Sequence[tuple[int, Row]], obstacle: str | None) -> SourcePlace:
+    """Return where a file has the rows with a key, from the lines that were found in it.
+
+    num_rows : how many rows with the key its reader has found
+    lines    : the number of each line and its row; the first `MAX_LINES` and one more
+    obstacle : why lines cannot be known
+    """
+    if obstacle is None and len(lines) != min(num_rows, MAX_LINES + 1):
+        obstacle = "its lines are not its records one by one"
+    if obstacle is not None:
+        return SourcePlace(file, no_line=obstacle)
+    return SourcePlace(file, tuple(number for number, _ in lines[:MAX_LINES]), len(lines) > MAX_LINES)
+
+
+def same_content(row: Row, other: Row) -> bool:
+    """True if two rows have the same values; a column that one of them lacks is as NULL."""
+    return _content(row) == _content(other)
 
 
 def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str, str]:

@@ -1,42 +1,145 @@
-"""Find the file of a source that a row of main came from, where the source's rows are kept by file."""
+"""Find the file of a source that a row of main came from, and its line, as main was published last.
+
+    rows kept by file ──────────────────────┐
+                                            ├─▶ the file ──▶ if it is as it was read: its lines with the key
+    otherwise, if all files are small, they ┘
+
+Nothing is guessed: lines are named only if the file's reader finds as many rows with the key as lines have it, and one
+of them is main's row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.approval import row_history as core
+from airflow_mv_provider.core.approval.audit import source_obstacle
+from airflow_mv_provider.core.approval.row_history import Row, SourcePlaces
 from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import Workspace, files_of
-from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
+from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.state import RefreshRecord, TableRecord
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, SourceChangedError
 from airflow_mv_provider.runner.context import Context
+from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import file_sums
 from airflow_mv_provider.spark.compare.one_row import OneRow
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
+_MAX_SEARCHED_BYTES = 256 << 20
+_MAX_FILES = 5
 
-def file_of(context: Context, table: TableRecord, one: OneRow) -> str | None:
-    """Return the path of the file that had the row when main was published last; None if that was not kept.
 
-    cost : two small scans, of the list of files, and of the row groups of the copies whose statistics may have the key
+def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[Row]) -> SourcePlaces | None:
+    """Return the file and lines that a row came from; None if its source has no files of its own.
+
+    rows : main's, as they were published last
+    cost : two small scans of what is kept by file, or one of all files, of at most 256 MiB; three of the file, if it is
+           of text and has at most 1 GiB
     """
-    published = context.store.state(table.id).published_digests
-    if published is None or published.path is None or not table.definition.source_kind.identifies_files:
+    store, state = context.store, context.store.state(table.id)
+    publish = store.publish_of(table.id, state.published_upper, state.published_version)
+    definition = table.definition if publish is None else publish.definition
+    if not definition.source_kind.identifies_files:
+        return None
+    pin = store.binding(table.id, state.published_upper)
+    obstacle = source_obstacle(publish, has_pin=pin is not None)
+    if publish is None or pin is None or obstacle is not None:
+        return SourcePlaces(no_file=obstacle)
+    if not publish.scope.is_everything:
+        return SourcePlaces(no_file="the last refresh has read only some partitions")
+    try:
+        with closing(context.source_of(table, definition)) as source, translated(table.name):
+            return _found(context, table, publish, state.published_digests, source, pin.frontier, one, rows)
+    except InterruptedRefreshError:
+        raise
+    except SourceChangedError:
+        return SourcePlaces(no_file="files of the source have changed since they were read")
+    except MvError as error:
+        return SourcePlaces(no_file=f"the source cannot be searched: {error.problem}")
+
+
+def _found(
+    context: Context,
+    table: TableRecord,
+    publish: RefreshRecord,
+    kept: PublishedDigests | None,
+    source: TableSource,
+    pin: Frontier,
+    one: OneRow,
+    rows: Sequence[Row],
+) -> SourcePlaces:
+    in_files = _in_kept(context, table, publish, kept, source, pin, one)
+    if in_files is None:
+        if (obstacle := _search_obstacle(source, pin)) is not None:
+            return SourcePlaces(no_file=obstacle)
+        source.verify(pin)
+        in_files = _by_file(source.of_files(pin).where(one.condition))
+        source.verify(pin)
+    if not in_files:
+        return SourcePlaces(no_file="no file of the source has its key")
+    if len(in_files) > _MAX_FILES:
+        return SourcePlaces(no_file=f"more than {_MAX_FILES} files of the source have its key")
+    places, has_row, is_known = [], False, True
+    for file, num_rows in sorted(in_files.items()):
+        found = source.lines_of(pin, file, one.condition, list(rows[0]), core.MAX_LINES + 1)
+        place = core.place_of(file, num_rows, found.lines, found.obstacle)
+        places.append(place)
+        is_known &= place.no_line is None and not place.is_cut
+        has_row |= any(core.same_content(row, each) for _, row in found.lines for each in rows)
+    if is_known and not has_row:
+        return SourcePlaces(no_file="no record of the source is the row as it is now")
+    return SourcePlaces(tuple(places))
+
+
+def _search_obstacle(source: TableSource, pin: Frontier) -> str | None:
+    """Return why all files are not searched for a row; None if they are."""
+    if (source.num_bytes(pin) or 0) > _MAX_SEARCHED_BYTES:
+        return f"its rows are not kept by file, and its files are larger than {_MAX_SEARCHED_BYTES >> 20} MiB together"
+    if source.table.errors is not None:
+        return "the table has an error table"
+    if not source.determinism(pin).is_row_for_row:
+        return "its rows are not computed each from one record"
+    return None
+
+
+def _in_kept(
+    context: Context,
+    table: TableRecord,
+    publish: RefreshRecord,
+    kept: PublishedDigests | None,
+    source: TableSource,
+    pin: Frontier,
+    one: OneRow,
+) -> Mapping[str, int] | None:
+    """Return the file that has the row, by what is kept of the source's files; None if that does not show it."""
+    if kept is None or kept.path is None:
         return None
     spark = context.spark
-    files = file_sums.read(spark, table.name, files_of(published.path))
-    layout = Layout(table.definition, schema.columns_of(delta.schema_of(spark, table.main).jsonValue()))
+    files = file_sums.read(spark, table.name, files_of(kept.path))
+    if not set((source.file_ids(pin) or {}).values()) <= files.keys():
+        return None
+    layout = Layout(publish.definition, schema.columns_of(delta.schema_of(spark, table.main).jsonValue()))
     try:
-        place = Workspace(table.warehouse, table.uuid, published.refresh_id)
+        place = Workspace(table.warehouse, table.uuid, kept.refresh_id)
         rows = file_sums.rows_of(spark, files.values(), layout, place)
-        if rows is None:
-            return None
-        with translated(table.name):
-            path = marking.plain_path(F.col(marking.IN_FILE))
-            found = rows.where(one.condition).select(path).limit(1).collect()
+        return None if rows is None else _by_file(rows.where(one.condition)) or None
     except InterruptedRefreshError:
         raise
     except MvError:
-        return None  # a copy is gone or damaged: the row's file is not known then
-    return found[0][0] if found else None
+        return None  # a copy is gone or damaged
+
+
+def _by_file(rows: DataFrame) -> dict[str, int]:
+    """Return the files of rows, and how many each has; one more than are shown at most."""
+    with translated("source"):
+        path = marking.plain_path(F.col(marking.IN_FILE)).alias("path")
+        found = rows.groupBy(path).agg(F.count("*").alias("n")).limit(_MAX_FILES + 1).collect()
+    return {row.path: row.n for row in found}

@@ -21,7 +21,7 @@ from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError, VersionGoneError
 from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.review.row_file import file_of
+from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.spark.compare import one_row
 from airflow_mv_provider.spark.compare.one_row import OneRow
@@ -166,7 +166,7 @@ def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
         rows=now,
         events=events,
         begins=walk.begins or core.beginning(searched, walk.rows),
-        source_file=file_of(walk.context, table, walk.one) if now and is_as_published else None,
+        came_from=places_of(walk.context, table, walk.one, now) if now and is_as_published else None,
     )
     return core.hidden(found, table.definition.sensitive, table.uuid)
 

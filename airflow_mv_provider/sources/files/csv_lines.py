@@ -45,7 +45,7 @@ _STRICT = {
 }
 _REPLACEMENT = "\ufffd"
 # Of the encodings that Spark supports, those in which every byte below 128 is always its ASCII character.
-_SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
+SINGLE_BYTE = ("ISO-8859-1", "US-ASCII")
 _SEPARATORS = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\\": "\\", r"\u0000": "\0"}
 _MAX_FILES = 1000
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
@@ -224,7 +224,7 @@ def _quotes_checked(options: Mapping[str, str]) -> Column:
     quote = options.get("quote", '"')
     if not quote:
         return F.lit(1)
-    is_as_read = is_utf_8(options) or encoding(options).upper() in _SINGLE_BYTE
+    is_as_read = is_utf_8(options) or encoding(options).upper() in SINGLE_BYTE
     text = F.col("value") if is_as_read else decoded(F.col("value"), options)
     is_odd = text.contains(quote) & ~text.rlike(well_quoted(options))
     if (comment := options.get("comment")) and not is_multi_line(options):

@@ -30,14 +30,14 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
 )
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
-from airflow_mv_provider.sources.files.frontier import FilesFrontier, added_files
+from airflow_mv_provider.sources.files import csv_lines, json_lines, positions, row_lines
+from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
 from airflow_mv_provider.sources.files.listing import listed, listed_again, literal_path, with_checksums
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.passed_over import ignored_text
 from airflow_mv_provider.sources.place import check_link
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import FoundLines, SourceReader
 from airflow_mv_provider.sources.texts import is_multi_line
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
@@ -140,6 +140,35 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 if rows.schema != self._rows(everything, (), file).schema:
                     raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
         return self.project(rows, (), marking.IN_FILE)
+
+    def lines_of(
+        self, frontier: FilesFrontier, path: str, condition: Column, names: Sequence[str], at_most: int
+    ) -> FoundLines:
+        """Return the lines of a file whose row fulfils a condition, if it is as it was read; see `SourceReader`."""
+        [file] = [each for each in frontier.files if each.path == path]
+        obstacle = row_lines.obstacle(self._source) or self._change_of(file)
+        if obstacle is None and file.num_bytes > row_lines.MAX_BYTES:
+            obstacle = f"the file is larger than {row_lines.MAX_BYTES >> 30} GiB"
+        if obstacle is not None:
+            return FoundLines(obstacle=obstacle)
+
+        def project(rows: DataFrame, more: Sequence[str]) -> DataFrame:
+            return self.project(self._with_names(rows, ()), (), *more)
+
+        with translated("source"):
+            asked = (self._place(()), project, condition, names, at_most)
+            found = row_lines.found(self._spark, self._source, self._declared, path, *asked)
+        if found is None:
+            return FoundLines(obstacle="its lines could not be counted")
+        return FoundLines(tuple(found), self._change_of(file))
+
+    def _change_of(self, file: SourceFile) -> str | None:
+        """Return in words that a file is not as it was listed; None if it is."""
+        try:
+            now = self._fingerprinted(listed_again(self._spark, [file.path]))
+        except SourceNotFoundError:
+            return "the file has been removed since it was read"
+        return None if now.files == (file,) else "the file has changed since it was read"
 
     def determinism(self, frontier: FilesFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`.

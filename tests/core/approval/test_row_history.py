@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.approval.row_history import (
+    MAX_LINES,
     Beginning,
     Cause,
     RowHistory,
+    SourcePlace,
     beginning,
     cause_of,
     changes_between,
@@ -18,6 +20,7 @@ from airflow_mv_provider.core.approval.row_history import (
     hidden,
     is_far_enough,
     parse_key,
+    place_of,
     undone,
 )
 from airflow_mv_provider.core.approval.target import parse_since
@@ -192,3 +195,22 @@ def test_sensitive_values_are_hashed_everywhere_and_stay_distinct():
     assert masked.key["id"].startswith("sha256:")
     assert masked.events[0].changed == ("v",)
     assert hidden(found, [], "salt") == found
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_lines", "obstacle", "expected"),
+    [
+        (1, 1, None, SourcePlace("a", (10,))),
+        (2, 2, None, SourcePlace("a", (10, 11))),
+        (MAX_LINES, MAX_LINES, None, SourcePlace("a", tuple(range(10, 10 + MAX_LINES)))),
+        (500, MAX_LINES + 1, None, SourcePlace("a", tuple(range(10, 10 + MAX_LINES)), is_cut=True)),
+        (1, 0, "it has changed", SourcePlace("a", no_line="it has changed")),
+        (1, 1, "it has changed", SourcePlace("a", no_line="it has changed")),
+        (1, 0, None, SourcePlace("a", no_line="its lines are not its records one by one")),
+        (1, 2, None, SourcePlace("a", no_line="its lines are not its records one by one")),
+    ],
+)
+def test_lines_are_known_only_if_they_are_as_many_as_the_rows(num_rows, num_lines, obstacle, expected):
+    found = [(10 + number, {"id": 5}) for number in range(num_lines)]
+
+    assert place_of("a", num_rows, found, obstacle) == expected
