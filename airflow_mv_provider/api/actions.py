@@ -89,7 +89,7 @@ def decide(
     connection: ConnectionDep,
     sent: _Sent,
 ) -> Response:
-    """Record a decision about the held refresh that was shown; none while its task in Airflow waits for the answer.
+    """Record a decision about the held refresh that was shown; none while its task in Airflow asks, or soon will.
 
     sent : decision, hold, note
     """
@@ -102,7 +102,7 @@ def decide(
     owner_key = control.state(table.id).owner_key
     run = run_of(owner_key)
     tries = task_tries(session, [run] if run else [])
-    if any(t.is_asking and is_of(owner_key, t.task_id, t.map_index) for t in tries):
+    if any(t.may_ask and is_of(owner_key, t.task_id, t.map_index) for t in tries):
         return _back(table, "decide-in-airflow")  # which knows who may answer, and wakes the task
     found = connection.decide(table, decision, user.get_name(), note, hold_id)
     result = found.name if isinstance(found, Objection) else decision.value

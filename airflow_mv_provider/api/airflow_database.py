@@ -90,6 +90,11 @@ class TaskTry:
         """True if it waits for an answer to a required action."""
         return self.state == "awaiting_input"
 
+    @property
+    def may_ask(self) -> bool:
+        """True if it waits for such an answer, or is about to: also while it is woken for a moment to look around."""
+        return self.state in ("awaiting_input", "scheduled", "queued", "running")
+
 
 _GOING_ON = frozenset(
     ("scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input")

@@ -25,8 +25,8 @@ MESSAGES = {
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
     " deletes.",
     "decide-incomplete": "Nothing was decided: a decision needs a reason, which is kept in the history.",
-    "decide-in-airflow": "Nothing was decided: a task waits for the answer in Airflow, under its run's required"
-    " actions.",
+    "decide-in-airflow": "Nothing was decided: a task asks in Airflow, under its run's required actions, and takes the"
+    " answer of whoever may give it.",
     "bulk-nothing": "Nothing was changed: no table was picked.",
     "bulk-pause": "Paused: no new refresh of these tables begins.",
     "bulk-resume": "Resumed: refreshes of these tables can begin again.",

@@ -18,10 +18,11 @@ from airflow_mv_provider.operators.refresh import RefreshTableOperator
 from airflow_mv_provider.triggers.commits import delta_asset
 
 START = datetime(2026, 1, 1)
+ADMIN = {"id": "admin", "name": "admin"}  # who alone may decide about what is held
 AGAIN = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 
 with DAG("sales", schedule=None, start_date=START, default_args=AGAIN):
-    refresh_table_group("sales", definition_file="e2e_tables.yaml", queue_interval=1)
+    refresh_table_group("sales", definition_file="e2e_tables.yaml", queue_interval=1, approvers=[ADMIN])
 
 with DAG(
     "days",

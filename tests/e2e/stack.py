@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -26,6 +27,10 @@ PATIENCE_S = 240
 Rows = Counter[tuple[str, ...]]
 
 
+OTHER = "ann"
+"""Another user than admin, who may do everything but what is assigned to others."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """A whole Airflow that runs, and how a test asks and looks."""
@@ -41,6 +46,14 @@ class Stack:
         answer = self.client.request(method, f"/api/v2/{path}", json=body or None)
         assert answer.is_success, answer.text
         return answer.json()
+
+    @contextmanager
+    def other_user(self) -> Iterator[httpx.Client]:
+        """A client that has signed in as OTHER, by the password that Airflow has made; answers are not checked."""
+        file = self.topology.environment("airflow-api-server")["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+        password = json.loads(Path(file).read_text(encoding="utf-8"))[OTHER]
+        with signed_in(str(self.client.base_url), OTHER, password) as client:
+            yield client
 
     def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a run as a script would; return its id."""
@@ -63,6 +76,14 @@ class Stack:
 
     def has_ended(self, dag_id: str, run_id: str) -> bool:
         return self.ask("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"] in ("success", "failed")
+
+    def is_reaped(self, run_id: str, task_id: str, attempt: int) -> bool:
+        """True if the scheduler has noticed that a process of a task's try has ended."""
+        lines = self.topology.place.log("airflow-scheduler").read_text(encoding="utf-8", errors="replace").splitlines()
+        key = (run_id, f"'{task_id}'", f"try_number={attempt},")
+        return any(
+            "Received executor event with state success" in line and all(k in line for k in key) for line in lines
+        )
 
     def log(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> str:
         lines = self.ask("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}")["content"]
@@ -111,6 +132,16 @@ class Stack:
         return self.reader.history(self.reader.table(name).id)
 
 
+@contextmanager
+def signed_in(url: str, user: str, password: str) -> Iterator[httpx.Client]:
+    """A client with a user's token."""
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        answer = client.post("/auth/token", json={"username": user, "password": password})
+        assert answer.is_success, answer.text
+        client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        yield client
+
+
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Wait on a condition, with a limit."""
     waiting.wait_until(condition, PATIENCE_S, what)
@@ -122,14 +153,15 @@ def running_stack(home: Path, dag_files: Iterable[Path], more: Mapping[str, str]
     (home / "dags").mkdir()
     for file in dag_files:
         (home / "dags" / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false"}
-    topology = Topology(Place(home / "up", home / "dags", home / "env"), paused | dict(more), lambda line: None)
+    ours = {
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"admin:admin,{OTHER}:admin",
+    }
+    topology = Topology(Place(home / "up", home / "dags", home / "env"), ours | dict(more), lambda line: None)
     try:
         url = topology.up()
         password = read_env(topology.place.env_file)["AIRFLOW_ADMIN_PASSWORD"]
-        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
-            answer = client.post("/auth/token", json={"username": "admin", "password": password})
-            client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        with signed_in(url, "admin", password) as client:
             engine = open_engine(topology.environment("airflow-scheduler")["AIRFLOW__MV__SQL_ALCHEMY_CONN"])
             yield Stack(topology, client, Reader(engine))
             engine.dispose()

@@ -264,10 +264,28 @@ def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
     assert "as ever" in asked["body"]
     assert "its caller asked for a decision" in asked["body"]
     assert stack.status("sales").is_held
+    assert [user["id"] for user in asked["assigned_users"]] == ["admin"]
+
+    with stack.other_user() as other:
+        answer = {"chosen_options": ["Approve"], "params_input": {"note": "I am somebody else"}}
+        refused = other.patch(f"/api/v2/{question}", json=answer)
+        sent = {"decision": "approved", "hold": stack.status("sales").hold.id, "note": "on the page"}
+        page = other.post("/mv/tables/sales/decide", data=sent, headers={"sec-fetch-site": "same-origin"})
+
+    assert (refused.status_code, refused.json()["detail"]) == (
+        403,
+        "User=ann (id=ann) is not a respondent for the task.",
+    )
+    assert (page.status_code, page.headers["location"]) == (303, "../sales?done=decide-in-airflow")
+    assert not stack.ask("GET", question)["response_received"]
+    assert (stack.status("sales").is_held, stack.main("sales")) == (True, before)
+    assert stack.history("sales")[0].hold.decision is None
 
     def is_done_after_an_answer() -> bool:
         # Airflow takes a task that is resumed before its former process is reaped for a killed one: it asks once more.
-        if merge()["state"] == "awaiting_input" and not stack.ask("GET", question)["response_received"]:
+        task = merge()
+        is_reaped = stack.is_reaped(run_id, task["task_id"], task["try_number"])
+        if task["state"] == "awaiting_input" and is_reaped and not stack.ask("GET", question)["response_received"]:
             stack.ask("PATCH", question, chosen_options=["Approve"], params_input={"note": "I have looked"})
         return stack.has_ended("sales", run_id)
 
