@@ -1,12 +1,21 @@
-"""A real Hive metastore on embedded Derby, behind a second session of the tests' JVM or behind processes of their own.
+"""A real Hive metastore, behind a second session of the tests' JVM or behind processes of their own.
 
-Derby serves one JVM at a time. Each metastore lies in a directory of its own, with the schemas that it makes.
+On embedded Derby it serves one JVM at a time, in PostgreSQL any number. Each has a directory or a database of its own.
 """
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import pyspark
+
+from airflow_mv_provider.spark.causes.databases import DRIVERS
+from scripts.java_programs import fetch
 
 
 def hive_confs(directory: Path) -> dict[str, str]:
@@ -28,6 +37,62 @@ def spark_defaults(directory: Path) -> Path:
     lines.append(f"spark.driver.extraJavaOptions -Dderby.stream.error.file={directory}/derby.log")
     (conf / "spark-defaults.conf").write_text("\n".join(lines), encoding="utf-8")
     return conf
+
+
+class InPostgresql:
+    """A metastore in a database, as docs/catalogs.md says it is set up.
+
+    address : of an empty database, as psycopg takes it, with the role and without its password
+    """
+
+    def __init__(self, directory: Path, address: str, password: str) -> None:
+        parts = urlsplit(address)
+        self._properties = {
+            "javax.jdo.option.ConnectionURL": f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}",
+            "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
+            "javax.jdo.option.ConnectionUserName": str(parts.username),
+            "javax.jdo.option.ConnectionPassword": password,
+            "hive.metastore.schema.verification": "false",
+            "hive.metastore.warehouse.dir": str(directory / "managed"),
+        }
+        fetch(directory / "lib", DRIVERS["org.postgresql.Driver"])
+        driver = next((directory / "lib").glob("postgresql-*.jar"))
+        self.conf = directory / "conf"
+        """For SPARK_CONF_DIR."""
+        self.conf.mkdir()
+        confs = f"spark.sql.catalogImplementation hive\nspark.driver.extraClassPath {driver}\n"
+        (self.conf / "spark-defaults.conf").write_text(confs, encoding="utf-8")
+
+    def write(self, *, is_new: bool) -> None:
+        """Write hive-site.xml; `is_new` lets the next Spark that asks the metastore make all of its tables first.
+
+        Made one by one, when they are needed, they never end: a foreign key is added by a second connection, which
+        waits for the open transaction of the first.
+        """
+        making = {
+            "datanucleus.schema.autoCreateAll": "true",
+            "datanucleus.autoStartMechanism": "Classes",
+            "datanucleus.autoStartClassNames": ",".join(_classes()),
+        }
+        properties = self._properties | (making if is_new else {})
+        lines = [
+            f"<property><name>{name}</name><value>{escape(value)}</value></property>"
+            for name, value in properties.items()
+        ]
+        text = "\n".join(["<configuration>", *lines, "</configuration>"])
+        (self.conf / "hive-site.xml").write_text(text, encoding="utf-8")
+
+
+def _classes() -> list[str]:
+    """Return the classes that have tables, from the description that Hive's jar has of them."""
+    jar = next((Path(pyspark.__file__).parent / "jars").glob("hive-metastore-*.jar"))
+    with zipfile.ZipFile(jar) as files:
+        described = ElementTree.fromstring(files.read("package.jdo"))
+    return [
+        f"{package.get('name')}.{each.get('name')}"
+        for package in described.iter("package")
+        for each in package.iter("class")
+    ]
 
 
 def hive_session(spark: Any, directory: Path) -> Any:

@@ -1,4 +1,7 @@
-"""Names in a Hive metastore, by real processes: one registers and publishes, another reads, one is killed between."""
+"""Names in a Hive metastore, by real processes: one registers and publishes, another reads, one is killed between.
+
+On embedded Derby they follow one another; in PostgreSQL two of them use the metastore at the same time.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.conftest import read_independently
 from tests.connect import ConnectServer, serving
-from tests.metastore import hive_confs, spark_defaults
+from tests.metastore import InPostgresql, hive_confs, spark_defaults
+from tests.postgres import ASKED, running_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.in_test_all]
 
@@ -28,13 +34,38 @@ TABLES = f"""
 tables:
   - {{name: orders, source: {{type: delta, table: spark_catalog.shop.raw}}, key: [id], catalog_name: {NAME}}}
 """
-# A program of its own: it runs statements, the names that the metastore has being all that it knows.
+# A program of its own: it runs statements, one a line, the names that the metastore has being all that it knows.
 STATEMENTS = """
 import json, sys
 from airflow_mv_provider.spark.session import open_session
 spark = open_session(sys.argv[1] or None)
-print(json.dumps([[list(row) for row in spark.sql(each).collect()] for each in sys.argv[2:]]))
+for statement in sys.stdin:
+    print(json.dumps([list(row) for row in spark.sql(statement).collect()]), flush=True)
 """
+PASSWORD = "c4n4ry-m3t4"
+
+
+class Sql:
+    """A process with a Spark of its own that runs statements until it is closed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, *statements: str) -> list[list[list[Any]]]:
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        found = []
+        for statement in statements:
+            print(statement, file=asked, flush=True)
+            line = answers.readline()
+            assert line, self._process.communicate()[1][-2000:]
+            found.append(json.loads(line))
+        return found
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows that a reader of the name sees."""
+        return sorted(tuple(row) for row in self.run(f"SELECT id, v FROM {NAME}")[0])
 
 
 @dataclass
@@ -49,25 +80,40 @@ class Site:
         return self.root / "wh"
 
     def amv(self, *arguments: str, dies_at: str | None = None) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, dies_at=dies_at)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, *arguments: str, dies_at: str | None = None) -> subprocess.Popen[str]:
         program = (AMV,) if dies_at is None else (sys.executable, DYING, dies_at, "amv")
-        return self._run(*map(str, program), *arguments, "--json")
+        return self._process(*map(str, program), *arguments, "--json")
+
+    @contextmanager
+    def session(self) -> Iterator[Sql]:
+        process = self._process(sys.executable, "-c", STATEMENTS, self.variables.get("AMV_SPARK_REMOTE", ""))
+        with process:
+            yield Sql(process)
 
     def sql(self, *statements: str) -> list[list[list[Any]]]:
-        done = self._run(sys.executable, "-c", STATEMENTS, self.variables.get("AMV_SPARK_REMOTE", ""), *statements)
-        assert done.returncode == 0, done.stderr[-2000:]
-        found: list[list[list[Any]]] = json.loads(done.stdout)
-        return found
+        with self.session() as session:
+            return session.run(*statements)
 
-    def rows(self) -> list[list[Any]]:
-        """The rows that a reader of the name sees."""
-        return sorted(self.sql(f"SELECT id, v FROM {NAME}")[0])
+    def rows(self) -> list[tuple[Any, ...]]:
+        with self.session() as session:
+            return session.rows()
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def _process(self, *words: str) -> subprocess.Popen[str]:
         own = {"AMV_DATABASE_URL": f"sqlite:///{self.root}/mv.db", "AMV_WAREHOUSE": str(self.warehouse)}
         own |= {"AMV_SOURCE_ROOTS": str(self.root / "schema"), "PYTHONPATH": str(ROOT)}
         own |= {"AMV_SPARK_REMOTE": "", "AIRFLOW_HOME": str(self.root)}  # not a server that somebody has started
-        return subprocess.run(
-            words, env=os.environ | own | self.variables, cwd=self.root, capture_output=True, text=True, check=False
+        return subprocess.Popen(
+            words,
+            env=os.environ | own | self.variables,
+            cwd=self.root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
 
@@ -91,6 +137,22 @@ def server(tmp_path: Path) -> Iterator[ConnectServer]:
     yield from serving(directory, **hive_confs(directory))
 
 
+@pytest.fixture
+def metastore(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of processes whose metastore is in a PostgreSQL that asks for a password."""
+    with running_server() as server:
+        address = server.new_database("metastore")
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {ASKED} LOGIN PASSWORD '{PASSWORD}'")
+            connection.execute(f"ALTER DATABASE metastore OWNER TO {ASKED}")
+        found = InPostgresql(tmp_path, address.replace("//mv@", f"//{ASKED}@"), PASSWORD)
+        variables = {"SPARK_CONF_DIR": str(found.conf), "AMV_LEASE_S": "1"}
+        found.write(is_new=True)
+        assert Site(tmp_path, variables).sql("SHOW SCHEMAS") == [[["default"]]]
+        found.write(is_new=False)
+        yield variables
+
+
 @pytest.mark.parametrize("point", ["register_name.before", "register_name.after"])
 def test_name_is_registered_once_its_killed_process_is_followed_by_another(tmp_path, point):
     site = begun(tmp_path, {"SPARK_CONF_DIR": str(spark_defaults(tmp_path)), "AMV_LEASE_S": "1"})
@@ -99,9 +161,38 @@ def test_name_is_registered_once_its_killed_process_is_followed_by_another(tmp_p
     done = site.amv("refresh", "orders")
 
     assert done.returncode == 0, done.stderr
-    rows = [tuple(row) for row in site.rows()]
+    rows = site.rows()
     assert rows == read_independently(site.warehouse / "orders")
     assert len(rows) == 10
+
+
+def test_two_processes_use_a_metastore_in_postgresql_at_once(tmp_path, metastore):
+    site = begun(tmp_path, metastore)
+    first = [(number, "a") for number in range(10)]
+    with site.session() as other:
+        refresh = site.amv("refresh", "orders")
+        assert refresh.returncode == 0, refresh.stderr
+        assert other.rows() == first == read_independently(site.warehouse / "orders")
+
+        other.run("ALTER TABLE shop.orders RENAME TO shop.former")
+        refused = site.amv("refresh", "orders")
+        assert (refused.returncode, "MV-NAME-GONE" in refused.stdout) == (1, True)
+        other.run("DROP TABLE shop.former", f"CREATE TABLE {NAME} USING delta LOCATION '{site.warehouse}/orders'")
+        assert other.rows() == first
+
+        other.run("UPDATE shop.raw SET v = 'late' WHERE id = 3", "DELETE FROM shop.raw WHERE id = 4")
+        seen = [other.rows()]
+        process = site.start("refresh", "orders")
+        while process.poll() is None:
+            seen.append(other.rows())
+        assert process.returncode == 0, process.communicate()[1]
+        seen.append(other.rows())
+
+    later = [(number, "late" if number == 3 else "a") for number in range(10) if number != 4]
+    num_before = seen.count(first)
+    assert seen == [first] * num_before + [later] * (len(seen) - num_before)
+    assert seen[-1] == later
+    assert later == read_independently(site.warehouse / "orders")
 
 
 def test_process_by_process_on_a_connect_server(tmp_path, server):
@@ -113,7 +204,7 @@ def test_process_by_process_on_a_connect_server(tmp_path, server):
 
     assert done.returncode == 0, done.stderr
     expected = [(number, "late" if number == 3 else "a") for number in range(10) if number != 4]
-    assert [tuple(row) for row in site.rows()] == expected == read_independently(site.warehouse / "orders")
+    assert site.rows() == expected == read_independently(site.warehouse / "orders")
     assert not [path for path in (site.warehouse / "_mv").rglob("staging*/*") if path.is_file()]
 
     site.sql("ALTER TABLE shop.orders RENAME TO shop.former", "CREATE TABLE shop.orders USING delta AS SELECT 7L AS id")
