@@ -28,7 +28,7 @@ _ON_SEVERAL_HOSTS = frozenset(
     }
 )
 _FROM_DELTA = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
-_FOR_SEVERAL = "S3DynamoDBLogStore"
+_FOR_SEVERAL = "io.delta.storage.S3DynamoDBLogStore"
 
 
 def network_file_system(mounts: str, file: str) -> str | None:
@@ -69,11 +69,11 @@ def check_log_store(main: str, confs: Mapping[str, str | None], *, is_single_dri
         return
     store = next((found for name in named if (found := confs.get(name))), None)
     is_from_delta = store is None or store.startswith(_FROM_DELTA)
-    if is_from_delta and not (store or "").endswith(_FOR_SEVERAL):
+    if is_from_delta and store != _FOR_SEVERAL:
         raise MainUnsupportedError(
             main,
             f"Delta's log store there is {store or 'the default one'}, which supports only one driver.",
-            hint=f"Set {named[0]} to one for several, such as io.delta.storage.S3DynamoDBLogStore; or declare"
+            hint=f"Set {named[0]} to one for several, such as {_FOR_SEVERAL}; or declare"
             " with AMV_S3_SINGLE_DRIVER=true that there is only one driver.",
         )
 

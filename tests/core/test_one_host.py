@@ -67,7 +67,7 @@ def test_executor_that_runs_tasks_elsewhere_is_named(executors, found):
         ("s3a://bucket/wh/orders", {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}),
         *(
             ("s3a://bucket/wh/orders", {"spark.delta.logStore.s3a.impl": f"io.delta.storage.{name}LogStore"})
-            for name in ("S3SingleDriver", "GCS", "HDFS", "Azure", "Local")
+            for name in ("S3SingleDriver", "GCS", "HDFS", "Azure", "Local", "FailingS3DynamoDB")
         ),
         (
             "s3a://bucket/wh/orders",
