@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -53,6 +57,61 @@ def test_every_rule_counts_what_breaks_it_and_a_warning_publishes(lake, strategy
     assert lake.rows() == lake.rows("raw/orders")
     assert lake.store.history(1, 1)[0].checks == report.checks
     assert "warn      positive: 1 row breaks `amount >= 0 -- or NULL`, of 5 rows." in refresh_text(report)
+
+
+@pytest.mark.in_test_all
+def test_counts_are_those_that_python_counts_in_random_rows(lake):
+    random = Random(21)
+    names = (None, "n1", "n12", "n", "n1\n", "\nn1", "N1", "n１", "xn1", "n1x", "", " n1", "n1\r\nn2")
+    rows = [
+        (
+            number,
+            random.choice((None, *range(-2, 8))),
+            random.choice(names),
+            random.choice((None, Decimal("-0.01"), Decimal("0.00"), Decimal("12.50"))),
+        )
+        for number in range(700)
+    ]
+
+    def literal(value: Any) -> str:
+        if isinstance(value, str):
+            return f"CAST(unhex('{value.encode().hex()}') AS STRING)"
+        return "NULL" if value is None else str(value)
+
+    values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+    lake.write(
+        f"SELECT id, v, name, CAST(amount AS DECIMAL(6,2)) AS amount FROM VALUES {values} AS t(id, v, name, amount)"
+    )
+    expected: list[tuple[dict[str, Any], Callable[..., bool]]] = [
+        ({"not_null": ["v"]}, lambda v, name, amount: v is None),
+        ({"not_null": ["v", "name", "amount"]}, lambda *each: None in each),
+        ({"accepted_values": {"column": "v", "values": [0, 1, -2, 7]}}, lambda v, *_: v not in (None, 0, 1, -2, 7)),
+        (
+            {"accepted_values": {"column": "name", "values": ["n1", ""]}},
+            lambda v, name, _: name not in (None, "n1", ""),
+        ),
+        (
+            {"matches": {"column": "name", "pattern": "n[0-9]+|N."}},
+            lambda v, name, _: name is not None and not re.fullmatch("n[0-9]+|N.", name),
+        ),
+        ({"name": "low", "expression": "amount >= 0"}, lambda v, name, amount: amount is not None and amount < 0),
+        (
+            {"name": "both", "expression": "v > 0 AND amount > 0"},  # NULL AND false is false
+            lambda v, name, amount: (v is not None and v <= 0) or (amount is not None and amount <= 0),
+        ),
+        (
+            {"name": "either", "expression": "v > 0 OR amount > 0"},  # NULL OR false is NULL, which breaks nothing
+            lambda v, name, amount: v is not None and v <= 0 and amount is not None and amount <= 0,
+        ),
+        ({"name": "never", "expression": "id < 0"}, lambda *_: True),
+        ({"name": "always", "expression": "id >= 0"}, lambda *_: False),
+    ]
+    lake.apply(checks=of_severity("warn", *(check for check, _ in expected)))
+
+    report = lake.refresh()
+
+    assert numbers(report) == [sum(is_broken(*row[1:]) for row in rows) for _, is_broken in expected]
+    assert {check.num_rows for check in report.checks} == {700}
 
 
 @pytest.mark.in_test_all
