@@ -31,6 +31,8 @@ def join_obstacle(
         return "each partition is compared for itself"
     if published is None:
         return "the table may not be as it was published"
+    if not published.num_rows:
+        return "the table is empty, so every row of the source is new"
     if not may_join(published):
         return "the table is large"
     if table.source_kind.identifies_files and keeps_file_sums(choice, published.num_rows):

@@ -288,11 +288,11 @@ def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str
 
 def _joined(work: Work, fenced: FencedMain, rows: DataFrame) -> Seal | None:
     """Compare the source's rows with main's by one join; None if they are too many, or cannot be sealed like that."""
-    definition, refresh, published = work.definition, work.refresh, fenced.published_totals()
-    is_evolving = work.layout.changes_main
-    if not work.settings.joins_small or published is None or fenced.is_empty:
+    if not work.settings.joins_small:
         return None
-    if join_obstacle(definition, refresh.scope, refresh.choice, published, is_evolving=is_evolving) is not None:
+    refresh, published, is_evolving = work.refresh, fenced.published_totals(), work.layout.changes_main
+    why_not = join_obstacle(work.definition, refresh.scope, refresh.choice, published, is_evolving=is_evolving)
+    if published is None or why_not is not None:
         return None
     place, epoch = work.workspace, work.own.epoch
     main = delta.read(work.spark, work.table.main, fenced.base)
