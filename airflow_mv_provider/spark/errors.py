@@ -143,7 +143,8 @@ def translate(error: BaseException, where: str) -> MvError:
         return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
     if BAD_QUOTE in text:
         problem = f"{_file_in(text)} has a quoted value that is not closed, or continues after its closing quote."
-        hint = "Correct it; where quotes inside a value are doubled, the option `escape: '\"'` reads them."
+        hint = "Correct it. A value with a line break inside its quotes needs the option `multiLine: true`; quotes that"
+        hint += " are doubled inside a value need `escape: '\"'`."
         return CorruptRecordError(where, problem, hint=hint)
     if BAD_RECORD in text:
         return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")

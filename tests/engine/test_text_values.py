@@ -149,6 +149,17 @@ def test_quotes_in_csv_are_closed(read, name, multi_line):
 
 
 @pytest.mark.in_test_all
+def test_line_break_in_a_quoted_value_names_the_option_that_reads_it(read):
+    text = 'id,v\n1,"a\nb"\n'
+
+    with pytest.raises(CorruptRecordError) as caught:
+        read(text, "csv", "id BIGINT, v STRING")
+
+    assert "`multiLine: true`" in caught.value.advice
+    assert [tuple(each) for each in read(text, "csv", "id BIGINT, v STRING", multiLine="true")] == [(1, "a\nb")]
+
+
+@pytest.mark.in_test_all
 def test_long_quoted_values_need_no_stack(read):
     text = 'v\n"' + '""\n' * 200_000 + '"\n' + '"a","b"\n'.replace(",", "\n") * 1000
 
