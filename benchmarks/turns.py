@@ -3,13 +3,14 @@
     python benchmarks/turns.py fence               with a fence; without, right after the last publish
     python benchmarks/turns.py vectors             MERGE with deletion vectors; with rewritten files
     python benchmarks/turns.py checks --rows N     without checks; with ten checks of rows
+    python benchmarks/turns.py checked --rows N    the same, with one row in a hundred changed
     python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
     python benchmarks/turns.py ranges --rows N     MERGE without the range of the changed keys; with it
     python benchmarks/turns.py layers --rows N     digests written anew; a layer of what the changes add to them
     python benchmarks/turns.py joined --rows N     a comparison by digests; by one join, without any
 
-Each turn changes ten rows, and one in a hundred for the join; a tenth of all for the feed; nothing for the checks,
-whose refreshes compare everything; and for the ranges one row in a hundred of the newest file of sixteen, each of N
+Each turn changes ten rows, and one in a hundred for the join; a tenth of all for the feed; nothing for `checks`, whose
+refreshes compare everything; and for the ranges one row in a hundred of the newest file of sixteen, each of N
 rows. Of each way the first turns are left out, while the JVM still compiles. Printed are medians of seconds, and their
 ratio.
 """
@@ -110,6 +111,13 @@ def checks(table: Table, turn: int) -> float:
     return table.refresh(force=True)
 
 
+def checked(table: Table, turn: int) -> float:
+    """Refresh one row in a hundred: without checks, or with ten."""
+    table.apply(checks=CHECKS if turn % 2 else [])
+    table.change(turn, f"pmod(xxhash64(id), 100) = {turn % 100}")
+    return table.refresh()
+
+
 def feed(table: Table, turn: int) -> float:
     """Refresh a tenth of the rows, without a change data feed of main, or with one."""
     table.change(turn, "id % 10 = 0")
@@ -154,6 +162,7 @@ WAYS: dict[str, Callable[[Table, int], float]] = {
     "fence": fence,
     "vectors": vectors,
     "checks": checks,
+    "checked": checked,
     "feed": feed,
     "ranges": ranges,
     "layers": layers,
