@@ -15,7 +15,7 @@ first round is not counted:
 
 After each round both mains are compared by their number of rows and the sum of the rows' hashes. Printed are medians of
 seconds, and of the rounds' ratios of refresh to merge (goal 1.5); the most memory that Spark's JVM has held in the
-first load, whose range is all rows, and in the later ones; then how long the same events take in refreshes of a tenth
+first load, whose range is all rows, and in the later ones; then how long the same events take in refreshes of a quarter
 each (`max_records`), and what memory those.
 """
 
@@ -109,7 +109,7 @@ class Trial:
         self.lsn, self.next_id = 26_399_008, self.num_rows
         self.broker.admin.create_topics([NewTopic(TOPIC, NUM_PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
         wait_until(lambda: TOPIC in self.broker.admin.list_topics(timeout=5).topics, PATIENCE_S, "the topic is there")
-        for name in ("refresh", "tenths"):
+        for name in ("refresh", "quarters"):
             self.apply(name)
 
     def load(self) -> None:
@@ -118,8 +118,8 @@ class Trial:
         self.peaks.append({})
         self.send(self.event("r", row(each, 0)) for each in range(self.num_rows))
         self.timed("refresh", lambda: self.refresh("refresh"))
-        self.refresh("tenths")
-        self.apply("tenths", max(self.num_events // 10, 1))
+        self.refresh("quarters")
+        self.apply("quarters", max(self.num_events // 4, 1))
         self.table("refresh").write.format("delta").option("delta.enableDeletionVectors", "true").save(self.at("merge"))
 
     def round(self, number: int) -> None:
@@ -132,13 +132,13 @@ class Trial:
             "read": self.read,
             "refresh": lambda: self.refresh("refresh"),
             "merge": self.merge,
-            "tenths": self.until_all_is_taken,
+            "quarters": self.until_all_is_taken,
         }
         names = list(steps)[number % 3 :] + list(steps)[: number % 3]
         for name in names:
             self.timed(name, steps[name])
         wanted = self.hashed("merge")
-        assert self.hashed("refresh") == self.hashed("tenths") == wanted, f"round {number}: the mains differ"
+        assert self.hashed("refresh") == self.hashed("quarters") == wanted, f"round {number}: the mains differ"
 
     # -- the topic ---------------------------------------------------------------------------------------------------
 
@@ -211,8 +211,8 @@ class Trial:
         return report
 
     def until_all_is_taken(self) -> None:
-        """Refresh the table that takes a tenth at a time, until nothing is left."""
-        while self.refresh("tenths").outcome is not Outcome.NOTHING_TO_DO:
+        """Refresh the table that takes a quarter at a time, until nothing is left."""
+        while self.refresh("quarters").outcome is not Outcome.NOTHING_TO_DO:
             pass
 
     def apply(self, name: str, max_records: int | None = None) -> None:
@@ -261,7 +261,7 @@ class Trial:
         loaded, _, *rounds = self.seconds
         ratios = {
             "refresh to merge (goal 1.5)": [each["refresh"] / each["merge"] for each in rounds],
-            "in tenths to refresh": [each["tenths"] / each["refresh"] for each in rounds],
+            "in quarters to refresh": [each["quarters"] / each["refresh"] for each in rounds],
         }
         return {
             "seconds": {"first load": round(loaded["refresh"], 2)}
