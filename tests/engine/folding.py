@@ -68,16 +68,18 @@ def folded(
 ) -> DataFrame:
     """Fold the records between two cuts onto main, which earlier ones have become; main: None at first."""
     records, (value, key) = log.frame(spark, start, end, form), form.codecs(spark)
-    continues = main is not None and any(start)
+    continues, truncations = main is not None and any(start), None
     if how == "upsert":
         events = envelope.last_of_keys(records, value, key)
     elif isinstance(form, Json):
         changes = debezium.changes_of_json(records, value, continues=continues, cut=truncated)
         events = envelope.last_changes(changes, value.columns)
+        if main is None:
+            truncations = debezium.changes_of_json(debezium.may_truncate(records), value, continues=False)
     else:
         changes = debezium.changes_of_avro(records, value, key, continues=continues, cut=truncated)
         events = envelope.last_changes(changes, debezium.row_of_events(value.columns))
-    return replay.all_rows(events, main, [key_column])
+    return replay.all_rows(events, main, [key_column], truncations)
 
 
 def kept(spark: Any, frame: DataFrame) -> DataFrame:

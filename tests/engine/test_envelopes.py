@@ -159,6 +159,21 @@ def test_what_is_older_than_a_truncate_is_left_out(spark, form):
     assert rows_of(found) == rows_of(whole) == expected([row])
 
 
+def test_truncate_is_found_however_it_is_spelt(spark):
+    """All events that truncate are looked for among those whose text may have one, which are few."""
+    for number, op in enumerate(['"op":"t"', '"op" : \t"t"', r'"\u006fp":"\u0074"', "'op': 't'"]):
+        database = Database(random.Random(1))
+        database.event("c", 1, a_row(database.draw, 1))
+        database.log.add(None, f'{{"source": {{"lsn": {database.lsn + 1}}}, {op}, "after": null}}', 0)
+        database.lsn += 1
+        row = a_row(database.draw, 2)
+        database.event("c", 2, row)
+
+        whole = folded(spark, database.log, "debezium", [0] * database.log.num, database.log.ends, None)
+
+        assert rows_of(whole) == expected([row]), number
+
+
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("form", EVENTS)
 def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):

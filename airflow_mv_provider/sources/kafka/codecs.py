@@ -93,6 +93,15 @@ class Codecs:
             return debezium.changes_of_json(records, self.value, continues=continues, cut=cut, keeps_bad=keeps_bad)
         return debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
 
+    def truncations(self, records: DataFrame, how: str) -> DataFrame | None:
+        """Return, as `changes` does, the events of a topic from its start among which are all that truncate.
+
+        returns : None if they are not found for less than by reading all of them
+        """
+        if how != "debezium" or not isinstance(self.value, TextCodec):
+            return None
+        return self.changes(debezium.may_truncate(records), continues=False)
+
 
 def _codec(spark: SparkSession, what: Kafka | RecordKey, schema: str | None) -> Codec:
     match what.format:

@@ -7,6 +7,7 @@ In JSON an event and its key are texts, whose parts are decoded. In Avro an even
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -34,6 +35,7 @@ from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCAT
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.
 _PLACEHOLDERS = (_PLACEHOLDER, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", f'["{_PLACEHOLDER}"]')
+_MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']"""  # Spark takes single quotes, too
 _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
@@ -54,7 +56,7 @@ def changes_of_json(
     # With `schemas.enable` the event is the payload of an object that describes it.
     event = F.when(_is_wrapped(F.col("outer")), F.from_json(F.col("outer.payload"), _TEXTS)).otherwise(F.col("outer"))
     key_text = F.col("key").cast("string")
-    key = F.from_json(key_text, _TEXTS)
+    key = F.when(_may_have(key_text, "payload"), F.from_json(key_text, _TEXTS))
     seen = outer.select("*", event.alias("event"), key.alias("key_of")).select(
         "*",
         F.col("event.op").alias("op"),
@@ -67,9 +69,8 @@ def changes_of_json(
     no_event = F.when(F.col("event").isNull(), F.lit("its value is no JSON object"))
     text = _refused(no_event, F.col("key_text"), StringType(), continues=continues)
     text = text.when(is_row, F.col("after")).when(op == "d", F.col("key_text")).otherwise(F.lit("{}"))
-    left_out = F.map_keys(
-        F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
-    )
+    placeholders = F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
+    left_out = F.when(_may_have(F.col("after"), *_PLACEHOLDERS[:2]), F.map_keys(placeholders))
     marked = seen.select(*_marks(F.col("key_text"), left_out), "value", text.alias("row_text"))
     rows = codec.of_text(marked, F.col("row_text"), F.col("value"), "r")
     if not keeps_bad:
@@ -87,6 +88,12 @@ def changes_of_json(
         }
     )
     return _spread(strict(other, "r"), F.col("r"), codec.columns)
+
+
+def may_truncate(records: DataFrame) -> DataFrame:
+    """Return those of some records in JSON among which are all that truncate, found without parsing them."""
+    text = F.col("value").cast("string")
+    return records.where(text.rlike(_MAY_TRUNCATE) | text.contains(r"\u"))
 
 
 def changes_of_avro(
@@ -215,6 +222,14 @@ def _spelt(text: Column) -> Column:
     """Return a JSON value in the one spelling that it has inside another one, as that of a payload is."""
     whole = F.from_json(F.concat(F.lit('{"key":'), text, F.lit("}")), _TEXTS)
     return F.coalesce(F.try_element_at(whole, F.lit("key")), text)
+
+
+def _may_have(text: Column, *parts: str) -> Column:
+    """Return whether JSON may have one of some ASCII words in it, which is far cheaper to tell than to parse it.
+
+    A letter that is not written as itself is written with a backslash and u.
+    """
+    return reduce(Column.__or__, (text.contains(part) for part in (*parts, r"\u")))
 
 
 def _is_wrapped(texts: Column) -> Column:

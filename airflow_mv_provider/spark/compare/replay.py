@@ -121,18 +121,21 @@ def refused(what: str, at: Column, detail: Column | str) -> Column:
     return F.raise_error(F.concat(F.lit(f"{what} "), at, F.lit(" "), reason))
 
 
-def all_rows(events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
+def all_rows(
+    events: DataFrame, main: DataFrame | None, key: Sequence[str], truncations: DataFrame | None = None
+) -> DataFrame:
     """Return all rows that there are after the events; lazy.
 
-    events  : (columns, marks), each key once
-    main    : the rows before them; None if the events are all there is
-    returns : (columns)
-    raises  : while it runs: EventError, EventIncompleteError
-    cost    : a shuffle of both on the key; events that can truncate are read twice
+    events      : (columns, marks), each key once
+    main        : the rows before them; None if the events are all there is
+    truncations : (_mv_truncates, _mv_lsn): the events among which are all that truncate; `events`, unless given
+    returns     : (columns)
+    raises      : while it runs: EventError, EventIncompleteError
+    cost        : a shuffle of both on the key, and a scan of `truncations`, if the events can truncate
     """
     names = [name for name in events.columns if not name.startswith(RESERVED_PREFIX)]
     if main is None:
-        return _filled(_alive(events), None, key).select(*columns(names))
+        return _filled(_alive(events, truncations), None, key).select(*columns(names))
     kinds = {field.name: sql_of(field.dataType) for field in main.schema.fields}
     cast = [
         (F.col(quoted(name)).cast(kinds[name]) if name in kinds else F.col(quoted(name))).alias(name) for name in names
@@ -177,10 +180,10 @@ def noticed_in(events: DataFrame) -> Noticed:
     return Noticed(None if cut is None else Cut(*cut), snapshot_end)
 
 
-def _alive(events: DataFrame) -> DataFrame:
+def _alive(events: DataFrame, truncations: DataFrame | None = None) -> DataFrame:
     if TRUNCATES not in events.columns:
         return events.where(~F.col(GONE))
-    left = events.join(F.broadcast(_cut(events)), F.lit(True))
+    left = events.join(F.broadcast(_cut(events if truncations is None else truncations)), F.lit(True))
     is_newer = F.col(_CUT).isNull() | (F.col(LSN) > F.col(_CUT))
     return left.where(~F.col(GONE) & ~F.col(TRUNCATES) & is_newer).drop(_CUT)
 
