@@ -58,6 +58,7 @@ def is_the_source(table):
     assert table.digests() == digests
 
 
+@pytest.mark.in_test_all
 def test_layers_are_the_digests_of_main_and_are_joined_in_the_end(table):
     for number, text in enumerate(CHANGES, 1):
         change(table, text)
@@ -107,6 +108,7 @@ def test_partition_that_loses_its_rows_in_a_layer_is_gone(lake, monkeypatch):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_layer_that_is_lost_is_not_needed(table, lost):
     change(table, CHANGES[0])
