@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -161,11 +162,14 @@ def test_what_is_older_than_a_truncate_is_left_out(spark, form):
 
 def test_truncate_is_found_however_it_is_spelt(spark):
     """All events that truncate are looked for among those whose text may have one, which are few."""
-    for number, op in enumerate(['"op":"t"', '"op" : \t"t"', r'"\u006fp":"\u0074"', "'op': 't'"]):
+    spelt = ['"op":"t"', '"op" : \t"t"', r'"\u006fp":"\u0074"', "'op': 't'"]
+    texts = [f'{{"source": {{"lsn": 102}}, {op}, "after": null}}' for op in spelt]
+    texts.append(json.dumps({"schema": {}, "payload": texts[0]}))
+    for number, text in enumerate(texts):
         database = Database(random.Random(1))
         database.event("c", 1, a_row(database.draw, 1))
-        database.log.add(None, f'{{"source": {{"lsn": {database.lsn + 1}}}, {op}, "after": null}}', 0)
-        database.lsn += 1
+        database.log.add(None, text, 0)
+        database.lsn = 102
         row = a_row(database.draw, 2)
         database.event("c", 2, row)
 

@@ -35,7 +35,8 @@ from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCAT
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.
 _PLACEHOLDERS = (_PLACEHOLDER, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", f'["{_PLACEHOLDER}"]')
-_MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']"""  # Spark takes single quotes, too
+# Spark takes single quotes, too, and a payload that is a text with JSON in it.
+_MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']|["']payload["']\s*:\s*["']"""
 _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
