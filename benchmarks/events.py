@@ -36,8 +36,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
@@ -89,6 +89,7 @@ class Trial:
 
     seconds : by round, of each step; those of `load` come first
     peaks   : by round, the most MB that Spark's JVM held
+    starts  : where the events of the last round begin, by partition
     """
 
     home: Path
@@ -98,6 +99,7 @@ class Trial:
     num_events: int
     seconds: list[dict[str, float]] = field(default_factory=list)
     peaks: list[dict[str, int]] = field(default_factory=list)
+    starts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         extra = {"bootstrap.servers": self.broker.address}
@@ -188,9 +190,6 @@ class Trial:
 
     def ends(self) -> dict[str, int]:
         """Return the end of each partition, as Spark's reader takes it."""
-        from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
         asked = {TopicPartition(TOPIC, each): OffsetSpec.latest() for each in range(NUM_PARTITIONS)}
         return {
             str(each.partition): found.result(PATIENCE_S).offset

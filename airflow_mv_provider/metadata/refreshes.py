@@ -91,9 +91,8 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
     names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
     stored = {name: row.seal[name] for name in names}
     stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
-    counted = (
-        row.seal.get("nulls", ()) if row.null_counts is None else row.null_counts
-    )  # an older version's seal had them
+    # The seal of an older version has them in itself.
+    counted = row.seal.get("nulls", ()) if row.null_counts is None else row.null_counts
     nulls = tuple(NullCount(**each) for each in counted)
     stored["below"] = layers_from_json(row.seal.get("below"))
     columns = tuple(Column(**column) for column in row.seal["columns"])

@@ -169,9 +169,16 @@ def place_of(file: str, num_rows: int, lines: Sequence[tuple[int, Row]], obstacl
     return SourcePlace(file, tuple(number for number, _ in lines[:MAX_LINES]), len(lines) > MAX_LINES)
 
 
-def same_content(row: Row, other: Row) -> bool:
-    """True if two rows have the same values; a column that one of them lacks is as NULL."""
-    return _content(row) == _content(other)
+def came_from(rows: Sequence[Row], found: Sequence[tuple[SourcePlace, Sequence[Row]]]) -> SourcePlaces:
+    """Return where main's rows with a key came from.
+
+    found : each place that has the key, with the rows of its lines
+    """
+    is_known = all(place.no_line is None and not place.is_cut for place, _ in found)
+    contents = [_content(row) for row in rows]
+    if is_known and not any(_content(row) in contents for _, those in found for row in those):
+        return SourcePlaces(no_file="no record of the source is the row as it is now")
+    return SourcePlaces(tuple(place for place, _ in found))
 
 
 def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str, str]:

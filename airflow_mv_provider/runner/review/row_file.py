@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -57,7 +58,8 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
         return SourcePlaces(no_file="the last refresh has read only some partitions")
     try:
         with closing(context.source_of(table, definition)) as source, translated(table.name):
-            return _found(context, table, publish, state.published_digests, source, pin.frontier, one, rows)
+            search = _Search(context, table, publish, state.published_digests, source, pin.frontier, one)
+            return _found(search, rows)
     except InterruptedRefreshError:
         raise
     except SourceChangedError:
@@ -66,37 +68,41 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
         return SourcePlaces(no_file=f"the source cannot be searched: {error.problem}")
 
 
-def _found(
-    context: Context,
-    table: TableRecord,
-    publish: RefreshRecord,
-    kept: PublishedDigests | None,
-    source: TableSource,
-    pin: Frontier,
-    one: OneRow,
-    rows: Sequence[Row],
-) -> SourcePlaces:
-    in_files = _in_kept(context, table, publish, kept, source, pin, one)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What a row is searched for in: the source as it was when `publish` brought its state.
+
+    kept : what that left, which may have the source's rows by file
+    """
+
+    context: Context
+    table: TableRecord
+    publish: RefreshRecord
+    kept: PublishedDigests | None
+    source: TableSource
+    pin: Frontier
+    one: OneRow
+
+
+def _found(search: _Search, rows: Sequence[Row]) -> SourcePlaces:
+    source, pin, condition = search.source, search.pin, search.one.condition
+    in_files = _in_kept(search)
     if in_files is None:
         if (obstacle := _search_obstacle(source, pin)) is not None:
             return SourcePlaces(no_file=obstacle)
         source.verify(pin)
-        in_files = _by_file(source.of_files(pin).where(one.condition))
+        in_files = _by_file(source.of_files(pin).where(condition))
         source.verify(pin)
     if not in_files:
         return SourcePlaces(no_file="no file of the source has its key")
     if len(in_files) > _MAX_FILES:
         return SourcePlaces(no_file=f"more than {_MAX_FILES} files of the source have its key")
-    places, has_row, is_known = [], False, True
+    places = []
     for file, num_rows in sorted(in_files.items()):
-        found = source.lines_of(pin, file, one.condition, list(rows[0]), core.MAX_LINES + 1)
+        found = source.lines_of(pin, file, condition, list(rows[0]), core.MAX_LINES + 1)
         place = core.place_of(file, num_rows, found.lines, found.obstacle)
-        places.append(place)
-        is_known &= place.no_line is None and not place.is_cut
-        has_row |= any(core.same_content(row, each) for _, row in found.lines for each in rows)
-    if is_known and not has_row:
-        return SourcePlaces(no_file="no record of the source is the row as it is now")
-    return SourcePlaces(tuple(places))
+        places.append((place, [row for _, row in found.lines]))
+    return core.came_from(rows, places)
 
 
 def _search_obstacle(source: TableSource, pin: Frontier) -> str | None:
@@ -110,27 +116,19 @@ def _search_obstacle(source: TableSource, pin: Frontier) -> str | None:
     return None
 
 
-def _in_kept(
-    context: Context,
-    table: TableRecord,
-    publish: RefreshRecord,
-    kept: PublishedDigests | None,
-    source: TableSource,
-    pin: Frontier,
-    one: OneRow,
-) -> Mapping[str, int] | None:
+def _in_kept(search: _Search) -> Mapping[str, int] | None:
     """Return the file that has the row, by what is kept of the source's files; None if that does not show it."""
+    kept, table, spark = search.kept, search.table, search.context.spark
     if kept is None or kept.path is None:
         return None
-    spark = context.spark
     files = file_sums.read(spark, table.name, files_of(kept.path))
-    if not set((source.file_ids(pin) or {}).values()) <= files.keys():
+    if not set((search.source.file_ids(search.pin) or {}).values()) <= files.keys():
         return None
-    layout = Layout(publish.definition, schema.columns_of(delta.schema_of(spark, table.main).jsonValue()))
+    layout = Layout(search.publish.definition, schema.columns_of(delta.schema_of(spark, table.main).jsonValue()))
     try:
         place = Workspace(table.warehouse, table.uuid, kept.refresh_id)
         rows = file_sums.rows_of(spark, files.values(), layout, place)
-        return None if rows is None else _by_file(rows.where(one.condition)) or None
+        return None if rows is None else _by_file(rows.where(search.one.condition)) or None
     except InterruptedRefreshError:
         raise
     except MvError:

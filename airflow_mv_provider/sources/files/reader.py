@@ -158,9 +158,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         with translated("source"):
             asked = (self._place(()), project, condition, names, at_most)
             found = row_lines.found(self._spark, self._source, self._declared, path, *asked)
-        if found is None:
-            return FoundLines(obstacle="its lines could not be counted")
-        return FoundLines(tuple(found), self._change_of(file))
+        obstacle = "its lines could not be counted" if found is None else self._change_of(file)
+        return FoundLines(obstacle=obstacle) if found is None or obstacle is not None else FoundLines(tuple(found))
 
     def _change_of(self, file: SourceFile) -> str | None:
         """Return in words that a file is not as it was listed; None if it is."""

@@ -207,8 +207,8 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         A frontier that continues has no rows by itself, only columns.
         """
         if not frontier.continues:
-            events = self.events(None, frontier)
-            truncations = self._codecs_at(frontier).truncations(self._records(self._wanted), self._source.envelope)
+            events, records = self.events(None, frontier), self._records(spans(None, frontier))
+            truncations = self._codecs_at(frontier).truncations(records, self._source.envelope)
             return replay.all_rows(events, None, (), truncations)
         columns = self._codecs_at(frontier).columns
         return projected(_with_lineage(self._nothing(columns), columns), self._select(columns))

@@ -12,7 +12,9 @@ from airflow_mv_provider.core.approval.row_history import (
     Cause,
     RowHistory,
     SourcePlace,
+    SourcePlaces,
     beginning,
+    came_from,
     cause_of,
     changes_between,
     commits_to_search,
@@ -214,3 +216,21 @@ def test_lines_are_known_only_if_they_are_as_many_as_the_rows(num_rows, num_line
     found = [(10 + number, {"id": 5}) for number in range(num_lines)]
 
     assert place_of("a", num_rows, found, obstacle) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "is_there"),
+    [
+        ([(SourcePlace("a", (2,)), [{"id": 5, "v": "x"}])], True),
+        ([(SourcePlace("a", (2,)), [{"id": 5, "v": "y"}])], False),
+        ([(SourcePlace("a", (2,)), [{"id": 5, "v": "y"}]), (SourcePlace("b", (3,)), [{"id": 5, "v": "x"}])], True),
+        ([(SourcePlace("a", no_line="it has changed"), [])], True),
+        ([(SourcePlace("a", (2,), is_cut=True), [{"id": 5, "v": "y"}])], True),
+    ],
+)
+def test_row_came_from_where_one_of_the_lines_is_it_unless_not_all_are_known(found, is_there):
+    nowhere = SourcePlaces(no_file="no record of the source is the row as it is now")
+
+    assert came_from([{"id": 5, "v": "x"}], found) == (
+        SourcePlaces(tuple(place for place, _ in found)) if is_there else nowhere
+    )
