@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
@@ -20,6 +20,7 @@ from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, any_null, columns
 
 _NUM_SAMPLES = 10
+_MAX_SUSPECTS = 1000  # hashes that more than one row has
 _REPLACEMENT = "\ufffd"
 # Values that a hint proposes for a NULL key in `select`, by the first word of the key's type.
 _STAND_INS = {
@@ -30,9 +31,14 @@ _STAND_INS = {
 
 
 def samples(rows: DataFrame, key: Sequence[str]) -> list[str]:
-    """Return up to ten keys as JSON, for an error's message; other columns are not shown."""
+    """Return the first ten keys as JSON, for an error's message; other columns are not shown."""
     keys = rows.select(F.to_json(F.struct(*columns(key)), {"ignoreNullFields": "false"}).alias("k"))
-    return sorted(row.k for row in keys.distinct().limit(_NUM_SAMPLES).collect())
+    return [row.k for row in _first(keys.distinct(), "k", _NUM_SAMPLES)]
+
+
+def _first(rows: DataFrame, column: str, number: int) -> list[Row]:
+    """Return the first rows by a column, in one job: a bare `limit` runs one partition, then some, then the rest."""
+    return rows.orderBy(column).limit(number).collect()
 
 
 def null_key(staged: DataFrame, table: RefreshableTable, num_rows: int) -> NullKeyError:
@@ -58,10 +64,8 @@ def check_unique(staged: DataFrame, table: RefreshableTable) -> None:
 
     raises : DuplicateKeyError
     """
-    hashed = (
-        staged.groupBy(F.xxhash64(*columns(table.key)).alias("h")).count().where("count > 1").select("h").limit(1000)
-    )
-    suspects = [row.h for row in hashed.collect()]
+    hashed = staged.groupBy(F.xxhash64(*columns(table.key)).alias("h")).count().where("count > 1").select("h")
+    suspects = [row.h for row in _first(hashed, "h", _MAX_SUSPECTS)]
     if not suspects:
         return
     twice = (
@@ -71,7 +75,7 @@ def check_unique(staged: DataFrame, table: RefreshableTable) -> None:
         .where("count > 1")
     )
     if not (found := samples(twice, table.key)):
-        if len(suspects) < 1000:
+        if len(suspects) < _MAX_SUSPECTS:
             return  # different keys with one hash
         twice = staged.groupBy(*columns(table.key)).count().where("count > 1")
         if not (found := samples(twice, table.key)):
