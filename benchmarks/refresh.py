@@ -35,7 +35,7 @@ from airflow_mv_provider import __version__
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.spark.session import is_remote, local_session, open_session
-from benchmarks.data import CASES, FILE_CASES, TABLES
+from benchmarks.data import CASES, FILE_CASES, SCATTERED, TABLES
 from benchmarks.ways import STRATEGIES, Bench, Setting, timed
 
 LAYOUTS = ("none", "months", "hash")
@@ -44,6 +44,7 @@ LAYOUTS = ("none", "months", "hash")
 GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
     (Setting("lineitem"), CASES),
     (Setting("lineitem", has_feed=True), ("1 % scattered", "RF1 and RF2")),
+    (Setting("lineitem", has_vectors=True), tuple(SCATTERED)),
     (Setting("lineitem", source="parquet"), ("nothing new", "nothing changed", *FILE_CASES)),
     (Setting("lineitem", source="parquet", keep_source="never"), tuple(FILE_CASES)),
     (Setting("lineitem", source="csv"), ("nothing changed", *FILE_CASES)),
@@ -178,6 +179,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS)
     parser.add_argument("--publish", choices=("atomic", "progressive"))
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
+    parser.add_argument("--vectors", action=argparse.BooleanOptionalAction, help="only sources with deletion vectors")
     parser.add_argument("--source", choices=("delta", "parquet", "csv"))
     parser.add_argument("--keep-source", choices=("auto", "never"), help="of folders: only with, or without, the copy")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
@@ -202,6 +204,7 @@ def main() -> None:
             and options.layout in (None, setting.layout)
             and options.publish in (None, setting.publish)
             and options.feed in (None, setting.has_feed)
+            and options.vectors in (None, setting.has_vectors)
             and options.source in (None, setting.source)
             and options.keep_source in (None, setting.keep_source)
         )

@@ -29,16 +29,21 @@ from benchmarks.data import FILE_CASES, NUM_FILES, TABLES, Table, correct_a_file
 STRATEGIES = ("read", "overwrite", "merge", "merge_if", "refresh")
 PROTOCOL = {"acquire", "create_main", "fence", "seal", "progress", "published", "staging_delete", "normal"}
 FEED = "'delta.enableChangeDataFeed' = 'true'"
+VECTORS = "'delta.enableDeletionVectors' = 'true'"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One table in one layout: everything that is the same for all cases of it."""
+    """One table in one layout: everything that is the same for all cases of it.
+
+    has_vectors : the source marks changed rows in deletion vectors, so that its other rows stay in their files
+    """
 
     table: str
     layout: str = "none"
     publish: str = "atomic"
     has_feed: bool = False
+    has_vectors: bool = False
     source: str = "delta"
     keep_source: str = "auto"
 
@@ -51,6 +56,7 @@ class Setting:
                     {"none": "", "months": "natural partitions", "hash": "hash partitions"}[self.layout],
                     "" if self.publish == "atomic" else self.publish,
                     "change data feed" if self.has_feed else "",
+                    "deletion vectors" if self.has_vectors else "",
                     "" if self.source == "delta" else f"{NUM_FILES} {self.source} files",
                     "" if self.keep_source == "auto" else f"keep_source: {self.keep_source}",
                 ),
@@ -80,8 +86,9 @@ class Bench:
             found.write.format("delta").save(str(self.root / "raw/source"))
         else:
             found.repartition(NUM_FILES).write.format(self.setting.source).save(str(self.root / "raw/source"))
-        if self.setting.has_feed:
-            self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({FEED})", "raw/source")
+        for is_wanted, property in ((self.setting.has_feed, FEED), (self.setting.has_vectors, VECTORS)):
+            if is_wanted:
+                self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({property})", "raw/source")
         settings = Settings(f"sqlite:///{self.root / 'mv.db'}", str(self.root))
         store = open_store(settings)
         event.listen(store.engine, "begin", self._count_transaction)
@@ -101,7 +108,7 @@ class Bench:
         partitioned = f"PARTITIONED BY ({self._partition_by[0]})" if self._partition_by else ""
         for way in {"overwrite", "merge", "merge_if"} & set(self.ways):
             self.sql(
-                f"CREATE TABLE {{t}} USING delta {partitioned} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') "
+                f"CREATE TABLE {{t}} USING delta {partitioned} TBLPROPERTIES ({VECTORS}) "
                 f"AS SELECT * FROM {self._view()}",
                 way,
             )
