@@ -200,6 +200,9 @@ class Bench:
         reader = self.spark.read.format(self.setting.source)
         if self.setting.source == "csv":
             reader = reader.schema(self.schema)
+        if self.setting.has_vectors:  # Spark writes such a table to nowhere only if it is read at a version
+            log = (self.root / "raw/source/_delta_log").glob("*.json")
+            reader = reader.option("versionAsOf", max(int(entry.stem) for entry in log))
         return reader.load(path or str(self.root / "raw/source"))
 
     def _view(self) -> str:
