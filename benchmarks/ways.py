@@ -86,9 +86,9 @@ class Bench:
             found.write.format("delta").save(str(self.root / "raw/source"))
         else:
             found.repartition(NUM_FILES).write.format(self.setting.source).save(str(self.root / "raw/source"))
-        for is_wanted, property in ((self.setting.has_feed, FEED), (self.setting.has_vectors, VECTORS)):
+        for is_wanted, feature in ((self.setting.has_feed, FEED), (self.setting.has_vectors, VECTORS)):
             if is_wanted:
-                self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({property})", "raw/source")
+                self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({feature})", "raw/source")
         settings = Settings(f"sqlite:///{self.root / 'mv.db'}", str(self.root))
         store = open_store(settings)
         event.listen(store.engine, "begin", self._count_transaction)
