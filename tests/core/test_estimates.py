@@ -35,7 +35,10 @@ def refreshes(record: dict[str, Any]) -> Iterator[tuple[str, str, float, float]]
             in_new_files = num_rows // NUM_FILES
             usual = [each.num_changes / each.num_rows for each in past if each.num_changes] or [0.01]
             num_changes = min(round(median(usual) * num_rows), in_new_files)
-        is_text, has_former = "csv" in setting, in_new_files is not None and "parquet" in setting
+        if "deletion vectors" in setting:  # all that is in new files has changed
+            in_new_files = num_changes
+        is_text = "csv" in setting
+        has_former = in_new_files is not None and "parquet" in setting and "keep_source: never" not in setting
         fresh = cost.seconds(
             case["strategy"], num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text
         )
