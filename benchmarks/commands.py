@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sqlite3
 import statistics
@@ -58,6 +59,7 @@ def main() -> None:
     arguments.add_argument("--postgres", action="store_true")
     asked = arguments.parse_args()
     os.environ |= {"AMV_SPARK_MASTER": "local[2]"}
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # what the page imports lets Airflow log to standard output
     with tempfile.TemporaryDirectory(prefix="amv-commands-") as home, databases(Path(home), asked) as addresses:
         print(json.dumps(measure(Path(home), addresses, asked), indent=2))
 
@@ -144,7 +146,8 @@ def commands(home: Path, of: dict[str, str]) -> dict[str, Callable[[str], Any]]:
     found["page: list"] = lambda which: selected(
         stores[which].overview(), lambda name: True, {}, Query(), lambda name: True
     )
-    found["page: table"] = lambda which: detail_of(stores[which], table, (), lambda owners: (), may_act=True)
+    seen = (table, (), lambda owners: (), lambda name: True)
+    found["page: table"] = lambda which: detail_of(stores[which], *seen, may_act=True)
     return found
 
 

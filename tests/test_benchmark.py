@@ -35,6 +35,7 @@ def test_benchmark_of_a_refresh(tmp_path):
         "--publish",
         "atomic",
         "--no-feed",
+        "--no-vectors",
         "--way",
         "overwrite",
         *(word for case in CASES for word in ("--case", case)),
