@@ -59,7 +59,7 @@ class Choice:
 
     @property
     def is_by_files(self) -> bool:
-        """True if the changes are looked for among the rows of the source's new files."""
+        """True if the changes are found among the rows of the source's new files, and those that these replaced."""
         return any(each.strategy == self.strategy and each.in_new_files is not None for each in self.estimates)
 
 
@@ -72,12 +72,14 @@ class SourceChanges:
     is_another    : the source was replaced by another one, so a watermark is not valid for it either
     in_new_files  : where the changes are among the rows of files that the source did not have before: upper bound of
                     these rows, as a number, or as a fraction of all rows. None where the source lists the changes
+    has_former    : the rows that these files replaced can be read as well, so that both show all changes
     """
 
     at_most: int | None
     feed_obstacle: str | None
     is_another: bool = False
     in_new_files: int | float | None = None
+    has_former: bool = False
 
     @property
     def is_none(self) -> bool:
@@ -266,10 +268,10 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
     if situation.changes.feed_obstacle is not None:
         return situation.changes.feed_obstacle
     if situation.changes.in_new_files is not None:
-        if table.strict and wanted == "incremental":
+        if table.strict and wanted == "incremental" and not situation.changes.has_former:
             return "the source does not list its changes, so all of it would be read"
         if wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
-            return "the source does not list its changes, and comparing so few rows takes no longer"
+            return "the source does not list its changes row by row, and comparing so few rows takes no longer"
     return None if situation.has_digests else "no digests of the table are stored"
 
 
@@ -317,7 +319,7 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    has_former = situation.has_former and in_new_files is not None
+    has_former = in_new_files is not None and (situation.has_former or _lists_former(situation))
     is_text = table.source.is_text
     fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text)
     expected = fresh * cost.factor(way, situation.past, num_changes, is_text=is_text)
@@ -338,6 +340,10 @@ def _num_changes(situation: Situation) -> int:
 def _num_in_new_files(situation: Situation) -> int | None:
     found = situation.changes.in_new_files if situation.changes else None
     return round(found * (situation.num_rows or 0)) if isinstance(found, float) else found
+
+
+def _lists_former(situation: Situation) -> bool:
+    return situation.changes is not None and situation.changes.has_former
 
 
 def _beside(other: Estimate, chosen: Estimate) -> Estimate:

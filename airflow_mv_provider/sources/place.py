@@ -21,6 +21,11 @@ def confined(path: str, warehouse: str, roots: Sequence[str]) -> str:
     return absolute
 
 
+def literal_path(path: str) -> str:
+    """Return a path with the characters escaped that have a meaning in a glob."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
 def check_link(path: str, warehouse: str, roots: Sequence[str]) -> None:
     """Refuse a local path that resolves to a place outside the warehouse and `roots`.
 

@@ -188,22 +188,12 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         raise NotImplementedError(f"{type(self).__name__} does not find changed rows")
 
     def num_rows(self, frontier: FrontierT) -> int:
-        """Return the number of rows in the state that `read` and `upserts` read; see `upserts`."""
-        raise NotImplementedError(f"{type(self).__name__} does not count its rows")
+        """Return the number of rows in the state that `read` and `upserts` read."""
+        return self.read(frontier).count()
 
     def is_unique(self, key: Sequence[str]) -> bool:
         """Return whether the source itself guarantees that no two of its rows have the same key."""
         return False
-
-    def with_new_files(self, since: FrontierT, until: FrontierT) -> DataFrame:
-        """Return all rows at `until`, with a mark on those in files that the source did not have at `since`; lazy.
-
-        Called if `changes` gave `in_new_files` and `file_ids` identifies no files.
-
-        returns : (columns after the projection, _mv_is_new boolean), with True for every row that came or changed
-        raises  : SchemaMismatchError; SourceChangedError; EngineError, if one of the two states is not known any more
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no files of its own")
 
     def file_ids(self, frontier: FrontierT) -> Mapping[str, str] | None:
         """Return the identities of the files that have the rows at `frontier`, by path; None if unknown.

@@ -147,10 +147,6 @@ class TableSource:
         """See `SourceReader`."""
         return self.reader.is_unique(key)
 
-    def with_new_files(self, since: Frontier, until: Frontier) -> DataFrame:
-        """See `SourceReader`."""
-        return self.reader.with_new_files(since, until)
-
     def file_ids(self, frontier: Frontier) -> Mapping[str, str] | None:
         """See `SourceReader`."""
         return self.reader.file_ids(frontier)

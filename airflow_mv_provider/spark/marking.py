@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 ORIGIN = "_mv_origin"
-IS_NEW = "_mv_is_new"  # a row lies in a file that the source did not have at the last publish
 IN_FILE = "_mv_file"  # URI of the row's file, as Spark reports it
 FILE, BLOCK = "_metadata.file_path", "_metadata.file_block_start"
 CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding", "unknown_field", "key_null"

@@ -16,13 +16,11 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
 from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
-from tests.engine.feeding import feed_off, followed, with_feed
 
 pytestmark = pytest.mark.slow
 
 FILES = {"type": "files", "path": "raw/in/*.csv", "format": "csv", "schema": "id BIGINT, p INT, v STRING"}
 LOOSE = {"max_deleted_fraction": 1.0, "allow_empty": True}
-VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = '%s')"
 
 
 @pytest.fixture(autouse=True)
@@ -59,22 +57,6 @@ def folder(lake):
     lake.apply(source=FILES, guards=LOOSE)
     lake.refresh()
     return lake
-
-
-@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.in_test_all)], ids=["vectors", "whole files"])
-def table(request, lake):
-    """Published once, from a Delta table without a change feed, of several files."""
-    with_feed(lake)
-    feed_off(lake)
-    lake.sql(VECTORS % str(request.param).lower(), path="raw/orders")
-    lake.apply(guards=LOOSE)
-    lake.refresh()
-    return lake
-
-
-@pytest.mark.in_test_all
-def test_delta_source_without_a_feed_is_not_compared(table):
-    followed(table)
 
 
 @pytest.mark.in_test_all
@@ -168,21 +150,6 @@ def test_strict_table_is_compared_unless_that_is_ruled_out(folder, strategy):
     else:
         folder.refresh()
         assert folder.rows() == []
-
-
-@pytest.mark.in_test_all
-@pytest.mark.parametrize("kind", ["STRUCT<file_name: STRING>", "INT"])
-def test_column_of_the_name_of_sparks_own_is_none_of_it(lake, kind):
-    value = "named_struct('file_name', concat('f', id))" if kind != "INT" else "CAST(id AS INT)"
-    lake.write(f"SELECT id, concat('v', id) AS v, {value} AS _metadata FROM range(20)")
-    lake.apply(source={"type": "delta", "path": "raw/orders", "select": ["id", "v"]}, guards=LOOSE)
-    lake.refresh()
-    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 3", path="raw/orders")
-
-    report = lake.refresh()
-
-    assert report.strategy == "incremental"
-    assert Counter(lake.rows()) == Counter((n, "new" if n == 3 else f"v{n}") for n in range(20))
 
 
 @pytest.mark.in_test_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.strategy import SourceChanges
-from airflow_mv_provider.sources.delta.log import Entry, changes_in
+from airflow_mv_provider.sources.delta.log import Entry, changes_in, may_be_mapped
 
 NO_ROWS = Entry(8, "OPTIMIZE", {}, {})
 
@@ -39,7 +39,7 @@ def test_rows_that_a_commit_may_have_changed(entry, at_most):
     found = changes(entry)
 
     assert found.at_most == at_most
-    assert (found.feed_obstacle is None) == (at_most is not None)
+    assert (found.in_new_files is None) == (at_most is not None or entry.operation == "RESTORE")
 
 
 def test_counts_of_several_commits_are_added_up():
@@ -75,10 +75,15 @@ def test_changes_are_not_asked_for_where_they_may_not_be_all(entry, why):
 
 UPDATED = {"numUpdatedRows": "3", "numCopiedRows": "40"}
 MERGED = {"numTargetRowsInserted": "1", "numTargetRowsCopied": "5"}
+BY_BYTES = {"numAddedBytes": "10", "numRemovedBytes": "50"}
+
+
+def by_files(at_most, in_new_files):
+    return SourceChanges(at_most, None, in_new_files=in_new_files, has_former=True)
 
 
 @pytest.mark.parametrize(
-    ("entries", "has_feed", "at_most", "in_new_files"),
+    ("entries", "has_feed", "at_most", "in_files"),
     [
         ([an_entry()], False, 3, 3),
         ([an_entry(metrics=UPDATED), an_entry("MERGE", MERGED, 9)], False, 4, 49),
@@ -93,18 +98,51 @@ MERGED = {"numTargetRowsInserted": "1", "numTargetRowsCopied": "5"}
     ],
     ids=str,
 )
-def test_without_a_feed_that_reaches_back_changes_are_in_new_files(entries, has_feed, at_most, in_new_files):
-    assert changes(*entries, has_feed=has_feed) == SourceChanges(at_most, None, in_new_files=in_new_files)
+def test_without_a_feed_that_reaches_back_changes_are_in_files(entries, has_feed, at_most, in_files):
+    assert changes(*entries, has_feed=has_feed) == by_files(at_most, in_files)
 
 
 @pytest.mark.parametrize(
-    "entry", [an_entry("RESTORE", {}), an_entry("WRITE", {"numOutputRows": "9"}, mode="Overwrite")]
+    ("entries", "at_most", "fraction"),
+    [
+        ([an_entry("OPTIMIZE", BY_BYTES), an_entry(version=9, metrics=BY_BYTES | {"numUpdatedRows": "3"})], 3, 0.5),
+        ([an_entry("WRITE", {"numOutputRows": "9", "numOutputBytes": "20"}, mode="Overwrite")], None, 0.1),
+        ([an_entry("DELETE", {"numRemovedBytes": "500"})], None, 1.0),
+        ([an_entry("DELETE", {"numRemovedBytes": "20"}), an_entry("VACUUM END", {}, 9)], None, 0.1),
+        ([an_entry("OPTIMIZE", {}), an_entry(version=9)], 3, 1.0),  # nobody knows how much
+    ],
+    ids=str,
 )
-def test_rows_may_come_back_in_no_new_file_or_all_be_in_one(entry):
-    assert changes(entry, has_feed=False).feed_obstacle == f"its log holds {entry.operation} of unknown extent"
+def test_rows_that_are_not_counted_are_a_fraction_of_all_bytes(entries, at_most, fraction):
+    found = changes_in(entries, 7, 7 + len(entries), has_feed=False, num_bytes=200)
+
+    assert found == by_files(at_most, fraction)
 
 
-def test_files_that_were_written_anew_show_no_changes():
-    assert changes(NO_ROWS, an_entry(version=9), has_feed=False).feed_obstacle == (
-        "it keeps no change data feed, and OPTIMIZE has written its files anew"
-    )
+def test_feed_that_would_hold_an_overwrite_twice_is_not_read():
+    entry = an_entry("WRITE", {"numOutputRows": "9", "numOutputBytes": "20"}, mode="Overwrite")
+
+    assert changes(entry, has_feed=True) == by_files(None, 1.0)
+
+
+def test_columns_with_other_names_in_the_files_are_not_read_from_them():
+    found = changes_in([an_entry()], 7, 8, has_feed=False, is_mapped=True)
+
+    assert found.feed_obstacle == "it keeps no change data feed, and its columns have other names in its files"
+    assert changes_in([an_entry()], 7, 8, has_feed=True, is_mapped=True).feed_obstacle is None
+
+
+@pytest.mark.parametrize(
+    ("later", "mode", "may_be"),
+    [
+        ([], "none", False),
+        ([], "name", True),
+        (["UPDATE", "OPTIMIZE"], "none", False),
+        (["REMOVE COLUMN MAPPING"], "none", True),
+        (["SET TBLPROPERTIES"], "none", True),
+    ],
+)
+def test_properties_of_the_newest_version_are_those_of_an_older_one_unless_they_were_changed(later, mode, may_be):
+    entries = [an_entry("SET TBLPROPERTIES"), *(an_entry(name, version=9 + n) for n, name in enumerate(later))]
+
+    assert may_be_mapped(entries, 8, {"delta.columnMapping.mode": mode}) == may_be

@@ -109,6 +109,7 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
     if not (are_kept := published.path is not None):
         published = feed.digests_of(main, work.layout, published, place.digests_of_part(work.own.epoch))
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
+    may_compare = is_by_files and work.refresh.choice.wanted != "incremental"
     known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
     if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
         return "the sums of the source's files are not kept"
@@ -116,20 +117,20 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
         with durable(Write.STAGING):
             path, files = _write_changes(work, main, published, since.frontier, known)
     except _UNREADABLE as error:
-        return _unreadable(work, error, is_by_files=is_by_files)
+        return _unreadable(work, error, may_compare=may_compare)
     work.source.verify(work.refresh.frontier)
     if path is None:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
     num_rows = None if watermark is None else work.whole_source.count
-    if work.definition.source_kind.lists_upserts:
+    if work.definition.source_kind.lists_upserts or (is_by_files and known is None):
         num_rows = lambda: work.source.num_rows(work.refresh.frontier)  # noqa: E731
     try:
         to = place.digests(work.own.epoch)
         found = feed.seal(work.spark, work.layout, path, main, published, to, num_rows, may_add_layer=are_kept)
     except SealBrokenError as error:
-        return _unreadable(work, error, is_by_files=is_by_files)
+        return _unreadable(work, error, may_compare=may_compare)
     if work.has_bad_events:
         found = replace(found, rejected=errors.collect_events(work.copied_events))
     return source_files.keep(work, files, found) if files else found
@@ -171,10 +172,6 @@ def _write_changes(
         feed.write_between(new, former, work.layout, path)
         # The former rows are as trustworthy as this: main with the corrections has exactly the sums of all files.
         return path if feed.sums_with(work.spark, work.layout, path, published) == sums else None, files
-    if is_by_files:
-        rows = work.source.with_new_files(since, upper)
-        new, total = feed.split(rows, work.layout, work.workspace.new_files(work.own.epoch))
-        return _write_replacing(work, new, main, published, path, total, rows), {}
     feed.write(work.source.feed(since, upper), work.layout, path)
     return path, {}
 
@@ -224,13 +221,11 @@ def _write_replacing(
     published: PublishedDigests,
     path: str,
     sums: Sums,
-    rows: DataFrame | None = None,
 ) -> str | None:
     """Write the corrections that turn main into the source, as the rows of its new files show them.
 
     new     : the rows of new files, (*columns, _mv_hash bigint)
     sums    : of all the source's rows
-    rows    : all the source's rows, read only if main has more than they are; by default read from the source then
     returns : where the corrections lie; None if they do not account for all changes
     raises  : DuplicateKeyError, if two rows of new files have one key: the sums would not show that
     """
@@ -240,20 +235,20 @@ def _write_replacing(
     found = feed.sums_with(spark, layout, path, published)
     if sums[0] < found[0]:
         path = again(path)
-        feed.write_replacing(new, main, layout, path, work.whole_source if rows is None else rows)
+        feed.write_replacing(new, main, layout, path, work.whole_source)
         found = feed.sums_with(spark, layout, path, published)
     return path if sums == found else None
 
 
-def _unreadable(work: Work, error: MvError, *, is_by_files: bool = False) -> str:
+def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str:
     """Return why the changes cannot be read.
 
-    is_by_files : all rows would have been read anyway, so `strict` does not forbid to compare them
+    may_compare : all rows may be compared although the table is strict: nothing else was asked for
     raises      : StrategyError, if the table is strict
     """
     work.lease.check()  # the error may come from a cancel, which interrupts Spark's reading
     name = work.table.name
-    if work.definition.strict and not is_by_files:
+    if work.definition.strict and not may_compare:
         raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
     log.warning("%s: the source's changes cannot be read, so all of the source is read: %s", name, error)
     return f"the source's changes cannot be read ({error.code})"

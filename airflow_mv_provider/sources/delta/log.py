@@ -5,13 +5,15 @@ An operation that this module does not list may have changed any number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.fence import KEEPS_DATA
 from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.sources.delta.file_actions import MOVES_ROWS, REWRITES_FILES, unfollowed
 
 FEED_PROPERTY = "delta.enableChangeDataFeed"
+_MAPPING_PROPERTY = "delta.columnMapping.mode"
 
 # Per operation, the metrics that add up to at least the number of rows that it changed.
 _COUNTED: Mapping[str, tuple[str, ...]] = {
@@ -23,7 +25,9 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
 }
 # The rows that it wrote again as they were: without deletion vectors, all others of a file with a changed row.
 _COPIED = ("numCopiedRows", "numTargetRowsCopied")
-_REWRITES_FILES = ("OPTIMIZE", "REORG")
+# Bytes of the files that it added, and of those that it removed; each operation has its own names for them.
+_ADDED = ("numAddedBytes", "numTargetBytesAdded", "numOutputBytes")
+_REMOVED = ("numRemovedBytes", "numTargetBytesRemoved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +40,46 @@ class Entry:
     metrics: Mapping[str, str]
 
 
-def changes_in(entries: Iterable[Entry], since: int, until: int, *, has_feed: bool) -> SourceChanges:
+def changes_in(
+    entries: Iterable[Entry], since: int, until: int, *, has_feed: bool, num_bytes: int = 0, is_mapped: bool = False
+) -> SourceChanges:
     """Return what a source's log shows of the changes between two of its versions.
 
-    entries  : its log; entries outside of the two versions are ignored
-    since    : the version that main has, exclusive
-    until    : the version that main will have, inclusive
-    has_feed : True if the source keeps a change data feed now
-    returns  : with `in_new_files` where no feed reaches back, but every row that came or changed is in a new file
+    entries   : its log; entries outside of the two versions are ignored
+    since     : the version that main has, exclusive
+    until     : the version that main will have, inclusive
+    has_feed  : True if the source keeps a change data feed now
+    num_bytes : size of the source, as far as it is known
+    is_mapped : True if its columns have other names in its files
+    returns   : with `in_new_files` where no feed reaches back, and the files that came and went show the changes
     """
     found = {entry.version: entry for entry in entries if since < entry.version <= until}
     if len(found) < until - since:
         return SourceChanges(None, "its log no longer reaches back to the last publish")
     counts = [_changed(entry) for entry in found.values()]
     at_most = None if None in counts else sum(count or 0 for count in counts)
-    for entry in found.values():
-        # This includes an overwrite and a RESTORE: the feed holds each row of them twice, so a full read costs less.
-        if _changed(entry) is None:
-            return SourceChanges(at_most, f"its log holds {entry.operation} of unknown extent")
+    if (operation := unfollowed(entry.operation for entry in found.values())) is not None:
+        return SourceChanges(at_most, f"its log holds {operation} of unknown extent")
     reaches_back = not any(FEED_PROPERTY in str(entry.parameters.get("properties")) for entry in found.values())
-    if has_feed and reaches_back:
+    # The feed holds each row of an overwrite twice, once for each sign; its files hold no more, and often less.
+    if has_feed and reaches_back and at_most is not None:
         return SourceChanges(at_most, None)
-    for entry in found.values():
-        if entry.operation in _REWRITES_FILES:
-            no_feed = "its change data feed does not reach back" if has_feed else "it keeps no change data feed"
-            return SourceChanges(at_most, f"{no_feed}, and {entry.operation} has written its files anew")
-    copied = sum(int(entry.metrics.get(name, 0)) for entry in found.values() for name in _COPIED)
-    return SourceChanges(at_most, None, in_new_files=(at_most or 0) + copied)
+    if is_mapped:
+        no_feed = "its change data feed does not reach back" if has_feed else "it keeps no change data feed"
+        return SourceChanges(at_most, f"{no_feed}, and its columns have other names in its files")
+    in_files = _in_files(found.values(), at_most, num_bytes)
+    return SourceChanges(at_most, None, in_new_files=in_files, has_former=True)
+
+
+def may_be_mapped(entries: Iterable[Entry], version: int, properties: Mapping[str, str]) -> bool:
+    """True if columns may have had other names in the table's files than in the table at a version.
+
+    entries    : its log
+    properties : of its newest version
+    """
+    later = (entry.operation for entry in entries if entry.version > version)
+    is_mapped = properties.get(_MAPPING_PROPERTY, "none").lower() != "none"
+    return is_mapped or any(each not in MOVES_ROWS | REWRITES_FILES for each in later)
 
 
 def _changed(entry: Entry) -> int | None:
@@ -76,3 +93,21 @@ def _changed(entry: Entry) -> int | None:
     if names is None or is_overwrite or not any(name in entry.metrics for name in names):
         return None
     return sum(int(entry.metrics.get(name, 0)) for name in names)
+
+
+def _in_files(entries: Collection[Entry], at_most: int | None, num_bytes: int) -> int | float:
+    """Return how many rows are in the files that some commits added or removed, or which fraction of all bytes."""
+    if at_most is not None and not any(entry.operation in REWRITES_FILES for entry in entries):
+        return at_most + sum(int(entry.metrics.get(name, 0)) for entry in entries for name in _COPIED)
+    moved = [_moved_bytes(entry) for entry in entries]
+    return 1.0 if None in moved or not num_bytes else min(sum(each or 0 for each in moved) / num_bytes, 1.0)
+
+
+def _moved_bytes(entry: Entry) -> int | None:
+    if entry.operation in KEEPS_DATA - REWRITES_FILES:
+        return 0
+    added, removed = (
+        next((int(entry.metrics[name]) for name in names if name in entry.metrics), None)
+        for names in (_ADDED, _REMOVED)
+    )
+    return None if added is None and removed is None else max(added or 0, removed or 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from urllib.parse import unquote
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -18,8 +18,9 @@ from airflow_mv_provider.exceptions import (
     SourceChangedError,
     SourceNotFoundError,
 )
+from airflow_mv_provider.sources.delta.changed_files import rows_between
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in
+from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in, may_be_mapped
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.projection import (
@@ -36,7 +37,6 @@ from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 
 _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
-_MAX_NEW_FILES = 1_000
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
 _OTHER_COLUMNS = "its columns have changed since the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -49,7 +49,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         super().__init__(spark, source, warehouse, roots)
         self._table = TableRef(self.locations[0]) if self.locations else None
         self._judged: tuple[DeltaFrontier, Determinism] | None = None
-        self._seen: tuple[Sequence[Row], bool] | None = None  # the probe's newest commits, and whether there is a feed
+        self._seen: tuple[Sequence[Row], delta.Detail] | None = None  # the probe's newest commits, and what it saw
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
@@ -58,7 +58,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if found is None:
             raise SourceNotFoundError("source", f"{table} is not a Delta table.")
         commits = delta.history(self._spark, table, _MARGIN)
-        self._seen = commits, found.properties.get(FEED_PROPERTY, "").lower() == "true"
+        self._seen = commits, found
         return DeltaFrontier(found.delta_id, commits[0].version, None if self._table else table.location)
 
     def table_at(self, frontier: DeltaFrontier) -> TableRef:
@@ -103,50 +103,51 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             return SourceChanges(None, "the source's name leads to another place", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
-        commits, has_feed = self._seen or ((), False)
-        asked = set(range(since.version + 1, until.version + 1))
-        if self._seen is None or not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
-            commits = delta.history(self._spark, self.table_at(until), num_commits + _MARGIN)
-            properties = delta.properties(self._spark, self.table_at(until))
-            has_feed = properties.get(FEED_PROPERTY, "").lower() == "true"
-        entries = [
-            Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
-            for row in commits
-        ]
-        found = changes_in(entries, since.version, until.version, has_feed=has_feed)
+        found = self._in_log(since, until, num_commits)
         if found.is_none and not self._is_known_to_have_same_columns(since, until):
             return SourceChanges(None, _OTHER_COLUMNS)  # an append without rows can add a column
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
+    def _in_log(self, since: DeltaFrontier, until: DeltaFrontier, num_commits: int) -> SourceChanges:
+        table, (commits, seen) = self.table_at(until), self._seen or ((), None)
+        asked = set(range(since.version + 1, until.version + 1))
+        if not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
+            commits = delta.history(self._spark, table, num_commits + _MARGIN)
+        if (seen := seen or delta.detail(self._spark, table)) is None:
+            raise SourceNotFoundError("source", f"{table} is not a Delta table.")
+        entries = [
+            Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
+            for row in commits
+        ]
+        return changes_in(
+            *(entries, since.version, until.version),
+            has_feed=seen.properties.get(FEED_PROPERTY, "").lower() == "true",
+            num_bytes=seen.num_bytes,
+            is_mapped=may_be_mapped(entries, until.version, seen.properties),
+        )
+
     def feed(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame:
-        """Return the rows that commits removed and added; see `SourceReader`."""
-        if not self._has_same_columns(since, until):
-            raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
-        with translated("source"):
-            rows = delta.change_feed(self._spark, self.table_at(until), since.version + 1, until.version)
-        is_gone = F.col("_change_type").isin("delete", "update_preimage")
-        signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
-        return projected_with(signed, self._source.select, corrections.SIGN)
+        """Return the rows that commits removed and added; see `SourceReader`.
 
-    def with_new_files(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame:
-        """Return the rows at `until`, with a mark on those in new files; see `SourceReader`.
-
-        cost : lists the files of both versions in this process
+        Without a change data feed that reaches back they are those of the files that came and went, also the rows of
+        these that were only written again.
         """
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
-        with translated("source"):
-            before, rows = (delta.read(self._spark, self.table_at(at), at.version) for at in (since, until))
-            new = {_name(path) for path in rows.inputFiles()} - {_name(path) for path in before.inputFiles()}
-            if len(new) > _MAX_NEW_FILES:
-                raise SourceChangedError("source", f"it has {len(new):,} new files.")
-            # A column of this name may be the table's own; Spark's is then found by `metadataColumn` only.
-            name = rows.metadataColumn("_metadata").getField("file_name")
-            is_new = name.isin(*new, *map(unquote, new)) if new else F.lit(False)
-            marked = rows.withColumn(marking.IS_NEW, is_new)
-        return projected_with(marked, self._source.select, marking.IS_NEW)
+        table, found = self.table_at(until), self._in_log(since, until, until.version - since.version)
+        if found.feed_obstacle is not None:
+            raise SourceChangedError("source", f"{found.feed_obstacle}.")
+        with _gone_if_missing(), translated("source"):
+            if found.has_former:
+                schema = delta.read(self._spark, table, until.version).schema
+                signed = rows_between(self._spark, table, since.version, until.version, schema)
+            else:
+                rows = delta.change_feed(self._spark, table, since.version + 1, until.version)
+                is_gone = F.col("_change_type").isin("delete", "update_preimage")
+                signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
+        return projected_with(signed, self._source.select, corrections.SIGN)
 
     def determinism(self, frontier: DeltaFrontier) -> Determinism:
         """Return whether Spark finds the projection deterministic; see `SourceReader`."""
@@ -187,6 +188,10 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             raise SourceChangedError("source", f"{table} was dropped or replaced while it was read.")
 
 
-def _name(path: str) -> str:
-    """Return the name of a data file, which Delta gives to no other file of the table."""
-    return path.rpartition("/")[2]
+@contextmanager
+def _gone_if_missing() -> Iterator[None]:
+    """A file that the log names and that is gone was removed by VACUUM; the table itself is still there."""
+    try:
+        yield
+    except SourceNotFoundError as error:
+        raise SourceChangedError("source", f"{error.problem} VACUUM may have removed it.") from error

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.exceptions import SourceNotFoundError
 from airflow_mv_provider.sources.files import passed_over as listing
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
+from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote
 
@@ -95,11 +96,6 @@ def with_checksums(spark: SparkSession, files: FilesFrontier) -> FilesFrontier:
             summed = lines.groupBy(F.col("_metadata.file_path").alias("path")).agg(text)
             found |= {_plain(unquote(row.path)): row.checksum for row in summed.collect()}
     return FilesFrontier(tuple(replace(file, checksum=found.get(file.path, "")) for file in files.files))
-
-
-def literal_path(path: str) -> str:
-    """Return a path with the characters escaped that have a meaning in a glob."""
-    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def without(paths: Sequence[str], uris: Iterable[str]) -> list[str]:

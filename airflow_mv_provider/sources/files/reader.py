@@ -32,10 +32,10 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.files import csv_lines, json_lines, positions, row_lines
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
-from airflow_mv_provider.sources.files.listing import listed, listed_again, literal_path, with_checksums
+from airflow_mv_provider.sources.files.listing import listed, listed_again, with_checksums
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.passed_over import ignored_text
-from airflow_mv_provider.sources.place import check_link
+from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.reader import FoundLines, SourceReader
 from airflow_mv_provider.sources.texts import is_multi_line

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
-from airflow_mv_provider.sources.files.listing import literal_path
 from airflow_mv_provider.sources.files.model import Files
+from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, texts
 from airflow_mv_provider.spark import marking
 

@@ -30,7 +30,6 @@ from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import understood
 
 _UNDERIVABLE = "the changes of a query's result cannot be derived from those of its inputs"
-_NO_FEED = "the query's input keeps no change data feed"
 
 
 class QueryReader(SourceReader[Query, QueryFrontier]):
@@ -87,8 +86,8 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         only = found[0] if len(found) == 1 else None
         if only is None:
             return SourceChanges(None, _UNDERIVABLE)
-        if only.feed_obstacle is not None or only.in_new_files is not None:
-            return SourceChanges(None, only.feed_obstacle or _NO_FEED, is_another=only.is_another)
+        if only.feed_obstacle is not None:
+            return SourceChanges(None, only.feed_obstacle, is_another=only.is_another)
         if self._source.select or not self.determinism(until).is_row_for_row:
             return SourceChanges(None, _UNDERIVABLE)
         return only

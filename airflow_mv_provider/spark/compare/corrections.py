@@ -102,12 +102,13 @@ def netted(feed: DataFrame, layout: Layout) -> DataFrame:
 
     feed    : (*columns, _mv_sign int): -1 for a former row, +1 for a present row, in any order
     returns : (*CHANGE_COLUMNS, *columns), as `between` does; op "?" for a key that is left with several rows
-    cost    : one shuffle of the feed on the key
+    cost    : one shuffle of the feed on the key; of former rows only keys and hashes
     """
     by, row, net, most = columns(layout.table.group_by), F.col(_ROW), F.col(_NET), "_mv_most"
-    signed = feed.select(*columns(layout.names), F.col(SIGN), F.expr(row_hash(layout.columns)).alias(HASH))
+    row_of_new = F.when(F.col(SIGN) > 0, F.struct(*columns(layout.names))).alias(_ROW)
+    signed = feed.select(*by, F.col(SIGN), F.expr(row_hash(layout.columns)).alias(HASH), row_of_new)
     # A row that was added and removed again, or the reverse, is no change. One shuffle serves both groupings.
-    whole = F.first(F.struct(*columns(layout.names))).alias(_ROW)
+    whole = F.first(row, ignorenulls=True).alias(_ROW)
     left = signed.repartition(*by).groupBy(*by, HASH).agg(F.sum(SIGN).alias(_NET), whole).where(net != 0)
     is_old, is_new = net < 0, net > 0
     keys = left.groupBy(*by).agg(

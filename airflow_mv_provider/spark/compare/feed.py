@@ -7,13 +7,13 @@
 The digests equal those of a full read, so the seal is like any other: if main has moved, the refresh compares it with
 the source at its pin as usual, and the next refresh compares with these digests.
 
-A feed is the source's change data feed, or the rows of files that were added. For a source with a watermark column it
-is the late rows, together with main's rows for their keys.
+A feed is the source's change data feed, or the rows of files that were added or removed. For a source with a watermark
+column it is the late rows, together with main's rows for their keys.
 
-Where nothing lists the changes, every row that came or changed is at least in a file that is new. The rows of new files
-replace main's rows with their keys, and the sums of all rows show whether that accounts for all changes. All rows are
-read for these sums, unless those of unchanged files are kept (`file_sums`). Too few rows are rows that were deleted
-from files, which the keys of both sides show.
+Where the rows of removed files are gone, every row that came or changed is at least in a file that is new. The rows of
+new files replace main's rows with their keys, and the sums of all rows show whether that accounts for all changes. The
+sums of unchanged files are kept for that (`file_sums`). Too few rows are rows that were deleted from files, which the
+keys of both sides show.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
@@ -31,7 +31,7 @@ from airflow_mv_provider.core.progress.digests import PublishedDigests, with_cha
 from airflow_mv_provider.core.progress.layers import all_paths, layers_below
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
-from airflow_mv_provider.spark import marking, storage
+from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare import corrections, digests, hashing, key_ranges, keys
 from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
 from airflow_mv_provider.spark.errors import translated
@@ -78,23 +78,6 @@ def late(rows: DataFrame, main: DataFrame, layout: Layout, watermark: str) -> Da
         return new.withColumn(corrections.SIGN, F.lit(1)).unionByName(old.withColumn(corrections.SIGN, F.lit(-1)))
 
 
-def split(rows: DataFrame, layout: Layout, path: str) -> tuple[DataFrame, tuple[int, int, int]]:
-    """Write the rows in new files at `path`, and sum up all rows.
-
-    rows    : (columns of the source after its projection, _mv_is_new boolean)
-    returns : the rows in new files, (*columns, _mv_hash bigint); count and sums of all rows, as `hashing.measure` does
-    cost    : one scan of the source
-    raises  : EngineError, and any other error of reading the source
-    """
-    name, names, seen = layout.table.name, columns(layout.names), Observation()
-    row_hash = F.expr(hashing.row_hash(layout.columns)).alias(hashing.HASH)
-    with translated(name):
-        hashed = layout.shaped(rows, marking.IS_NEW).select(*names, marking.IS_NEW, row_hash)
-        new = hashed.observe(seen, *hashing.measure()).where(marking.IS_NEW).drop(marking.IS_NEW)
-        storage.write(new, path)
-    return storage.read(rows.sparkSession, name, path, [*layout.columns, hashing.HASHED]), hashing.measured(seen)
-
-
 def copied(rows: DataFrame, layout: Layout, path: str, *more: schema.Column) -> DataFrame:
     """Write some of the source's rows at `path`, and return them hashed.
 
@@ -115,7 +98,7 @@ def write_replacing(
 ) -> None:
     """Write the corrections by which rows replace main's rows with their keys.
 
-    new    : as `split` returns it
+    new    : (*columns, _mv_hash bigint), each key once
     source : all the source's rows; if given, main's rows whose keys it has lost are deleted as well
     cost   : a scan of main in the range of the keys of `new`, and a join with them; with `source` a scan of all of
              main, and a join of the keys of both sides
