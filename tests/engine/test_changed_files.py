@@ -268,7 +268,7 @@ def test_everything_is_compared_where_files_do_not_show_the_changes(table, obsta
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("limit", ["MAX_FILES", "MAX_POSITIONS"])
+@pytest.mark.parametrize("limit", ["MAX_COMMITS", "MAX_FILES", "MAX_POSITIONS"])
 def test_everything_is_compared_where_too_much_is_named(table, limit, monkeypatch):
     monkeypatch.setattr(changed_files, limit, 1)
     change(table, "UPDATE {t} SET v = 'new' WHERE id IN (3, 40)", "UPDATE {t} SET v = 'new' WHERE id = 50")

@@ -39,6 +39,7 @@ from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.compare.corrections import SIGN
 
+MAX_COMMITS = 1_000
 MAX_FILES = 1_000
 MAX_POSITIONS = 1_000_000  # rows that deletion vectors name; they are held in this process, and by each executor
 _MAX_VECTOR_BYTES = 64 << 20
@@ -61,6 +62,8 @@ def actions(spark: SparkSession, table: TableRef, since: int, until: int) -> lis
     cost   : one job, over a file for each commit
     raises : SourceChangedError, if that does not show which rows differ, or too many files do
     """
+    if until - since > MAX_COMMITS:
+        raise SourceChangedError("source", f"it has more than {MAX_COMMITS:,} commits since the last publish.")
     commits = [f"{table.location}/_delta_log/{version:020d}.json" for version in range(since + 1, until + 1)]
     read = spark.read.schema(_ACTIONS).option("mode", "FAILFAST").json([literal_path(each) for each in commits])
     version = F.regexp_extract(read.metadataColumn("_metadata").getField("file_name"), r"^(\d+)", 1).cast("bigint")
