@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.spark.causes.connect import of_refusal
 from airflow_mv_provider.spark.packages import delta_packages, packages
 from airflow_mv_provider.spark.warm_start import WarmStart, is_default, java
 
@@ -209,8 +210,8 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     except PySparkException as error:
         if str(error.getCondition()).startswith("INVALID_CONNECT_URL"):
             raise _no_address() from None  # its text quotes the invalid part, which may be a piece of a token
-        message = without(of_connect_address(remote), str(error).splitlines()[0][:200])
-        raise EngineError("Spark Connect", f"the server at {where} refused: {message}") from error
+        problem, hint = of_refusal(without(of_connect_address(remote), str(error)))
+        raise EngineError("Spark Connect", f"the server at {where} refused: {problem}.", hint=hint) from error
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
         hint = f"Start it with --packages {delta_packages()} {confs}."
