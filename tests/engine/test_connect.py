@@ -284,7 +284,7 @@ def test_server_that_stops_answering_ends_a_refresh_in_time(client, connect):
 @pytest.mark.in_test_all
 def test_tests_of_the_engine_pass_on_a_server():
     """A client decides once that it speaks to a server: the tests run in a process of their own, with `--connect`."""
-    tests = [f"tests/engine/test_{name}.py" for name in ("refresh", "conflicts", "protobuf")]
+    tests = [f"tests/engine/test_{name}.py" for name in ("refresh", "conflicts", "protobuf", "changed_files")]
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--connect", "-q", "-p", "no:cacheprovider", *tests],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from airflow_mv_provider.spark.causes.connect import of_refusal
 
-# What a client with a token said of a server without TLS at sc://127.0.0.1, on grpcio 1.76.
+# What a client with a token said of a server without TLS at sc://127.0.0.1.
 WITH_TLS = """<_InactiveRpcError of RPC that terminated with:
 \tstatus = StatusCode.UNAVAILABLE
-\tdetails = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:26322: Ssl handshake failed \
+\tdetails = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:30455: Tls handshake failed \
 (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER: Invalid \
-certificate verification context"
+certificate verification context: OK"
+\tdebug_error_string = "UNAVAILABLE:failed to connect to all addresses"
 >"""
 
 

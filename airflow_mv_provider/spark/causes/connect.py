@@ -15,8 +15,6 @@ def of_refusal(text: str) -> tuple[str, str | None]:
     found = re.search(r'details = "(.*)"', text)
     message = (found.group(1) if found else text.splitlines()[0])[:_MAX_LENGTH]
     if "WRONG_VERSION_NUMBER" in text:
-        hint = (
-            "A client that has a token uses TLS, unless the address is sc://localhost: use that name, or no token."
-        )
+        hint = "A client that has a token uses TLS, unless the address is sc://localhost: use that name, or no token."
         return f"it does not speak TLS ({message})", hint
     return message, None
