@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -184,6 +186,28 @@ def test_clone_is_read_where_its_files_are(lake):
     change(lake, "UPDATE {t} SET v = 'new' WHERE id = 3", "DELETE FROM {t} WHERE id = 4")
 
     holds(lake, lake.refresh(strategy="incremental"))
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("partition_by", [None, ["p"]])
+def test_what_another_writer_wrote_is_read(lake, partition_by):
+    """delta-rs, whose log has the same actions; it writes no deletion vectors."""
+    place = str(lake.root / "raw/orders")
+
+    def rows(first: int, last: int) -> pa.Table:
+        numbers = range(first, last)
+        parts = [None if n % 5 == 0 else f"a b/{n % 3}%" for n in numbers]
+        return pa.table({"id": list(numbers), "p": pa.array(parts, pa.string()), "v": [f"v{n}" for n in numbers]})
+
+    write_deltalake(place, rows(0, 20), partition_by=partition_by)
+    write_deltalake(place, rows(20, 40), mode="append")
+    DeltaTable(place).delete("id = 3")
+    DeltaTable(place).update(updates={"v": "'new'"}, predicate="id > 25 AND id < 30")
+    DeltaTable(place).optimize.compact()
+    newest = lake.versions("raw/orders")
+
+    for since in range(newest):
+        differs_as_read(lake, since, newest)
 
 
 @pytest.mark.in_test_all
