@@ -49,8 +49,8 @@ _ACTIONS = (
     "commitInfo STRUCT<operation STRING>, metaData STRUCT<id STRING>, "
     f"add {_FILE}>, remove {_FILE}, extendedFileMetadata BOOLEAN>"
 )
-_PARTS = "ARRAY<STRUCT<number: BIGINT, _mv_sign: INT, positions: ARRAY<BIGINT>>>"
-_FILES = "ARRAY<STRUCT<name: STRING, number: BIGINT, _mv_sign: INT, values: MAP<STRING, STRING>>>"
+_PARTS = f"ARRAY<STRUCT<number: BIGINT, {SIGN}: INT, positions: ARRAY<BIGINT>>>"
+_FILES = f"ARRAY<STRUCT<name: STRING, number: BIGINT, {SIGN}: INT, values: MAP<STRING, STRING>>>"
 _NAME, _INDEX, _KNOWN, _POSITION = "_mv_name", "_mv_index", "_mv_known", "_mv_position"
 _PER_FILE = 1 << 40  # more rows than a data file has
 
@@ -123,7 +123,7 @@ def _check_names(files: Iterable[DataFile]) -> None:
 
 
 def _partition_columns(files: Iterable[DataFile], schema: StructType) -> Sequence[str]:
-    """Return the columns whose values are in the log and not in the files. It leaves out NULL of removed files."""
+    """Return the columns whose values are in the log not in the files; of removed files it lacks those that are NULL."""
     found = {name for each in files for name, _ in each.values}
     if not found <= set(schema.names):
         raise SourceChangedError("source", "its partition columns have other names in its log.")

@@ -50,6 +50,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         self._table = TableRef(self.locations[0]) if self.locations else None
         self._judged: tuple[DeltaFrontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], delta.Detail] | None = None  # the probe's newest commits, and what it saw
+        self._found: tuple[DeltaFrontier, DeltaFrontier, SourceChanges] | None = None  # what the log showed last
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
@@ -58,7 +59,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if found is None:
             raise SourceNotFoundError("source", f"{table} is not a Delta table.")
         commits = delta.history(self._spark, table, _MARGIN)
-        self._seen = commits, found
+        self._seen, self._found = (commits, found), None
         return DeltaFrontier(found.delta_id, commits[0].version, None if self._table else table.location)
 
     def table_at(self, frontier: DeltaFrontier) -> TableRef:
@@ -103,18 +104,23 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             return SourceChanges(None, "the source's name leads to another place", is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
-        found = self._in_log(since, until, num_commits)
+        found = self._in_log(since, until)
         if found.is_none and not self._is_known_to_have_same_columns(since, until):
             return SourceChanges(None, _OTHER_COLUMNS)  # an append without rows can add a column
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
 
-    def _in_log(self, since: DeltaFrontier, until: DeltaFrontier, num_commits: int) -> SourceChanges:
+    def _in_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SourceChanges:
+        if self._found is None or self._found[:2] != (since, until):
+            self._found = since, until, self._read_log(since, until)
+        return self._found[2]
+
+    def _read_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SourceChanges:
         table, (commits, seen) = self.table_at(until), self._seen or ((), None)
         asked = set(range(since.version + 1, until.version + 1))
         if not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
-            commits = delta.history(self._spark, table, num_commits + _MARGIN)
+            commits = delta.history(self._spark, table, until.version - since.version + _MARGIN)
         if (seen := seen or delta.detail(self._spark, table)) is None:
             raise SourceNotFoundError("source", f"{table} is not a Delta table.")
         entries = [
@@ -136,7 +142,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         """
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
-        table, found = self.table_at(until), self._in_log(since, until, until.version - since.version)
+        table, found = self.table_at(until), self._in_log(since, until)
         if found.feed_obstacle is not None:
             raise SourceChangedError("source", f"{found.feed_obstacle}.")
         with _gone_if_missing(), translated("source"):
@@ -177,7 +183,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def time_ms(self, frontier: DeltaFrontier) -> int | None:
         """Return the time of the version's commit; see `SourceReader`."""
-        commits, _ = self._seen or ((), False)
+        commits, _ = self._seen or ((), None)
         return next((round(c.timestamp.timestamp() * 1000) for c in commits if c.version == frontier.version), None)
 
     def verify(self, frontier: DeltaFrontier) -> None:
