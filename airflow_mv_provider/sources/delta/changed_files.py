@@ -123,7 +123,10 @@ def _check_names(files: Iterable[DataFile]) -> None:
 
 
 def _partition_columns(files: Iterable[DataFile], schema: StructType) -> Sequence[str]:
-    """Return the columns whose values are in the log not in the files; of removed files it lacks those that are NULL."""
+    """Return the columns whose values are in the log and not in the files.
+
+    files : in both versions together; the log leaves out a NULL of a file that was removed
+    """
     found = {name for each in files for name, _ in each.values}
     if not found <= set(schema.names):
         raise SourceChangedError("source", "its partition columns have other names in its log.")
