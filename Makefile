@@ -13,10 +13,12 @@ gateway := $(bin)/versitygw
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 # What each process begins with, and how the files are shared: tests/engines.py.
 in_two := --numprocesses 2 --dist loadscope
+recorded = $(if $(RECORD),--record $(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream check fast model bench clean
+.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream \
+	release-check lint check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,14 +58,14 @@ test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow incl
 test-cpu: $(all) ## run the same and measure it: CPU seconds of each test, by folder and file; FILE=cpu.csv
 	@$(bin)/pytest $(in_two) --cpu "$(or $(FILE),.cpu.csv)"
 
-test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours
-	@$(bin)/pytest $(in_two) --every-case
+test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours; RECORD=FILE records it
+	@$(bin)/pytest $(in_two) --every-case --timeout 3600 $(recorded)
 
-crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: hours; RECORD=FILE records it
-	@$(bin)/pytest --every-case -m victim --timeout 3600 --record "$(RECORD)"
+crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: an hour; RECORD=FILE records it
+	@$(bin)/pytest $(in_two) --every-case -m victim --timeout 3600 $(recorded)
 
 object-store: $(all) $(gateway) ## run the tests of tables on S3 against a real server of its protocol; needs Go 1.25
-	@$(bin)/pytest --every-case tests/scenarios/test_object_store.py
+	@$(bin)/pytest --every-case tests/scenarios/test_object_store.py $(recorded)
 
 # Built for these tests alone, so it is no part of the set-up.
 $(gateway):
@@ -71,22 +73,29 @@ $(gateway):
 	@GOBIN=$(CURDIR)/$(bin) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD=FILE records it
-	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
+	@$(bin)/python scripts/soak.py --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(recorded)
 
 soak-stream: $(all) ## the same over PostgreSQL, Debezium's connector and Kafka, each of which is killed, too
-	@$(bin)/python scripts/soak.py --stream --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record $(RECORD))
+	@$(bin)/python scripts/soak.py --stream --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(recorded)
+
+release-check: $(stamp) ## fail where a record of a long run is older than the protocol's last change; RUN=1 runs what is
+	@$(bin)/python scripts/release_check.py $(if $(RUN),--run)
 
 fast: $(stamp) ## run the tests that need no Spark, PostgreSQL or Airflow
 	@$(bin)/pytest -m "not slow"
 
-check: $(stamp) ## format, lint, check types and security, run the fast tests: before every push
+check: $(stamp) ## format, lint, run the fast tests: before every push
 	@$(bin)/ruff format $(python_code)
-	@$(bin)/ruff check $(python_code)
+	@$(MAKE) lint
+	@$(bin)/pytest -m "not slow"
+
+lint: $(stamp) ## check format, style, types, security and known vulnerabilities of what is pinned; changes nothing
+	@$(bin)/ruff format --check --quiet $(python_code)
+	@$(bin)/ruff check --quiet $(python_code)
 	@$(bin)/mypy $(typed_code)
 	@$(bin)/bandit --quiet --configfile pyproject.toml --recursive $(scanned_code) \
 		2> >(grep -v 'nosec encountered .* but no failed test' >&2) # of each piece of an f-string but one
 	@$(bin)/python scripts/audit.py
-	@$(bin)/pytest -m "not slow"
 
 model: $(stamp) ## explore the protocol's states and show the weaker designs' traces; simulate histories and crashes
 	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py tests/model/ingestion/test_ingestion_model.py

@@ -1,9 +1,10 @@
 """Records of long runs: `--record FILE` writes what ran, when, on which versions, and how each case ended, as JSON.
 
-    .venv/bin/pytest --every-case -m victim --record tests/records/crash-matrix.json
+    .venv/bin/pytest -n 2 --every-case -m victim --record tests/records/crash-matrix.json
 
 `@pytest.mark.victim("...")` says what dies in a test; a test that lets several die at once names each of its cases
-with the fixture `cases`. Only a run that was not interrupted writes a record.
+with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that was not interrupted
+writes a record.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import pytest
 
 _CASES = pytest.StashKey[list[dict[str, Any]]]()
+_PROPERTY = "recorded cases"
 _PACKAGES = ("pyspark", "delta-spark", "apache-airflow", "sqlalchemy", "psycopg", "pytest")
 
 
@@ -34,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "victim(name): a case of the crash matrix, by what dies in it")
-    if config.getoption("--record"):
+    is_worker = hasattr(config, "workerinput")  # one of several processes: the one that started them writes
+    if config.getoption("--record") and not is_worker:
         config.pluginmanager.register(_Recorder(Path(config.getoption("--record"))))
 
 
@@ -63,6 +66,20 @@ def cases(request: pytest.FixtureRequest) -> Iterator[Case]:
     assert not failures, "\n".join(failures)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Put a test's cases into its report, which reaches whoever records, in this process or in another."""
+    report = yield
+    if call.when == "call" or report.failed or report.skipped:
+        marker = item.get_closest_marker("victim")
+        one = {"case": item.name, "outcome": report.outcome, "seconds": round(call.duration, 1)}
+        found = item.stash.get(_CASES, []) or [one]
+        named = {"victim": marker.args[0] if marker else "", "test": item.nodeid.partition("::")[0]}
+        report.user_properties.append((_PROPERTY, [named | each for each in found]))
+        item.stash[_CASES] = []
+    return report
+
+
 class _Recorder:
     """Collects the cases of a run; one test is one case unless it has named its own."""
 
@@ -71,33 +88,29 @@ class _Recorder:
         self._begun = datetime.now(UTC)
         self._cases: list[dict[str, Any]] = []
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        report = yield
-        if call.when == "call" or report.failed:
-            found = item.stash.get(_CASES, [])
-            one = {"case": item.name, "outcome": report.outcome, "seconds": round(call.duration, 1)}
-            marker = item.get_closest_marker("victim")
-            victim = marker.args[0] if marker else ""
-            of = item.nodeid.partition("::")[0]
-            self._cases += [{"victim": victim, "test": of} | each for each in found or [one]]
-            item.stash[_CASES] = []
-        return report
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._cases += dict(report.user_properties).get(_PROPERTY, [])
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
-        by_victim: dict[str, Counter[str]] = {}
+        victims: dict[str, Counter[str]] = {}
+        files: dict[str, dict[str, Any]] = {}
         for case in self._cases:
-            by_victim.setdefault(case["victim"], Counter())[case["outcome"]] += 1
+            of_file = files.setdefault(case["test"], {"outcomes": Counter(), "seconds": 0.0})
+            of_file["outcomes"][case["outcome"]] += 1
+            of_file["seconds"] = round(of_file["seconds"] + case["seconds"], 1)
+            if case["victim"]:
+                victims.setdefault(case["victim"], Counter())[case["outcome"]] += 1
         ended = datetime.now(UTC)
         document = {
             "begun": self._begun.isoformat(timespec="seconds"),
             "minutes": round((ended - self._begun).total_seconds() / 60, 1),
             **surroundings(),
             "outcomes": Counter(case["outcome"] for case in self._cases),
-            "victims": by_victim,
-            "cases": self._cases,
+            "victims": victims,
+            "files": dict(sorted(files.items())),
+            "cases": [case for case in self._cases if case["victim"] or case["outcome"] == "failed"],
         }
         write(self._file, document)
 
@@ -107,7 +120,7 @@ def surroundings() -> dict[str, Any]:
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "is_changed_since": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "is_changed_since": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":!tests/records")),
         "versions": {
             "python": platform.python_version(),
             "java": java.split('"')[1] if '"' in java else "",
@@ -117,22 +130,18 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def last_run(file: Path) -> str:
-    """Return what docs/reliability.md says of a record."""
-    if not file.exists():
-        return f"`tests/records/{file.name}`: not run to its end yet."
-    found = json.loads(file.read_text(encoding="utf-8"))
-    what = ", ".join(f"{number} {outcome}" for outcome, number in found["outcomes"].items())
-    return f"`tests/records/{file.name}`: {found['begun'][:10]}, commit {found['commit'][:7]}: {what}."
-
-
 def write(file: Path, document: dict[str, Any]) -> None:
-    """Write a record, one case a line."""
-    cases = document.pop("cases", [])
-    head = json.dumps(document, indent=2)
-    lines = ",\n".join(f"    {json.dumps(case)}" for case in cases)
+    """Write a record, one case a line and one file a line."""
+    lists = {name: document.pop(name, None) for name in ("files", "cases")}
+    text = json.dumps(document, indent=2)[:-2]
+    if lists["files"]:
+        lines = ",\n".join(f"    {json.dumps(path)}: {json.dumps(of)}" for path, of in lists["files"].items())
+        text += f',\n  "files": {{\n{lines}\n  }}'
+    if lists["cases"]:
+        lines = ",\n".join(f"    {json.dumps(case)}" for case in lists["cases"])
+        text += f',\n  "cases": [\n{lines}\n  ]'
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'{head[:-2]},\n  "cases": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
+    file.write_text(text + "\n}\n", encoding="utf-8")
 
 
 def _git(*arguments: str) -> str:

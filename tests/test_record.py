@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -29,14 +34,20 @@ def test_not_set_up(nothing):
 """
 
 
-def test_each_case_is_recorded_whatever_became_of_the_others(tmp_path):
+@pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "in a process of its own"])
+def test_each_case_is_recorded_whatever_became_of_the_others(tmp_path, processes):
     (tmp_path / "test_a.py").write_text(TESTS)
     record = tmp_path / "records/a.json"
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); import pytest; sys.exit(pytest.main())"
-    options = ["-p", "tests.record", "-p", "no:cacheprovider", "-q", "--record", str(record), "test_a.py"]
+    options = ["-p", "tests.record", "-p", "no:cacheprovider", "-q", "--record", str(record), *processes, "test_a.py"]
 
     done = subprocess.run(
-        [sys.executable, "-c", program, str(ROOT), *options], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, str(ROOT), *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 1, done.stdout + done.stderr
@@ -49,4 +60,72 @@ def test_each_case_is_recorded_whatever_became_of_the_others(tmp_path):
         "test_not_set_up": "failed",
     }
     assert found["victims"] == {"disk": {"passed": 3, "failed": 3}}
+    assert found["files"]["test_a.py"]["outcomes"] == {"passed": 3, "failed": 3}
     assert found["versions"]["pyspark"]
+
+
+@pytest.fixture(scope="module")
+def release_check() -> Any:
+    spec = importlib.util.spec_from_file_location("mv_release_check", ROOT / "scripts/release_check.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GOOD = {"is_changed_since": False, "outcomes": {"passed": 7}, "files": {}}
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "why"),
+    [
+        (GOOD, [], None),
+        (GOOD, ["a", "b"], "is 2 commits of the protocol behind"),
+        (GOOD | {"is_changed_since": True}, [], "ran with changes that were not committed"),
+        (GOOD | {"outcomes": {"passed": 7, "failed": 1}}, [], "has 1 failed cases"),
+        ({"is_changed_since": False, "outcomes": {"failed": 1}, "violation": None, "faults": {}}, [], None),
+        (
+            {"is_changed_since": False, "outcomes": {}, "violation": "a row is twice", "faults": {}},
+            [],
+            "found a violation: a row is twice",
+        ),
+        (None, [], "was never run to its end"),
+    ],
+)
+def test_record_speaks_for_the_code_that_it_ran_on_alone(release_check, record, changes, why):
+    assert release_check.obstacle(record, changes) == why
+
+
+def test_only_changes_of_the_protocol_outdate_a_record(release_check, tmp_path):
+    def git(*arguments: str) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        command = ["git", *named, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    def commit(name: str) -> str:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+        git("add", "--all")
+        git("commit", "--quiet", "-m", name)
+        return git("rev-parse", "HEAD")
+
+    git("init", "--quiet")
+    recorded = commit("airflow_mv_provider/runner/a.py")
+    commit("docs/a.md")
+    assert release_check.changes_since(recorded, tmp_path) == []
+
+    changed = commit("airflow_mv_provider/core/a.py")
+
+    assert release_check.changes_since(recorded, tmp_path) == [changed]
+    assert release_check.changes_since("0" * 40, tmp_path) == [""]
+
+
+def test_reliability_page_has_the_table_of_the_records(release_check):
+    """`scripts/release_check.py --page` writes it."""
+    page = release_check.PAGE.read_text(encoding="utf-8")
+
+    records = [(run, release_check.read(run)) for run in release_check.RUNS]
+
+    assert release_check.with_table(page, release_check.table(records)) == page
+    assert page.count(release_check.BEGIN) == 1

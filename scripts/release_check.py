@@ -1,0 +1,134 @@
+"""Whether the long runs belong to the code that is to be released: `make release-check`.
+
+A record in tests/records belongs to a commit. It is current while no later commit changes the rooms that the protocol
+lies in. `--run` runs what is not current and records it, which takes a night; else the missing commands are printed.
+docs/reliability.md gets its table of records from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess  # nosec B404  # git and make, without a shell
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/reliability.md"
+BEGIN, END = "<!-- records: written by `make release-check` -->\n\n", "\n<!-- end of records -->\n"
+PROTOCOL = tuple(f"airflow_mv_provider/{room}" for room in ("core", "metadata", "runner", "spark"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A long run: the make target, which is also its record's name, and what it shows."""
+
+    name: str
+    shows: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def record(self) -> Path:
+        return ROOT / f"tests/records/{self.name}.json"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return ("make", self.name, *self.options, f"RECORD={self.record.relative_to(ROOT)}")
+
+
+RUNS = (
+    Run("crash-matrix", "a kill at every durable write"),
+    Run("soak", "random faults", ("N=250",)),
+    Run("soak-stream", "the same through Debezium and Kafka", ("N=100",)),
+    Run("test-all", "every case of every test, tables on S3 included"),
+)
+
+
+def obstacle(record: dict[str, Any] | None, changes: Sequence[str]) -> str | None:
+    """Return why a record does not speak for the present code, or None.
+
+    Args:
+        record: None if there is none.
+        changes: The commits after the record's that change the protocol's rooms.
+    """
+    if record is None:
+        return "was never run to its end"
+    if record["is_changed_since"]:
+        return "ran with changes that were not committed"
+    if record.get("violation"):
+        return f"found a violation: {record['violation']}"
+    if "files" in record and record["outcomes"].get("failed"):  # of a soak, a refresh may fail: that is an outcome
+        return f"has {record['outcomes']['failed']} failed cases"
+    return f"is {len(changes)} commits of the protocol behind" if changes else None
+
+
+def table(records: Sequence[tuple[Run, dict[str, Any] | None]]) -> str:
+    """Return the page's table of records, in Markdown."""
+    lines = ["| run | shows | commit | on | came to | minutes |", "|---|---|---|---|---|---|"]
+    for run, record in records:
+        found = ("", "", "not run to its end yet", "") if record is None else _figures(record)
+        lines.append(f"| `make {run.name}` | {run.shows} | {' | '.join(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figures(record: dict[str, Any]) -> tuple[str, ...]:
+    outcomes = ", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in record["outcomes"].items())
+    if "faults" in record:
+        faults = sum(number for fault, number in record["faults"].items() if fault != "none")
+        violation = record["violation"] or "no violation"
+        outcomes = f"{faults} faults in {sum(record['faults'].values())} rounds, {violation}"
+    return record["commit"][:7], record["begun"][:10], outcomes, f"{record['minutes']:.0f}"
+
+
+def read(run: Run) -> dict[str, Any] | None:
+    return json.loads(run.record.read_text(encoding="utf-8")) if run.record.exists() else None
+
+
+def with_table(page: str, found: str) -> str:
+    """Return the page with another table of records."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{found}{END}{rest.partition(END)[2]}"
+
+
+def write_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_table(page, table([(run, read(run)) for run in RUNS])), encoding="utf-8")
+
+
+def changes_since(commit: str, root: Path = ROOT) -> list[str]:
+    """Return the commits after `commit` that change the protocol's rooms; one without a name if it is not known."""
+    command = ["git", "rev-list", f"{commit}..HEAD", "--", *PROTOCOL]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)  # nosec B603  # our own words alone
+    return done.stdout.split() if done.returncode == 0 else [""]
+
+
+def main() -> int:
+    """Print the state of each record; 1 if one does not speak for the present code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true", help="run what is not current, and record it: a night")
+    parser.add_argument("--page", action="store_true", help="only write the table of docs/reliability.md")
+    asked = parser.parse_args()
+    stale = [] if asked.page else [run for run in RUNS if _is_stale(run)]
+    if asked.run:
+        for run in stale:
+            subprocess.run(run.command, cwd=ROOT, check=False)  # nosec B603  # its record says how it ended
+        stale = [run for run in stale if _is_stale(run)]
+    write_page()
+    if stale:
+        print("Not ready for a release. Run, and commit the records (or `make release-check RUN=1`):", file=sys.stderr)
+        print("\n".join(f"  {' '.join(run.command)}" for run in stale), file=sys.stderr)
+    return 1 if stale else 0
+
+
+def _is_stale(run: Run) -> bool:
+    record = read(run)
+    why = obstacle(record, changes_since(record["commit"]) if record else ())
+    print(f"{'✗' if why else '✓'} {run.name:<14} {why or 'is of this code'}")
+    return why is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
