@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import tzinfo
+from zoneinfo import ZoneInfo
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import DAG, BaseOperator, Context
 
 from airflow_mv_provider.core.scope.interval import Grain, window
 from airflow_mv_provider.core.state import Caller
@@ -40,7 +42,7 @@ def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, 
     run = context["dag_run"]
     bounds = window(
         grain,
-        context["dag"].timezone,
+        _zone(context["dag"]),
         start=getattr(run, "data_interval_start", None),
         end=getattr(run, "data_interval_end", None),
         partition_key=getattr(run, "partition_key", None),
@@ -53,6 +55,12 @@ def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, 
             hint="Schedule it by CronDataIntervalTimetable or CronPartitionTimetable.",
         )
     return bounds
+
+
+def _zone(dag: DAG) -> tzinfo:
+    """Return the zone that a DAG's intervals are made in: its timetable's, if that has one of its own."""
+    zone = getattr(dag.timetable, "timezone", None) or dag.timezone
+    return ZoneInfo(zone) if isinstance(zone, str) else zone
 
 
 def _trigger(run: object) -> str:

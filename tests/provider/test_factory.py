@@ -222,6 +222,26 @@ def test_a_run_without_an_interval_refreshes_everything_and_a_form_may_ask_for_l
     assert {row[2] for row in home.rows("orders")} == {"d"}
 
 
+@pytest.mark.slow
+def test_a_day_begins_where_the_timetable_of_a_hand_made_dag_says(home, airflow):
+    days(home)
+    home.apply(partition_by=["day"], key=["id", "day"])
+    text = """
+from datetime import datetime
+from airflow.sdk import CronDataIntervalTimetable, DAG
+from airflow_mv_provider.operators.refresh import RefreshTableOperator
+
+daily = CronDataIntervalTimetable("0 0 * * *", timezone="Europe/Berlin")
+with DAG("berlin", schedule=daily, start_date=datetime(2026, 3, 1)):
+    RefreshTableOperator(task_id="refresh", table="orders", interval="day")
+"""
+
+    run = airflow.run(airflow.load("berlin", text), logical_date=datetime(2026, 3, 2, 12, tzinfo=UTC))
+
+    assert run.states == {"refresh": "success"}
+    assert scopes(home) == [("partitions from 2026-03-01 until 2026-03-02", Outcome.PUBLISHED)]
+
+
 @pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_backfill_of_moments_is_refused_before_it_refreshes_everything_thirty_times(home, airflow):

@@ -5,13 +5,14 @@
     a data interval, not empty     every grain that the interval touches                   [2026-11-10, 2026-11-11)
     neither                        None: everything that is new
 
-Bounds are half-open texts of the first partition column, in the DAG's own time zone, which decides when a day begins.
-An interval that begins or ends inside a partition covers all of it, since a partition is refreshed as a whole.
+Bounds are half-open texts of the first partition column, in the time zone of the DAG's timetable, which decides when a
+day begins. An interval that begins or ends inside a partition covers all of it, since a partition is refreshed as a
+whole. The hour that comes twice when clocks are set back is one partition, so both of its intervals cover it.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, assert_never, get_args
 
 from airflow_mv_provider.exceptions import DefinitionError
@@ -45,8 +46,9 @@ def window(
     if start is None or end is None or start >= end:
         return None
     first, last = _floor(start.astimezone(zone), grain), _floor(end.astimezone(zone), grain)
-    if last < end.astimezone(zone).replace(tzinfo=None):
-        last = _next(last, grain)
+    # The interval's last time belongs to it, and may be later than its end where clocks are set back in between.
+    last_time = end.astimezone(UTC) - timedelta(microseconds=1)
+    last = max(last, _next(_floor(last_time.astimezone(zone), grain), grain))
     return _shown(first, grain, text), _shown(last, grain, text)
 
 

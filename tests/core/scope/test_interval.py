@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from airflow_mv_provider.core.scope.interval import window
+from airflow_mv_provider.core.scope.interval import GRAINS, window
 from airflow_mv_provider.exceptions import DefinitionError
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -39,6 +41,47 @@ def test_a_day_begins_where_the_dag_lives():
 
     assert window("day", BERLIN, start=start, end=end) == ("2026-07-01", "2026-07-02")
     assert window("day", BERLIN, partition_key="2026-06-30T22:00:00+00:00") == ("2026-07-01", "2026-07-02")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        # Clocks go back from 03:00 to 02:00 at 01:00 UTC.
+        ("2026-10-24T23:00", "2026-10-25T00:00", ("2026-10-25 01:00:00", "2026-10-25 02:00:00")),
+        ("2026-10-25T00:00", "2026-10-25T01:00", ("2026-10-25 02:00:00", "2026-10-25 03:00:00")),
+        ("2026-10-25T01:00", "2026-10-25T02:00", ("2026-10-25 02:00:00", "2026-10-25 03:00:00")),
+        ("2026-10-25T00:50", "2026-10-25T01:10", ("2026-10-25 02:00:00", "2026-10-25 03:00:00")),
+        # Clocks go forward from 02:00 to 03:00 at 01:00 UTC.
+        ("2026-03-29T00:00", "2026-03-29T01:00", ("2026-03-29 01:00:00", "2026-03-29 03:00:00")),
+        ("2026-03-29T01:00", "2026-03-29T02:00", ("2026-03-29 03:00:00", "2026-03-29 04:00:00")),
+    ],
+)
+def test_hours_in_which_clocks_are_set_back_or_forward(start, end, expected):
+    assert window("hour", BERLIN, start=at(start), end=at(end)) == expected
+
+
+ZONES = [
+    *("UTC", "Europe/Berlin", "America/New_York", "America/St_Johns", "America/Santiago", "Australia/Lord_Howe"),
+    *("Asia/Kolkata", "Asia/Kathmandu", "Asia/Beirut", "Pacific/Apia", "Africa/Casablanca"),
+]
+
+
+@given(
+    grain=st.sampled_from(GRAINS),
+    zone=st.sampled_from(ZONES).map(ZoneInfo),
+    start=st.datetimes(datetime(2015, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC)),
+    lengths=st.lists(st.integers(1, 3 * 24 * 60).map(lambda m: timedelta(minutes=m)), min_size=2, max_size=2),
+    share=st.floats(0, 1, exclude_max=True),
+)
+def test_an_interval_covers_its_times_and_neighbours_leave_no_gap(grain, zone, start, lengths, share):
+    middle, end = start + lengths[0], start + sum(lengths, timedelta())
+
+    first, second = (window(grain, zone, start=a, end=b) for a, b in ((start, middle), (middle, end)))
+
+    assert first and second
+    inside = start + lengths[0] * share
+    assert first[0] <= inside.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S") < first[1]
+    assert second[0] <= first[1]
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), ("2026-01-31", "2026-01-31"), ("2026-01-31", None)])
