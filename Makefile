@@ -23,7 +23,7 @@ scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(all) ## make .venv, and check or install Java, Delta's jars, PostgreSQL, MariaDB and Chromium
+setup: $(all) ## make .venv, and check or install Java, Delta's jars, PostgreSQL, PgBouncer, MariaDB and Chromium
 
 $(stamp): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh

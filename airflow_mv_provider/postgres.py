@@ -8,7 +8,7 @@ behind a proxy that still acknowledges. So there are three limits, and the first
     this process's  a connection that is silent for longer is closed here, whatever the kernels at both ends report
 
 The server's limits are set per transaction and not per connection: behind PgBouncer the settings of a connection would
-affect other programs.
+affect other programs. For the same reason no statement is prepared: the next transaction may get another connection.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def connecting(answer_s: float) -> Callable[..., Connection[Any]]:
         "keepalives_interval": max(1, round(answer_s / 6)),
         "keepalives_count": 3,
         "tcp_user_timeout": round(answer_s * 1000),
+        "prepare_threshold": None,
     }
 
     class TimedConnection(_TimedConnection):

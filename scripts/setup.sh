@@ -3,7 +3,7 @@
 # Needs Python 3.11 or newer and the package registries; everything else it finds, installs through apt as root, or names.
 #   bash scripts/setup.sh             Java and Delta's jars: what the demo needs
 #   bash scripts/setup.sh server      PostgreSQL's programs too: what `make up` needs
-#   bash scripts/setup.sh all         Chromium and MariaDB's programs too: what the tests need
+#   bash scripts/setup.sh all         Chromium, MariaDB's and PgBouncer's programs too: what the tests need
 #   PYTHON=/path/to/python3.12 bash scripts/setup.sh    chooses the interpreter of a new .venv
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -41,6 +41,10 @@ can_apt() {
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
+
+# What keeps a package from starting a server while it is installed; removed whatever becomes of it.
+temporary=()
+trap 'for file in "${temporary[@]}"; do as_root rm -f "$file"; done' EXIT
 
 apt_is_fresh=false
 apt_install() {
@@ -158,8 +162,7 @@ ensure_postgresql() {
   local drop_in=/etc/postgresql-common/createcluster.d/airflow-mv-provider.conf
   as_root mkdir -p "${drop_in%/*}"
   echo "create_main_cluster = false" | as_root tee "$drop_in" >/dev/null
-  # shellcheck disable=SC2064 # the path is wanted as it is now
-  trap "$(declare -f as_root); as_root rm -f $drop_in" EXIT
+  temporary+=("$drop_in")
   apt_install postgresql
   is_postgresql_there || die "PostgreSQL was installed but its initdb is not found: put it on PATH."
 }
@@ -193,6 +196,22 @@ ensure_mariadb() {
   fi
 }
 
+# ---- PgBouncer --------------------------------------------------------------------------------------------------------
+
+# The package would start a pooler for the whole machine; a masked unit keeps systemd from it while it is installed.
+ensure_pgbouncer() {
+  if command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]; then return; fi
+  if ! can_apt; then
+    say "PgBouncer is missing: its tests will fail without it (apt-get install pgbouncer)."
+    return
+  fi
+  say "Installing PgBouncer (its program only, no running server)"
+  local unit=/etc/systemd/system/pgbouncer.service
+  as_root mkdir -p "${unit%/*}"
+  if as_root ln -s /dev/null "$unit" 2>/dev/null; then temporary+=("$unit"); fi
+  apt_install pgbouncer
+}
+
 # ---- All of it --------------------------------------------------------------------------------------------------------
 
 is_python_new_enough "$venv/bin/python" || make_venv
@@ -200,7 +219,7 @@ is_python_new_enough "$venv/bin/python" || make_venv
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
 ensure_java
 case ${1:-} in server | all) ensure_postgresql ;; esac
-case ${1:-} in all) ensure_chromium && ensure_mariadb ;; esac
+case ${1:-} in all) ensure_chromium && ensure_mariadb && ensure_pgbouncer ;; esac
 if ! "$venv/bin/python" scripts/resolve_delta.py --check; then
   say "Fetching Delta's jars (about 20 s, once per machine)"
   quietly "Fetching Delta's jars" "$venv/bin/python" scripts/resolve_delta.py

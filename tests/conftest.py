@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import crash_points
 from airflow_mv_provider.runner.settings import Settings
+from tests.pgbouncer import pgbouncer
 from tests.postgres import postgres
 from tests.small_tables import SHORT_LIVED
 
-__all__ = ["postgres"]
+__all__ = ["pgbouncer", "postgres"]
 pytest_plugins = ("tests.connect", "tests.cpu", "tests.engines", "tests.kafka", "tests.record", "tests.sampling")
 
 # The first draw of a fresh clone builds Unicode's tables, which a health check takes for a slow strategy; and a busy
@@ -131,6 +132,11 @@ class Lake:
 
         return Refresher(Store(self.store.engine, self.clock.now), self.settings, lambda: self.spark, **more)
 
+    def as_large(self) -> Lake:
+        """Handle this lake's tables as those of more rows than any test has: compared by digests, merged."""
+        self.settings = replace(self.settings, overwrites_small=False, joins_small=False)
+        return self
+
     def caller(self, key: str | None = None, **more: Any) -> Caller:
         self._callers += 1
         return Caller(key or f"test:{self._callers}", f"host:{self._callers}", **more)
@@ -222,15 +228,22 @@ def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
         shutil.copy(migrated_database(), root / "mv.db")
     engine = open_engine(f"sqlite:///{root / 'mv.db'}")
     # A lease so long that no heartbeat falls into a test: its end is what a test passes the clock for.
-    # Tables as small as a test's would all be overwritten: `test_small_tables` has those that are.
-    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000, overwrites_small=False, joins_small=False)
+    settings = Settings(str(engine.url), str(warehouse), lease_ms=3_600_000)
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
 
 
 @pytest.fixture
-def lake_factory(spark: Any, tmp_path: Path, clock: Clock) -> Callable[[], Lake]:
-    """Make lakes that know nothing of each other."""
-    return lambda: make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock)
+def lake_factory(spark: Any, tmp_path: Path, clock: Clock, request: pytest.FixtureRequest) -> Callable[[], Lake]:
+    """Make lakes that know nothing of each other, under the settings that users have, or as `large_tables`."""
+
+    def make() -> Lake:
+        return _as_marked(make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock), request)
+
+    return make
+
+
+def _as_marked(lake: Lake, request: pytest.FixtureRequest) -> Lake:
+    return lake.as_large() if request.node.get_closest_marker("large_tables") else lake
 
 
 @pytest.fixture
@@ -245,18 +258,22 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def prepared(spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path]) -> Callable[..., Lake]:
+def prepared(
+    spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path], request: pytest.FixtureRequest
+) -> Callable[..., Lake]:
     """Give a copy of a lake that `build` prepares once a run: files and database alike, only at another place."""
 
     def copy(name: str, build: Callable[[Lake], None]) -> Lake:
+        if request.node.get_closest_marker("large_tables"):
+            name = f"{name}-large"
         if name not in templates:
             templates[name] = templates[""] / name
-            original = make_lake(spark, templates[name], Clock())
+            original = _as_marked(make_lake(spark, templates[name], Clock()), request)
             build(original)
             original.store.engine.dispose()
         place = tmp_path / f"{name}-{len(list(tmp_path.glob(f'{name}-*')))}"
         shutil.copytree(templates[name], place)
-        lake = make_lake(spark, place, clock)
+        lake = _as_marked(make_lake(spark, place, clock), request)
         lake._callers = 100  # nobody who has built it calls again
         paths = {"old": str(templates[name]), "new": str(place)}
         texts = [

@@ -33,6 +33,14 @@ Now = Callable[[str], ColumnElement[int]]
 """Given a dialect's name, the SQL for the current time in milliseconds."""
 
 _ANSWER_S = 30.0
+# PostgreSQL's errors that a later try may not meet, by their SQLSTATE.
+_PASSING = {
+    "25006": ("it is read-only: a standby, or default_transaction_read_only.", "Name the primary, or wait for it."),
+    "25P03": ("it ended a transaction of this process that was left idle.", ""),
+    "40001": ("it ended this transaction in favour of another.", "Try again."),
+    "40P01": ("it ended this transaction in favour of another.", "Try again."),
+    "53100": ("its disk is full.", "Free space there, then try again."),
+}
 # SQLite's errors for a file that no retry can fix.
 _UNUSABLE = {
     "SQLITE_NOTADB": ("this file is not a SQLite database.", "Name another file."),
@@ -67,7 +75,7 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
         raise DefinitionError(
             "metadata database",
             "the address cannot be parsed.",
-            hint="Use sqlite:///FILE or postgresql://...",
+            hint="Use sqlite:///FILE or postgresql://..., and for several hosts ?host=ONE:5432&host=OTHER:5432.",
         ) from None  # the cause quotes the port: after an @ in a password, that is the rest of the password
     if _is_ambiguous(url, parsed):
         problem = "it has more than one @, so the end of the password is ambiguous."
@@ -83,8 +91,12 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
             hint="Install airflow-mv-provider[postgres] and use postgresql://...",
         ) from error
     except ValueError:  # the driver's error quotes the value
-        problem = "an option of the address (after its ?) has a value that the driver rejects."
-        raise DefinitionError("metadata database", problem, hint="Correct the option, or leave it out.") from None
+        raise _refused_option("metadata database") from None
+
+
+def _refused_option(where: str) -> DefinitionError:
+    problem = "the driver rejects an option of the address (after its ?)."
+    return DefinitionError(where, problem, hint="Correct the option's name or value, or leave it out.")
 
 
 def _is_ambiguous(url: str, parsed: URL) -> bool:
@@ -104,7 +116,10 @@ def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
         case "postgresql" if parsed.get_driver_name() == "psycopg":
             from airflow_mv_provider.postgres import connecting, limits_of_a_transaction
 
-            engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, pool_size=2, pool_timeout=answer_s)
+            # Each compare-and-set is one statement, which every level of isolation keeps: a role's stricter default
+            # would only make concurrent callers fail.
+            pool = {"pool_pre_ping": True, "pool_size": 2, "pool_timeout": answer_s}
+            engine = create_engine(parsed, hide_parameters=True, isolation_level="READ COMMITTED", **pool)
             connect, limits = connecting(answer_s), limits_of_a_transaction(answer_s)
             event.listen(engine, "do_connect", lambda _dialect, _record, args, given: connect(*args, **given))
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(limits))
@@ -140,8 +155,20 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     where = f"metadata database {_shown(url)}"
     if _lacks_tables(error):
         return MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.")
-    if _is_full(error):
-        return MetadataUnavailableError(where, "its disk is full.", hint="Free space there, then try again.")
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if state in _PASSING or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL":
+        problem, hint = _PASSING[state or "53100"]
+        return MetadataUnavailableError(where, problem, hint=hint or None)
+    if state == "42501":
+        user = url.username or "this user"
+        hint = (
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {user};"
+            f" GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user};"
+            f" for `amv db migrate` GRANT USAGE, CREATE ON SCHEMA public TO {user}."
+        )
+        return DefinitionError(where, f"{user} lacks a right that is needed there.", hint=hint)
+    if _is_option_refused(error):
+        return _refused_option(where)
     if _is_locked(error):
         hint = f"Find it with `fuser -v {url.database}` and let it end, then try again."
         return MetadataUnavailableError(where, "another process holds the lock of this SQLite file.", hint=hint)
@@ -153,7 +180,7 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
         hint = "Check that its directory exists and that this user may write to it."
         kind = DefinitionError if _is_closed(Path(url.database or "")) else MetadataUnavailableError
         return kind(where, "its file cannot be opened.", hint=hint)
-    if isinstance(error, exc.OperationalError | exc.InterfaceError) or _was_left_idle(error):
+    if isinstance(error, exc.OperationalError | exc.InterfaceError):
         return MetadataUnavailableError(where, "it is unreachable, or its answer is not valid.")
     return None
 
@@ -174,17 +201,15 @@ def _lacks_tables(error: exc.DBAPIError) -> bool:
     return is_undefined_table or "no such table" in str(error.orig)  # SQLite has no specific code for it
 
 
-def _is_full(error: exc.DBAPIError) -> bool:
-    is_disk_full = getattr(error.orig, "sqlstate", None) == "53100"  # PostgreSQL's
-    return is_disk_full or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL"
+def _is_option_refused(error: exc.DBAPIError) -> bool:
+    """True if psycopg refuses to connect because of an option's name (or a number's value), or libpq of its value."""
+    if error.statement is not None or getattr(error.orig, "sqlstate", None):
+        return False
+    return isinstance(error, exc.ProgrammingError) or "connection is bad: invalid " in str(error.orig)
 
 
 def _is_locked(error: exc.DBAPIError) -> bool:
     return str(getattr(error.orig, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-def _was_left_idle(error: exc.DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) == "25P03"  # PostgreSQL's, after this process stalled in a transaction
 
 
 def _shown(url: URL) -> str:

@@ -16,7 +16,7 @@ from tests.conftest import Crash
 from tests.engine.feeding import ROWS, change, published_with_a_feed, with_feed
 
 # One group for all that has no group of its own: each of them refreshes several times.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ KINDS = ("delta", "parquet")
 
 @pytest.fixture
 def small(lake):
-    """A published table of 60 rows, under the settings that users have."""
-    lake.settings = replace(lake.settings, joins_small=True)
+    """A published table of 60 rows."""
     lake.write("SELECT id, id % 3 AS p, concat('v', id) AS v FROM range(60)")
     lake.apply()
     lake.refresh()
@@ -82,7 +81,7 @@ def test_digests_stay_where_nothing_has_changed(small):
 def test_main_follows_its_source(lake_factory, histories, publishes):
     """Beside writes of others, which are compared by digests, as are tables that grow."""
     lake = lake_factory()
-    lake.settings = replace(lake.settings, joins_small=True, overwrites_small=publishes)
+    lake.settings = replace(lake.settings, overwrites_small=publishes)
     lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     for number, (source, foreign) in enumerate(histories):
         rows = [(key, *values) for key, values in source.items()]
@@ -99,7 +98,6 @@ def test_main_follows_its_source(lake_factory, histories, publishes):
 @pytest.mark.in_test_all
 def test_source_that_is_copied_is_read_once(lake):
     """Between the copy and the commit its files may change as they like."""
-    lake.settings = replace(lake.settings, joins_small=True)
     folder = lake.root / "raw/files"
 
     def write(rows):

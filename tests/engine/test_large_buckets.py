@@ -21,7 +21,7 @@ from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout, columns
 from tests.conftest import a_table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
 
 ROWS = """SELECT id, nullif(CAST(id % 5 AS INT), 4) AS p, concat('v', id) AS v,
                  timestamp'2026-10-25 00:30:00.000001' + make_interval(0, 0, 0, 0, CAST(id % 3 AS INT)) AS t

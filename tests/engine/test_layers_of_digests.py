@@ -12,7 +12,7 @@ from airflow_mv_provider.core.progress import layers
 from tests.conftest import Crash
 from tests.engine.feeding import published_with_a_feed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
 
 CHANGES = (
     "UPDATE {t} SET v = 'new' WHERE id IN (7, 8)",

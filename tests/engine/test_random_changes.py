@@ -49,16 +49,21 @@ FOREIGN = st.sampled_from(
     is_large=st.booleans(),
 )
 def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool) -> None:
-    with as_if_large() if is_large else nullcontext():
-        follow(lake_factory(), histories, partition_by=["p"] if is_partitioned else [])
+    definition = {"partition_by": ["p"] if is_partitioned else []}
+    if is_large:
+        with as_if_large():
+            follow(lake_factory().as_large(), histories, **definition)
+    else:
+        follow(lake_factory(), histories, **definition)
 
 
 @pytest.mark.in_test_all
 @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
 def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:
+    definition = {"key": ["id", "p"], "partition_by": ["p"], "publish": "progressive"}
     with as_if_large() if is_large else nullcontext():
-        follow(lake_factory(), histories, key=["id", "p"], partition_by=["p"], publish="progressive")
+        follow(lake_factory(), histories, **definition)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,12 +108,14 @@ def test_duplicate_in_another_partition_is_found(lake):
 
 
 @pytest.mark.in_test_all
+@pytest.mark.large_tables
 def test_duplicate_in_another_partition_is_found_in_a_large_table(lake, monkeypatch):
     monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
     test_duplicate_in_another_partition_is_found(lake)
 
 
 @pytest.mark.in_test_all
+@pytest.mark.large_tables
 @pytest.mark.parametrize("rows", ["(7, 'twice')", "(7, 'a')", "(7, 'a'), (7, 'a')"])
 def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table, rows, monkeypatch):
     """Only keys in buckets that differ are looked at: a new duplicate makes its bucket differ."""
@@ -129,6 +130,7 @@ def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.large_tables
 def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
     before = table.rows("orders")
     stop_at(table, crash_at, "progress.after")
@@ -141,10 +143,11 @@ def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
-@pytest.mark.parametrize("way", ["joined", pytest.param("incremental", marks=pytest.mark.in_test_all)])
+@pytest.mark.parametrize(
+    "way", ["joined", pytest.param("incremental", marks=[pytest.mark.in_test_all, pytest.mark.large_tables])]
+)
 def test_changes_that_differ_from_the_seal_are_not_recorded(table, crash_at, way):
     """Staging has written them; between the seal and their record nothing else says how many they are."""
-    table.settings = replace(table.settings, joins_small=way == "joined")
     if way == "incremental":
         table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
         table.refresh()

@@ -1,4 +1,4 @@
-"""One behaviour suite, two databases: every test that takes `store` runs on SQLite and on PostgreSQL."""
+"""One behaviour suite: every test that takes `store` runs on SQLite, on PostgreSQL, and on that behind PgBouncer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from airflow_mv_provider.metadata.store import Store
 from tests.conftest import migrated_database
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
+POOLED = pytest.param("pgbouncer", marks=[pytest.mark.slow, pytest.mark.in_test_all])
 
 
 @pytest.fixture(params=BOTH)
@@ -36,7 +37,7 @@ def migrated_server(postgres: Any) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=[*BOTH, POOLED])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a database at this package's version, without rows."""
     if request.param == "sqlite":
@@ -45,7 +46,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     server: Engine = request.getfixturevalue("migrated_server")
     with server.begin() as db:
         db.execute(text(f"TRUNCATE {', '.join(Base.metadata.tables)}"))
-    return server.url.render_as_string(hide_password=False)
+    found = server.url.render_as_string(hide_password=False)
+    return request.getfixturevalue("pgbouncer").before(found) if request.param == "pgbouncer" else found
 
 
 @pytest.fixture

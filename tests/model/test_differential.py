@@ -21,7 +21,8 @@ from tests.conftest import Crash, a_table, read_independently
 from tests.model.delta import Change, Row, SimulatedDelta, corrections
 from tests.scenarios.held import HeldCommit
 
-pytestmark = pytest.mark.slow
+# Only the recorded changes of a large table are a write of their own, as in the model.
+pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
 
 UUID, REFRESH = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11", "a" * 32
 COLUMNS = (Column("id", "long"), Column("p", "integer"), Column("v", "string"))
