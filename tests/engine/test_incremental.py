@@ -150,8 +150,18 @@ def test_everything_is_read_where_changes_alone_do_not_tell(lake, definition, st
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
 
 
-@pytest.mark.in_test_all
-def test_feed_that_was_removed_is_replaced_by_reading_everything(table, caplog):
+@pytest.mark.parametrize(
+    "size", ["small", pytest.param("large", marks=[pytest.mark.large_tables, pytest.mark.in_test_all])]
+)
+@pytest.mark.parametrize(
+    "partition_by", [[], pytest.param(["p"], marks=pytest.mark.in_test_all)], ids=["flat", "parts"]
+)
+def test_feed_that_was_removed_is_replaced_by_reading_everything(lake, caplog, size, partition_by):
+    """What is read then is not written where the attempt to read the feed has left its files."""
+    table = lake
+    with_feed(table)
+    table.apply(partition_by=partition_by)
+    table.refresh()
     change(table)
     shutil.rmtree(table.root / "raw/orders/_change_data")
 

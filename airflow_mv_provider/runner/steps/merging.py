@@ -25,7 +25,6 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
 )
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
@@ -336,7 +335,8 @@ class Merging:
         before = self._fenced.published_digests()
         if before is None or before.num_buckets != seal.num_buckets:
             return None
-        found = digests.merged(work.spark, work.layout, before, seal, work.workspace.digests(work.own.epoch))
+        path = work.unwritten(work.workspace.digests(work.own.epoch))
+        found = digests.merged(work.spark, work.layout, before, seal, path)
         return replace(found, refresh_id=work.own.refresh_id) if found else None
 
     def _digests_with_kept_rows(self, recorded: Sequence[RecordedChunk]) -> PublishedDigests | None:
@@ -347,7 +347,7 @@ class Merging:
         if not any(chunk.path for chunk in recorded):
             return before
         found = recorded_changes.verified(work.spark, work.layout, recorded).rows
-        path = again(work.workspace.digests(work.own.epoch))
+        path = work.unwritten(work.workspace.digests(work.own.epoch))
         after = digests.corrected(work.spark, work.layout, before, found, path)
         return None if after is None else replace(after, refresh_id=work.own.refresh_id)
 

@@ -68,7 +68,7 @@ def read_new(work: Work, before: Mapping[str, FileRows]) -> tuple[DataFrame, Fil
     if not new:
         return delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED])), kept
     name = place.copy_name(work.own.epoch, "new") if work.definition.source.may_keep_rows else None
-    path = place.new_files(work.own.epoch) if name is None else place.copy_of(name)
+    path = work.unwritten(place.new_files(work.own.epoch)) if name is None else place.copy_of(name)
     rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, path, file_sums.IN_FILE)
     with translated(work.table.name):
         found = file_sums.measured(rows, new)
@@ -135,7 +135,7 @@ def place_of_copy(work: Work, published: PublishedDigests | None, *, is_by_file:
     published_rows = None if published is None else published.num_rows
     if is_by_file and strategy.may_keep_copy(work.definition, work.refresh.choice, published_rows):
         return place.copy_of(place.copy_name(epoch, "all"))
-    return place.staging(epoch)
+    return work.unwritten(place.staging(epoch))
 
 
 def remove_unneeded(work: Work, kept: PublishedDigests | None, outdated: str | None) -> None:

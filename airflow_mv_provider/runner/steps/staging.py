@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import again
 from airflow_mv_provider.core.progress import file_rows
 from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
 from airflow_mv_provider.core.progress.digests import PublishedDigests
@@ -107,7 +106,8 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, fenced.base)
     if not (are_kept := published.path is not None):
-        published = feed.digests_of(main, work.layout, published, place.digests_of_part(work.own.epoch))
+        part = work.unwritten(place.digests_of_part(work.own.epoch))
+        published = feed.digests_of(main, work.layout, published, part)
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
     may_compare = is_by_files and work.refresh.choice.wanted != "incremental"
     known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
@@ -127,7 +127,7 @@ def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
     if work.definition.source_kind.lists_upserts or (is_by_files and known is None):
         num_rows = lambda: work.source.num_rows(work.refresh.frontier)  # noqa: E731
     try:
-        to = place.digests(work.own.epoch)
+        to = work.unwritten(place.digests(work.own.epoch))
         found = feed.seal(work.spark, work.layout, path, main, published, to, num_rows, may_add_layer=are_kept)
     except SealBrokenError as error:
         return _unreadable(work, error, may_compare=may_compare)
@@ -144,7 +144,7 @@ def _write_changes(
     known   : what is kept of the source's files
     returns : where the corrections lie, None if they do not account for all changes; the files of the source, if known
     """
-    path, upper = work.workspace.feed(work.own.epoch), work.refresh.frontier
+    path, upper = work.unwritten(work.workspace.feed(work.own.epoch)), work.refresh.frontier
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
     if work.definition.source_kind.is_log:
         if work.has_bad_events:
@@ -178,9 +178,9 @@ def _write_changes(
 
 def _copied_events(work: Work, since: Frontier) -> DataFrame:
     """Copy the last event of each key since the last publish; if one truncates, also the newer ones from before it."""
-    upper, path = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
+    upper, place = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
     events = work.source.events(since, upper)
-    copy = feed.copied(events, work.layout, path, *replay.marks_of(events))
+    copy = feed.copied(events, work.layout, work.unwritten(place), *replay.marks_of(events))
     noticed = replay.noticed_in(copy)
     if noticed.snapshot_end is not None:
         work.source.check_begun(since, upper, noticed.snapshot_end)
@@ -188,7 +188,7 @@ def _copied_events(work: Work, since: Frontier) -> DataFrame:
         return copy
     log.info("%s: rows that are newer than a TRUNCATE are read once more", work.table.name)
     events = work.source.events(since, upper, cut)
-    return feed.copied(events, work.layout, again(path), *replay.marks_of(events))
+    return feed.copied(events, work.layout, work.unwritten(place), *replay.marks_of(events))
 
 
 def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, path: str) -> str:
@@ -202,14 +202,14 @@ def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, sin
     """
     layout, definition = work.layout, work.definition
     rows = work.source.upserts(since, work.refresh.frontier, main)
-    new = feed.copied(rows, layout, work.workspace.new_files(work.own.epoch))
+    new = feed.copied(rows, layout, work.unwritten(work.workspace.new_files(work.own.epoch)))
     keys.check_unique(new.where(~any_null(definition.key)), definition)
     if work.source.is_unique(definition.key):
         feed.write_replacing(new, main, layout, path)
         num_rows = feed.sums_with(work.spark, layout, path, published)[0]
         if num_rows == work.source.num_rows(work.refresh.frontier):
             return path
-        path = again(path)
+        path = work.unwritten(work.workspace.feed(work.own.epoch))
     feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
     return path
 
@@ -234,7 +234,7 @@ def _write_replacing(
     feed.write_replacing(new, main, layout, path)
     found = feed.sums_with(spark, layout, path, published)
     if sums[0] < found[0]:
-        path = again(path)
+        path = work.unwritten(work.workspace.feed(work.own.epoch))
         feed.write_replacing(new, main, layout, path, work.whole_source)
         found = feed.sums_with(spark, layout, path, published)
     return path if sums == found else None
@@ -292,9 +292,9 @@ def _joined(work: Work, fenced: FencedMain, rows: DataFrame) -> Seal | None:
     place, epoch = work.workspace, work.own.epoch
     main = delta.read(work.spark, work.table.main, fenced.base)
     with durable(Write.STAGING):
-        copy = again(place.staging(epoch)) if work.is_copied else None
+        copy = work.unwritten(place.staging(epoch)) if work.is_copied else None
         rows = hashing.aligned(rows, work.layout) if copy is None else feed.copied(rows, work.layout, copy)
-        return joined.sealed(rows, main, work.layout, published, place.feed(epoch), copy)
+        return joined.sealed(rows, main, work.layout, published, work.unwritten(place.feed(epoch)), copy)
 
 
 def _digested(work: Work, fenced: FencedMain, rows: DataFrame) -> tuple[staging.Staged, source_files.Files | None]:
@@ -302,7 +302,8 @@ def _digested(work: Work, fenced: FencedMain, rows: DataFrame) -> tuple[staging.
     place, epoch, layout, choice = work.workspace, work.own.epoch, work.layout, work.refresh.choice
     published = fenced.published_digests()
     determinism = work.source.determinism(work.refresh.frontier)
-    sums = place.digests(epoch) if work.refresh.scope.is_everything else place.digests_of_part(epoch)
+    is_whole = work.refresh.scope.is_everything
+    sums = work.unwritten(place.digests(epoch) if is_whole else place.digests_of_part(epoch))
     is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
     ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
     copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import Evolution, evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import Workspace, again
+from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
@@ -92,6 +93,19 @@ class Work:
     @property
     def workspace(self) -> Workspace:
         return Workspace(self.table.warehouse, self.table.uuid, self.own.refresh_id)
+
+    def unwritten(self, path: str) -> str:
+        """Return `path`, or another one beside it if this attempt was given it before.
+
+        A way to stage that fails leaves half of its files there, and a task of its job may still be writing. All of
+        them are removed with the workspace.
+        """
+        self._given[path] += 1
+        return path if self._given[path] == 1 else f"{path}-{self._given[path]}"
+
+    @cached_property
+    def _given(self) -> Counter[str]:
+        return Counter()
 
     @cached_property
     def layout(self) -> Layout:
@@ -191,9 +205,7 @@ class Work:
         """The last event of each key of a log with an error table, as read once."""
         with translated(self.table.name):
             events = events_at(self.source, self.refresh.frontier, self.base)
-            path = self.workspace.events(self.own.epoch)
-            if storage.has_files(self.spark, path):
-                path = again(path)  # an incremental refresh has failed while it wrote them
+            path = self.unwritten(self.workspace.events(self.own.epoch))
             storage.write(events, path)
         return storage.read(self.spark, self.table.name, path, schema.columns_of(events.schema.jsonValue()))
 
