@@ -41,6 +41,8 @@ _CONFS = {
     "spark.sql.variable.substitute": "false",  # ${env:...} in a query or a path stays text and leaks no secret
     # Makes a transaction version left over from an earlier statement an error instead of a silently dropped commit.
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+    # Whether an old version can be read is decided by its files: by default Delta refuses it for its age alone.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     # The default of 1e6 rows in one file would make one task write a whole partition's corrections.
     "spark.sql.adaptive.enabled": "true",
     # A MERGE reads the recorded files twice instead of copying them first: a third less time for 375,000 of 6 M rows.

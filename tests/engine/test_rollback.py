@@ -14,7 +14,7 @@ from airflow_mv_provider.exceptions import (
     SchemaMismatchError,
     VersionGoneError,
 )
-from tests.conftest import read_independently
+from tests.conftest import Crash, read_independently
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,27 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     assert table.rows() == table.bad
     assert table.store.age_s(1) is not None
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
+
+
+def test_an_old_version_is_read_as_long_as_its_files_are_there(table, crash_at):
+    """By default Delta refuses it by its age: so a rollback, and a refresh that is resumed long after its seal."""
+    for path in ("orders", "raw/orders"):
+        table.sql(
+            "ALTER TABLE {t} SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 0 hours')", path=path
+        )
+    table.sql("UPDATE {t} SET v = 'c' WHERE id = 8", path="raw/orders")
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        table.refresh()
+    sealed = table.rows("raw/orders")
+    table.sql("UPDATE {t} SET v = 'd' WHERE id = 8", path="raw/orders")
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    (resumed,) = table.refresher().recover(table.caller())
+
+    assert (resumed.outcome, table.rows()) == (Outcome.PUBLISHED, sealed)
+    assert roll_back(table).outcome is Outcome.PUBLISHED
+    assert table.rows() == table.good
 
 
 @pytest.mark.in_test_all
