@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LOG = "_delta_log"
+UNNAMED = "unknown"  # the operation of a commit that does not name it: a commit's info is optional in Delta's protocol
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 
 
@@ -87,4 +88,4 @@ def _changes_data(actions: list[dict[str, Any]] | None) -> bool:
 
 def _operation(actions: list[dict[str, Any]] | None) -> str:
     infos = [action["commitInfo"] for action in actions or () if isinstance(action.get("commitInfo"), dict)]
-    return str(infos[0].get("operation", "unknown")) if infos else "unknown"
+    return str(infos[0].get("operation", UNNAMED)) if infos else UNNAMED

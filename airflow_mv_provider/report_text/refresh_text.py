@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX
 from airflow_mv_provider.core.outcome import ErrorReport, HoldReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
     number,
@@ -57,9 +58,11 @@ def refresh_text(report: RefreshReport) -> str:
         lines.append(f"  recovered {', '.join(report.recovered)}")
     changed = [p for p in report.partitions if p.rows_inserted or p.rows_updated or p.rows_deleted]
     if changed and report.partitions[0].partition != "[]":
-        lines += ["", *("  " + line for line in partitions_table(changed))]
+        is_cut = len(report.partitions) >= MAX_PARTITIONS_IN_HISTORY
+        lines += ["", *("  " + line for line in partitions_table(changed, is_cut=is_cut))]
         if unchanged := len(report.partitions) - len(changed):
-            lines.append(f"  {unchanged} more {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
+            how_many = f"{'at least ' if is_cut else ''}{unchanged} more"
+            lines.append(f"  {how_many} {'partition is' if unchanged == 1 else 'partitions are'} unchanged")
     return "\n".join(lines)
 
 
@@ -90,15 +93,21 @@ def recovered_text(report: RefreshReport) -> str:
     return f"{report.table}: {who} could not be ended; the next refresh or `amv recover` tries again."
 
 
-def partitions_table(partitions: Sequence[PartitionReport]) -> list[str]:
-    """Return a table of a refresh's changes per partition; a long table ends in the count of the others."""
+def partitions_table(partitions: Sequence[PartitionReport], *, is_cut: bool = False) -> list[str]:
+    """Return a table of a refresh's changes per partition; a long table ends in the count of the others.
+
+    Args:
+        is_cut: The history has only some of the refresh's partitions, those with changes first.
+    """
     rows = [
         (partition_text(p.partition), *map(number, (p.rows_inserted, p.rows_updated, p.rows_deleted, p.rows_unchanged)))
         for p in partitions[:MAX_PARTITIONS]
     ]
     lines = table(("partition", "inserted", "updated", "deleted", "unchanged"), rows)
-    rest = len(partitions) - MAX_PARTITIONS
-    return [*lines, f"and {rest} more; --json has them all"] if rest > 0 else lines
+    if (rest := len(partitions) - MAX_PARTITIONS) <= 0:
+        return lines
+    others = f"at least {rest} more; --json has {len(partitions)}" if is_cut else f"{rest} more; --json has them all"
+    return [*lines, f"and {others}"]
 
 
 def phases_text(report: RefreshReport) -> str:

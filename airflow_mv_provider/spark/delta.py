@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from airflow_mv_provider.core.commits import UNNAMED
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -303,7 +304,7 @@ class Main:
     def _commit(self, row: Row) -> Commit:
         note = parse_note(row.userMetadata, self.table_uuid)
         return Commit(
-            *(row.version, row.operation, row.readVersion, note, dict(row.operationMetrics or {})),
+            *(row.version, row.operation or UNNAMED, row.readVersion, note, dict(row.operationMetrics or {})),
             at_ms=None if row.timestamp is None else round(row.timestamp.timestamp() * 1000),
             parameters=dict(row.operationParameters or {}),
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import AttemptReport, Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.report_text.refresh_text import recovered_text, refresh_text
 
 FIRST = AttemptReport(1, Phase.REFRESHING, "a:1", "2026-01-01T10:00:00.000+00:00", 1, {"REFRESHING": 2.04})
@@ -27,6 +28,18 @@ def test_attempts_are_told_where_there_was_more_than_one():
 def test_rejected_records_are_told_with_their_place():
     assert "rejected  1,200 of the source's records, kept in orders__errors" in text_of(rows_rejected=1200)
     assert "rejected" not in text_of()
+
+
+def test_partitions_that_the_history_does_not_keep_are_not_said_to_be_all():
+    changed, same = (PartitionReport(f'["{n}"]', n, 0, 0, 5) for n in (1, 0))
+
+    some = text_of(partitions=(changed,) * 40 + (same,) * 60)
+    cut = text_of(partitions=(changed,) * 40 + (same,) * (MAX_PARTITIONS_IN_HISTORY - 40))
+
+    assert "and 20 more; --json has them all" in some
+    assert "  60 more partitions are unchanged" in some
+    assert "and at least 20 more; --json has 40" in cut
+    assert "  at least 960 more partitions are unchanged" in cut
 
 
 @pytest.mark.parametrize(

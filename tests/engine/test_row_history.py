@@ -95,6 +95,27 @@ def test_a_row_is_followed_from_its_insert_to_now(told, is_by_feed):
     assert everything(told) == before
 
 
+def test_a_commit_without_its_info_is_a_change_by_nobody_known(lake):
+    """Delta's protocol has the info of a commit as optional."""
+    lake.write("SELECT id, 'a' AS v FROM range(3)")
+    lake.apply()
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'x' WHERE id = 1")
+    log = lake.root / f"orders/_delta_log/{lake.versions():020}.json"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if not line.startswith('{"commitInfo"')))
+    for checksum in log.parent.glob(f"*{log.stem}.*crc"):
+        checksum.unlink()
+    log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+
+    [inserted, updated] = why(lake, "id=1").events
+
+    assert (inserted.cause.refresh_id, inserted.after) == (lake.store.history(1)[0].refresh_id, {"id": 1, "v": "a"})
+    assert (updated.cause, updated.commit, updated.after) == (None, "unknown", {"id": 1, "v": "x"})
+    assert lake.refresh().rows_updated == 1
+    assert lake.rows() == lake.rows("raw/orders")
+
+
 @pytest.mark.in_test_all
 def test_bounds_and_one_column_leave_out_the_rest(told):
     told.sql(NO_FEED)

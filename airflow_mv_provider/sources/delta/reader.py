@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.commits import UNNAMED
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
@@ -124,7 +125,10 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if (seen := seen or delta.detail(self._spark, table)) is None:
             raise SourceNotFoundError("source", f"{table} is not a Delta table.")
         entries = [
-            Entry(row.version, row.operation, dict(row.operationParameters or {}), dict(row.operationMetrics or {}))
+            Entry(
+                *(row.version, row.operation or UNNAMED),
+                *(dict(row.operationParameters or {}), dict(row.operationMetrics or {})),
+            )
             for row in commits
         ]
         return changes_in(
