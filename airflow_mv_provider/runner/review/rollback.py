@@ -101,4 +101,4 @@ def frontier_at(context: Context, table: TableRecord, definition: RefreshableTab
     facts = newest.to_json()
     if version > facts["version"]:
         raise DefinitionError(table.name, f"the table has no version {version}; its newest is {facts['version']}.")
-    return type(newest).from_json(facts | {"version": version})
+    return type(newest).from_json(facts | {"version": version, "commit": ""})

@@ -1,4 +1,4 @@
-"""The state of a Delta table: its id and a version, and where it lay if it was found by a name."""
+"""The state of a Delta table: its id, a version and its commit, and where it lay if it was found by a name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from airflow_mv_provider.core.frontier import Frontier
 
 @dataclass(frozen=True, slots=True)
 class DeltaFrontier(Frontier):
-    """A Delta table at a version (inclusive, as Delta counts). The id detects a table dropped and recreated.
+    """A Delta table at a version (inclusive, as Delta counts).
 
-    location : where the catalog's name led when it was pinned; None for a table that the definition names by its path
+    The id detects a table that was dropped and created again, the commit one whose folder was put back from a backup
+    and written again up to the same version.
+
+    Attributes:
+        location: Where the catalog's name led when it was pinned; None for a table that the definition names by path.
+        commit: A digest of the version's file in the log.
     """
 
     type = "delta"
@@ -21,6 +26,7 @@ class DeltaFrontier(Frontier):
     table_id: str
     version: int
     location: str | None = None
+    commit: str = ""
 
     def versions(self) -> Mapping[str, str]:
         """See `Frontier`."""
@@ -32,10 +38,10 @@ class DeltaFrontier(Frontier):
 
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""
-        found = {"type": self.type, "table_id": self.table_id, "version": self.version}
+        found = {"type": self.type, "table_id": self.table_id, "version": self.version, "commit": self.commit}
         return found if self.location is None else found | {"location": self.location}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """See `Frontier`."""
-        return cls(stored["table_id"], int(stored["version"]), stored.get("location"))
+        return cls(stored["table_id"], int(stored["version"]), stored.get("location"), stored.get("commit", ""))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.commits import UNNAMED
+from airflow_mv_provider.core.commits import LOG, UNNAMED
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
@@ -23,7 +23,7 @@ from airflow_mv_provider.sources.delta.changed_files import rows_between
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in, may_be_mapped
 from airflow_mv_provider.sources.delta.model import DeltaSource
-from airflow_mv_provider.sources.place import confined
+from airflow_mv_provider.sources.place import confined, literal_path
 from airflow_mv_provider.sources.projection import (
     MORE_THAN_ROWS,
     projected,
@@ -61,7 +61,11 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             raise SourceNotFoundError("source", f"{table} is not a Delta table.")
         commits = delta.history(self._spark, table, _MARGIN)
         self._seen, self._found = (commits, found), None
-        return DeltaFrontier(found.delta_id, commits[0].version, None if self._table else table.location)
+        version = commits[0].version
+        commit = commit_at(self._spark, table, version)
+        if commit is None:
+            raise SourceChangedError("source", f"the log of {table} has lost the file of its newest version.")
+        return DeltaFrontier(found.delta_id, version, None if self._table else table.location, commit)
 
     def table_at(self, frontier: DeltaFrontier) -> TableRef:
         """Return the table that a frontier is of; a name is not asked for again: it may lead elsewhere by now."""
@@ -103,6 +107,8 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             return SourceChanges(None, "the source was replaced by another table", is_another=True)
         if since.location != until.location:
             return SourceChanges(None, "the source's name leads to another place", is_another=True)
+        if (obstacle := self._obstacle_at(since)) is not None:
+            return SourceChanges(None, obstacle, is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
             return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
         found = self._in_log(since, until)
@@ -111,6 +117,13 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if found.feed_obstacle is None and not self.determinism(until).is_by_row:
             return SourceChanges(found.at_most, MORE_THAN_ROWS)
         return found
+
+    def _obstacle_at(self, since: DeltaFrontier) -> str | None:
+        """Return why the table's log does not continue the state that was read; None if it does."""
+        found = commit_at(self._spark, self.table_at(since), since.version)
+        if found is None:
+            return f"the source's log no longer has version {since.version}, the last that was read"
+        return None if found == since.commit else f"version {since.version} of the source is not the one that was read"
 
     def _in_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SourceChanges:
         if self._found is None or self._found[:2] != (since, until):
@@ -191,11 +204,34 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         return next((round(c.timestamp.timestamp() * 1000) for c in commits if c.version == frontier.version), None)
 
     def verify(self, frontier: DeltaFrontier) -> None:
-        """Check that the table was not replaced by another; see `SourceReader`."""
+        """Check that the version is still the one that was pinned; see `SourceReader`."""
         table = self.table_at(frontier)
-        found = delta.detail(self._spark, table)
-        if found is None or found.delta_id != frontier.table_id:
-            raise SourceChangedError("source", f"{table} was dropped or replaced while it was read.")
+        if frontier.commit:
+            is_same = commit_at(self._spark, table, frontier.version) == frontier.commit
+        else:  # main at an older version, for a rollback: nobody has read it before
+            found = delta.detail(self._spark, table)
+            is_same = found is not None and found.delta_id == frontier.table_id
+        if not is_same:
+            problem = f"version {frontier.version} of {table} is not the one that was pinned"
+            raise SourceChangedError("source", f"{problem}: it was dropped, replaced, or put back from a backup.")
+
+
+def commit_at(spark: SparkSession, table: TableRef, version: int) -> str | None:
+    """Return a digest of a version's file in the log, which no other commit has; None if the log no longer has it.
+
+    A version number alone does not identify a state: a folder that was put back from a backup and written again comes
+    to the same number with other rows.
+
+    Cost:
+        One job of one task.
+    """
+    path = literal_path(f"{table.location}/{LOG}/{version:020d}.json")
+    try:
+        with translated("source"):
+            rows = spark.read.option("wholetext", True).text(path).select(F.sha2("value", 256)).collect()
+    except SourceNotFoundError:
+        return None
+    return str(rows[0][0])[:32] if rows else ""
 
 
 @contextmanager
