@@ -120,7 +120,7 @@ NOT_UTF_8 = [
 
 
 @pytest.mark.parametrize(("encoding", "text"), NOT_UTF_8)
-@pytest.mark.sample(1)
+@pytest.mark.sample("a byte of no character")
 def test_text_that_is_none_is_an_error_and_not_replaced(lake, run, tmp_path, encoding, text):
     """A decoder would replace it: two such texts were equal, and a change from one to the other would never be seen."""
     (tmp_path / "shop #1.db").unlink()
@@ -138,7 +138,7 @@ def test_text_that_is_none_is_an_error_and_not_replaced(lake, run, tmp_path, enc
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
-@pytest.mark.sample(1)
+@pytest.mark.sample("UTF-8")
 def test_every_text_arrives_as_it_is(lake, run, tmp_path, encoding):
     texts = ["", "a\0b", "\0", "é", "\U0001f600", "\ufffd", "\ufeffa", "a ", "\x1a", "\r\n", "0041"]
     (tmp_path / "shop #1.db").unlink()

@@ -38,7 +38,7 @@ _LOCKED = ("lock timeout", "Lock wait timeout exceeded", "[SQLITE_BUSY", "[SQLIT
 _NO_UTF_8 = ("invalid byte sequence for encoding", "has no equivalent in encoding")
 # What PostgreSQL's server reports about a value as it computes it, and what the other drivers report so.
 _REJECTED = ("division by zero", "out of range", "invalid input syntax", "returned by a subquery used as an expression")
-_REJECTED_BY_OTHERS = re.compile(r"java\.sql\.SQLDataException: |java\.sql\.SQLSyntaxErrorException: |\[SQLITE_ERROR\]")
+_REJECTED_BY_OTHERS = re.compile(r"java\.sql\.SQL(?:Data|SyntaxError|IntegrityConstraintViolation)Exception: |\[SQLITE_ERROR\]")
 _TOO_SLOW = ("due to statement timeout", "max_statement_time exceeded", "maximum statement execution time exceeded")
 _AWAY = (
     *("refused. Check that the hostname", "The connection attempt failed", "An I/O error occurred while"),
