@@ -64,7 +64,7 @@ def from_text(name: str, sql: str, kind: str, encoding: str | None = None) -> Co
         digits, decimals = int(found.group(1)) - int(found.group(2)), int(found.group(2))
         fits += f" AND {it} RLIKE '^[+-]?0*[0-9]{{0,{digits}}}([.][0-9]{{0,{decimals}}}0*)?$'"
     if kind == "DOUBLE":  # a number that is too large would be infinite
-        fits += f" AND (abs(CAST({it} AS DOUBLE)) < double('infinity') OR {it} RLIKE '(?i)^[+-]?(inf|nan)')"
+        fits += f" AND (abs(try_cast({it} AS DOUBLE)) < double('infinity') OR {it} RLIKE '(?i)^[+-]?(inf|nan)')"
     if kind == "DATE":  # a time of day would be cut off
         fits += f" AND {it} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
     if kind == "TIMESTAMP":  # a time of day alone would be today's, and what is shorter than a microsecond cut off

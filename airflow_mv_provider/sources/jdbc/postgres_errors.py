@@ -12,7 +12,8 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.spark.causes.databases import locked, not_text, silent, too_slow
 
-_AUTHORS = ("0A", "22", "42")  # classes of SQLSTATE: not supported, a value that does not fit, wrong SQL
+# Classes of SQLSTATE: not supported, too many rows, a value that does not fit, wrong SQL, beyond the server's limits.
+_AUTHORS = ("0A", "21", "22", "42", "54")
 
 
 def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bool) -> MvError | None:

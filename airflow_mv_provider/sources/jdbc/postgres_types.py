@@ -26,6 +26,25 @@ EPOCH = {
 _FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
 
 
+KINDS = """
+WITH RECURSIVE made_of (root, oid) AS (
+  SELECT oid, oid FROM pg_type WHERE oid = ANY (%s)
+  UNION
+  SELECT root, inner_oid FROM made_of JOIN pg_type AS t USING (oid) CROSS JOIN LATERAL (
+    SELECT typelem UNION ALL SELECT typbasetype UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
+    UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND typrelid <> 0 AND attnum > 0
+  ) AS parts (inner_oid) WHERE inner_oid <> 0
+)
+SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg_catalog'::regnamespace,
+       bool_or(p.typnamespace = 'pg_catalog'::regnamespace AND p.typname ~ '^reg[a-z]+$'),
+       bool_or(p.oid = 'money'::regtype)
+FROM made_of JOIN pg_type AS t ON t.oid = root JOIN pg_type AS p ON p.oid = made_of.oid
+GROUP BY root, t.typname, t.typtype, t.typnamespace
+"""
+"""Answers the oid and a `Kind` of each of these types, from all types that it is made of: elements, fields, bounds of
+ranges, what a domain is of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A type, as pg_type has it.
@@ -61,6 +80,8 @@ def text(name: str, kind: Kind, wanted: str) -> Column | None:
     if kind.has_reg or kind.has_money:
         number = "numeric" if kind.has_money else "oid"
         return from_text(name, f"{it}::{number}::text", wanted) if kind.is_itself else None
+    if kind.name in ("record", "_record"):  # of fields that no catalog lists
+        return None
     if kind.name in ("bit", "varbit") and kind.is_builtin and wanted not in ("STRING", "BOOLEAN"):
         return None
     if kind.name == "float4" and kind.is_builtin and wanted == "DOUBLE":

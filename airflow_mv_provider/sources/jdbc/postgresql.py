@@ -39,7 +39,7 @@ from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgres_errors import translated
-from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, Kind, quoted
+from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, KINDS, Kind, quoted
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
 
 if TYPE_CHECKING:
@@ -89,22 +89,6 @@ SELECT bool_and(relkind IN ('r', 'p', 'm')), bool_and(relpersistence = 'p'), boo
        CASE WHEN bool_and(relkind IN ('r', 'p', 'm'))
             THEN sum(CASE WHEN relkind = 'p' THEN 0 ELSE pg_table_size(c.oid) END)::int8 END
 FROM part JOIN pg_class AS c USING (oid)
-"""
-# With all types that a type is made of: elements, fields, bounds of ranges, what a domain is of.
-_TYPES = """
-WITH RECURSIVE made_of (root, oid) AS (
-  SELECT oid, oid FROM pg_type WHERE oid = ANY (%s)
-  UNION
-  SELECT root, inner_oid FROM made_of JOIN pg_type AS t USING (oid) CROSS JOIN LATERAL (
-    SELECT typelem UNION ALL SELECT typbasetype UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
-    UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND typrelid <> 0 AND attnum > 0
-  ) AS parts (inner_oid) WHERE inner_oid <> 0
-)
-SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg_catalog'::regnamespace,
-       bool_or(p.typnamespace = 'pg_catalog'::regnamespace AND p.typname ~ '^reg[a-z]+$'),
-       bool_or(p.oid = 'money'::regtype)
-FROM made_of JOIN pg_type AS t ON t.oid = root JOIN pg_type AS p ON p.oid = made_of.oid
-GROUP BY root, t.typname, t.typtype, t.typnamespace
 """
 
 _WHOLE = ("int2", "int4", "int8")
@@ -273,7 +257,7 @@ class PostgreSql(Dialect):
         """Return the source as the transaction sees it, and the name of each column's type."""
         described = self._described(connection)
         check_names([each.name for each in described])
-        kinds = connection.execute(_TYPES, [[each.type_code for each in described]]).fetchall()
+        kinds = connection.execute(KINDS, [[each.type_code for each in described]]).fetchall()
         known = {oid: Kind(*values) for oid, *values in kinds}
         types = {each.name: known[each.type_code].name for each in described}
         check_known(list(types), self._source.columns)

@@ -36,9 +36,11 @@ _LOST = ("invalid snapshot identifier", "could not import the requested snapshot
 _REFUSED = ("authentication failed", "no password was provided", "no pg_hba.conf entry", "permission denied for")
 _LOCKED = ("lock timeout", "Lock wait timeout exceeded", "[SQLITE_BUSY", "[SQLITE_LOCKED")
 _NO_UTF_8 = ("invalid byte sequence for encoding", "has no equivalent in encoding")
-# What PostgreSQL's server reports about a value as it computes it, and what the other drivers report so.
+# What PostgreSQL's server reports about a value as it computes it, and what the other two drivers report so.
 _REJECTED = ("division by zero", "out of range", "invalid input syntax", "returned by a subquery used as an expression")
-_REJECTED_BY_OTHERS = re.compile(r"java\.sql\.SQL(?:Data|SyntaxError|IntegrityConstraintViolation)Exception: |\[SQLITE_ERROR\]")
+_REJECTED_BY_OTHERS = re.compile(
+    r"java\.sql\.SQL(?:Data|SyntaxError|IntegrityConstraintViolation)Exception: \(conn=\d+\) (.*)|\[SQLITE_ERROR\] (.*)"
+)
 _TOO_SLOW = ("due to statement timeout", "max_statement_time exceeded", "maximum statement execution time exceeded")
 _AWAY = (
     *("refused. Check that the hostname", "The connection attempt failed", "An I/O error occurred while"),
@@ -96,9 +98,8 @@ def _of_a_query(text: str, where: str) -> MvError | None:
     if is_of_postgres and any(words in text for words in _REJECTED):
         return DefinitionError(where, f"PostgreSQL rejects it: {_message_of(_REJECTED, text)}.")
     if not is_of_postgres and (found := _REJECTED_BY_OTHERS.search(text)):
-        message = text[found.start() :].partition("\n")[0].partition("Exception: ")[2] or text[found.start() :]
-        message = re.sub(r"^\(conn=\d+\) ", "", message.partition("\n")[0])
-        return DefinitionError(where, f"the database rejects it: {message.strip().rstrip('.')[:300]}.")
+        message = (found.group(1) or found.group(2)).strip().rstrip(".")[:300]
+        return DefinitionError(where, f"the database rejects it: {message}.")
     return None
 
 
