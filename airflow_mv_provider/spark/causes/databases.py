@@ -65,7 +65,7 @@ def of_database(text: str, where: str) -> MvError | None:
             f"column {found.group(1)} has a text with bytes that are no character; it begins with {found.group(2)}."
         )
         return not_text(where, problem)
-    if "MALFORMED_CHARACTER_CODING" in text and "with UTF-16" in text:
+    if "MALFORMED_CHARACTER_CODING" in text and "performing `decode` with UTF-16" in text:
         return not_text(where, "a text of the source has bytes that are no character of UTF-16.")
     if driver := next((name for name in DRIVERS if f"ClassNotFoundException: {name}" in text), None):
         return missing_driver(where, driver)
