@@ -147,7 +147,10 @@ def check_exact(inexact: Sequence[tuple[str, str]], without_text: Sequence[tuple
     shown = ", ".join(f"{name} ({kind or 'no type'})" for name, kind in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     named = ", ".join(f"{name}: STRING" for name, _ in inexact[:5])
-    hint = f"Give the types in the source: `columns: {{{named}}}`, or of numbers DECIMAL(p,s). STRING is always exact."
+    hint = (
+        f"Give the types in the source: `columns: {{{named}}}`, or of numbers DECIMAL(p,s). STRING takes every number,"
+        " date and text exactly."
+    )
     if without_text:
         first = without_text[0][0]
         hint = f"Convert {first} in a `query`, or leave it out: its type, or the wanted one, has no exact text."
