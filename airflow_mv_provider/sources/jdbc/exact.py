@@ -62,7 +62,11 @@ def from_text(name: str, sql: str, kind: str, encoding: str | None = None) -> Co
     fits = f"try_cast({it} AS {kind}) IS NOT NULL"
     if found := _DECIMAL.fullmatch(kind):
         digits, decimals = int(found.group(1)) - int(found.group(2)), int(found.group(2))
-        fits += f" AND {it} RLIKE '^[+-]?0*[0-9]{{0,{digits}}}([.][0-9]{{0,{decimals}}}0*)?$'"
+        is_plain = f"{it} RLIKE '^[+-]?0*[0-9]{{0,{digits}}}([.][0-9]{{0,{decimals}}}0*)?$'"
+        # As databases print large and small FLOATs: the decimal has to read back as the same number.
+        is_float = f"{it} RLIKE '^-?[0-9]([.][0-9]{{1,16}})?[eE][+-]?[0-9]{{1,2}}$'"
+        is_same = f"CAST(try_cast({it} AS {kind}) AS DOUBLE) = try_cast({it} AS DOUBLE)"
+        fits += f" AND ({is_plain} OR ({is_float} AND {is_same}))"
     if kind == "DOUBLE":  # a number that is too large would be infinite
         fits += f" AND (abs(try_cast({it} AS DOUBLE)) < double('infinity') OR {it} RLIKE '(?i)^[+-]?(inf|nan)')"
     if kind == "DATE":  # a time of day would be cut off
