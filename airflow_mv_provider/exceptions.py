@@ -288,7 +288,10 @@ class NotComparableError(SchemaMismatchError):
 
 class InexactColumnError(SchemaMismatchError):
     code = "MV-COLUMN-INEXACT"
-    hint = "Give its type in the source's `columns`; STRING is always exact. Or convert the column in a `query`."
+    hint = (
+        "Give it another type in the source's `columns`: STRING takes every number, date and text exactly. Or convert"
+        " the column in a `query`."
+    )
 
 
 class KeyColumnError(TerminalError):

@@ -393,3 +393,189 @@ def test_password_of_a_source_shows_nowhere(shop, at_point, caplog, capfd):
         assert [text for text in told if secret in text] == []
         files = [path for path in shop.lake.root.parent.rglob("*") if path.is_file()]
         assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+# -- texts and numbers as texts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_encoding(shop, postgres):
+    """Make the shop read a database of another encoding, beside its own."""
+    made = []
+
+    def create(encoding: str, *statements: str) -> None:
+        name = f"{make_url(shop.address).database}_{encoding.lower()}"
+        shop.run(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        made.append(name)
+        address = make_url(shop.address).set(database=name, query={"client_encoding": "utf8"})
+        with psycopg.connect(address.render_as_string(), autocommit=True) as connection:
+            for each in ("CREATE TABLE texts (id int PRIMARY KEY, v text)", *statements):
+                connection.execute(each)
+            connection.execute(f"GRANT SELECT ON texts TO {ASKED}")
+        shop.connect(schema=name)
+        shop.apply(table="public.texts")
+
+    yield create
+    for name in made:
+        shop.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "EUC_JP"])
+@pytest.mark.sample("SQL_ASCII")
+def test_database_of_another_encoding_is_read_as_it_is(shop, in_encoding, encoding):
+    """Of SQL_ASCII a client that does not ask for UTF-8 is given bytes, for the names of types, too."""
+    text = "あ" if encoding == "EUC_JP" else "é"
+    in_encoding(encoding, f"INSERT INTO texts VALUES (1, '{text}'), (2, NULL), (3, '')")
+
+    shop.refresh()
+
+    assert sorted(shop.lake.rows()) == [(1, text), (2, None), (3, "")]
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    ("encoding", "value"),
+    [("SQL_ASCII", r"E'a\xff'"), ("WIN1252", r"E'a\x81'"), ("SQL_ASCII", r"E'\xed\xa0\x80'")],
+)
+@pytest.mark.sample(1)
+def test_text_without_a_place_in_utf_8_is_an_error(shop, in_encoding, encoding, value):
+    in_encoding(encoding, "SET client_encoding = 'SQL_ASCII'", f"INSERT INTO texts VALUES (1, {value})")
+
+    with pytest.raises(InexactColumnError, match="no character") as caught:
+        shop.refresh()
+
+    assert "hexadecimal" in caught.value.advice
+    shop.apply(table=None, query="SELECT id, encode(convert_to(v, getdatabaseencoding()), 'hex') AS v FROM texts")
+    shop.refresh()
+    assert {row[0] for row in shop.lake.rows()} == {1}
+
+
+NUMBERS = [
+    ("float4", "16777216", "STRING", "1.6777216e+07"),
+    ("float4", "0.1", "STRING", "0.1"),
+    ("float4", "0.1", "DOUBLE", 0.10000000149011612),
+    ("float8", "0.1::float8 + 0.2", "STRING", "0.30000000000000004"),
+    ("float4", "16777216", "DECIMAL(20,0)", Decimal(16777216)),
+    ("float8", "1.5e-05", "DECIMAL(6,6)", Decimal("0.000015")),
+    ("float8", "1.5e-05", "DECIMAL(5,5)", None),
+    ("float8", "1e20", "DECIMAL(20,0)", None),
+    ("numeric", "1e400", "DOUBLE", None),
+    ("money", "-1234.5", "STRING", "-1234.50"),
+    ("money", "-1234.5", "DECIMAL(19,2)", Decimal("-1234.50")),
+    ("bit(3)", "B'101'", "STRING", "101"),
+    ("bit(3)", "B'101'", "INT", None),
+    ("varbit", "B'11'", "DECIMAL(5,0)", None),
+    ("bit(1)", "B'1'", "BOOLEAN", True),
+    ("interval", "'-1 day 02:00:00.5'", "STRING", "-1 days +02:00:00.5"),
+    ("regrole", "'mv'", "STRING", "10"),
+    ("regrole[]", "NULL", "STRING", None),
+    ("money[]", "NULL", "STRING", None),
+    ("float4[]", "'{0.1}'", "STRING", "{0.1}"),
+    ("numeric(30,0)", "123456789012345678901234567890", "STRING", "123456789012345678901234567890"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "kind", "arrives"), NUMBERS)
+@pytest.mark.sample(1)
+def test_number_becomes_another_type_exactly_or_not_at_all(shop, column, value, kind, arrives):
+    shop.run(f"ALTER TABLE orders ADD x {column}", f"UPDATE orders SET x = {value}")
+    shop.apply(columns={"x": kind})
+    if arrives is None:
+        with pytest.raises(InexactColumnError):
+            shop.refresh()
+        return
+
+    shop.refresh()
+
+    assert {row[2] for row in shop.lake.rows()} == {arrives}
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+SHOWN = """
+CREATE TABLE shown (id char(5) PRIMARY KEY, f4 float4, f8 float8, by bytea, x xml, iv interval, tz timestamptz,
+  tr tstzrange, mo money, d date, rc regclass, j jsonb, fa float4[], t text)
+"""
+SHOWN_VALUES = """
+INSERT INTO shown VALUES ('a', 0.1, 0.1, '\\x00ff', '<a/>', '-1 day 02:00:00.5', '2024-01-01 00:00+01',
+  '[2024-01-01 00:00+01,)', -1234.5, '2024-02-03', 'orders', '{"a": 0.1}', '{0.1}', 'a\\b''é')
+"""
+SETTINGS = {
+    **{"bytea_output": "escape", "extra_float_digits": "-10", "xmlbinary": "hex", "xmloption": "document"},
+    **{"IntervalStyle": "iso_8601", "TimeZone": "Asia/Kolkata", "DateStyle": "SQL, DMY", "lc_monetary": "C.utf8"},
+    **{"quote_all_identifiers": "on", "search_path": "pg_catalog", "standard_conforming_strings": "off"},
+    **{"client_encoding": "latin1", "default_transaction_isolation": "serializable", "lc_numeric": "C.utf8"},
+    **{"statement_timeout": "1"},
+}
+
+
+@pytest.mark.parametrize("place", ["role", "database", "server"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.sample("bytea_output-role")
+def test_no_setting_changes_a_value(shop, setting, place):
+    value = SETTINGS[setting] if setting == "search_path" else f"'{SETTINGS[setting]}'"
+    database = make_url(shop.address).database
+    where = {"role": f"ALTER ROLE {ASKED}", "database": f"ALTER DATABASE {database}", "server": "ALTER SYSTEM"}[place]
+    shop.run(SHOWN, SHOWN_VALUES, "INSERT INTO shown (id) VALUES ('b')", f"GRANT SELECT ON shown TO {ASKED}")
+    names = ["f4", "f8", "by", "x", "iv", "tz", "tr", "mo", "d", "rc", "j", "fa", "t"]
+    shop.apply(table="public.shown", columns=dict.fromkeys(names, "STRING"), unchanged="compare")
+    shop.refresh()
+    before = shop.lake.rows()
+    shop.run(f"{where} SET {setting} = {value}", "SELECT pg_reload_conf()")
+    try:
+        report = shop.refresh()
+    finally:
+        shop.run("SET statement_timeout = 0", f"{where} RESET {setting}", "SELECT pg_reload_conf()")
+
+    assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (0, 0, 0)
+    assert shop.lake.rows() == before
+
+
+# -- what no retry mends -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        pytest.param("SELECT id, v FROM orders WHERE '{\"a\": 1}'::jsonb ? 'a'", "jsonb_exists", id="question mark"),
+        ("SELECT id, v, v FROM orders", "two columns are named 'v'"),
+        ('SELECT id, v, 1 AS "V" FROM orders', "'v' and 'V' are one name"),
+        ("SELECT id, id + 1, id + 2 FROM orders", "two columns are named '?column?'"),
+        ("SELECT id, 1 / (id - 7) AS v FROM orders", "division by zero"),
+        ("SELECT id, v::int AS v FROM orders", "invalid input syntax"),
+        ("SELECT id, 2147483647 + id AS v FROM orders", "out of range"),
+        ("SELECT id, (SELECT v FROM orders) AS v FROM orders", "more than one row"),
+    ],
+)
+@pytest.mark.sample("question mark")
+def test_query_that_no_retry_mends_is_a_definition_error(shop, query, words):
+    shop.apply(table=None, query=query)
+
+    with pytest.raises(DefinitionError) as caught:
+        shop.refresh()
+
+    assert words in f"{caught.value} {caught.value.advice}"
+
+
+@pytest.mark.in_test_all
+def test_question_mark_inside_quotes_is_none_of_jdbcs(shop):
+    shop.apply(table=None, query="SELECT id, '?' || v AS \"v ?\" /* ? */ FROM orders WHERE v <> $$?$$ -- ?")
+
+    shop.refresh()
+
+    assert (1, "?v1") in shop.lake.rows()
+
+
+@pytest.mark.parametrize("column", ["mood[]", "pair", "mood_range"])
+@pytest.mark.sample("mood[]")
+def test_type_of_a_user_is_named_by_its_name(shop, column):
+    shop.run("CREATE TYPE mood AS ENUM ('a', 'b')", "CREATE TYPE pair AS (a int, b text)")
+    shop.run("CREATE TYPE mood_range AS RANGE (subtype = int8)", f"ALTER TABLE orders ADD x {column}")
+    shop.apply()
+
+    with pytest.raises(InexactColumnError) as caught:
+        shop.refresh()
+
+    assert f"x ({column})" in str(caught.value)
+    shop.apply(columns={"x": "STRING"})
+    assert shop.refresh().rows_inserted == 40

@@ -104,3 +104,83 @@ def test_file_that_is_none_is_named(lake, run, tmp_path, content):
 
     with pytest.raises(Missing, match=r"shop #1\.db"):
         lake.refresh()
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+TEXTS = "CREATE TABLE texts (id INTEGER PRIMARY KEY, v TEXT); INSERT INTO texts VALUES "
+NOT_UTF_8 = [
+    pytest.param("UTF-8", "61ff", id="a byte of no character"),
+    pytest.param("UTF-8", "eda080", id="half a surrogate pair"),
+    pytest.param("UTF-8", "c080", id="longer than needed"),
+    pytest.param("UTF-8", "61e282", id="cut short"),
+    pytest.param("UTF-16le", "610000d8", id="half a surrogate pair in UTF-16"),
+    pytest.param("UTF-16be", "d8000061", id="half a surrogate pair in UTF-16BE"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "text"), NOT_UTF_8)
+@pytest.mark.sample("a byte of no character")
+def test_text_that_is_none_is_an_error_and_not_replaced(lake, run, tmp_path, encoding, text):
+    """A decoder would replace it: two such texts were equal, and a change from one to the other would never be seen."""
+    (tmp_path / "shop #1.db").unlink()
+    run(f"PRAGMA encoding = '{encoding}'; {TEXTS} (1, 'a'), (2, CAST(x'{text}' AS TEXT))")
+    lake.apply(source=Jdbc("shop", table="texts"))
+
+    with pytest.raises(InexactColumnError, match="no character") as caught:
+        lake.refresh()
+
+    assert (
+        encoding != "UTF-8"
+        or f"column v has a text with bytes that are no character; it begins with {text.upper()}" in str(caught.value)
+    )
+    assert "hexadecimal" in caught.value.advice
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+@pytest.mark.sample("UTF-8")
+def test_every_text_arrives_as_it_is(lake, run, tmp_path, encoding):
+    texts = ["", "a\0b", "\0", "é", "\U0001f600", "\ufffd", "\ufeffa", "a ", "\x1a", "\r\n", "0041"]
+    (tmp_path / "shop #1.db").unlink()
+    run(f"PRAGMA encoding = '{encoding}'; CREATE TABLE texts (id INTEGER PRIMARY KEY, v TEXT)")
+    with closing(sqlite3.connect(tmp_path / "shop #1.db")) as file:
+        file.executemany("INSERT INTO texts VALUES (?, ?)", enumerate(texts))
+        file.commit()
+    lake.apply(source=Jdbc("shop", table="texts"))
+
+    lake.refresh()
+
+    assert sorted(lake.rows()) == list(enumerate(texts))
+
+
+# -- numbers as texts --------------------------------------------------------------------------------------------------
+
+
+def test_number_as_text_is_exactly_that_number(lake, run, tmp_path):
+    """SQLite's own text of a REAL may have 15 digits, which are those of another number, too."""
+    numbers = [0.1, 0.1 + 0.2, 2.0**53, 2.0**53 + 2, 1e300, 5e-324, 1.7976931348623155e308, 1 / 3, 3, 2**53 + 1, 1e999]
+    run("CREATE TABLE numbers (id INTEGER PRIMARY KEY, v NUMERIC)")
+    with closing(sqlite3.connect(tmp_path / "shop #1.db")) as file:
+        file.executemany("INSERT INTO numbers VALUES (?, ?)", enumerate(numbers))
+        file.commit()
+    lake.apply(source=Jdbc("shop", table="numbers", columns={"v": "STRING"}))
+
+    lake.refresh()
+
+    found = dict(lake.rows())
+    assert {key: float(text) if isinstance(numbers[key], float) else int(text) for key, text in found.items()} == dict(
+        enumerate(numbers)
+    )
+    assert len(set(found.values())) == len(numbers)
+    assert (found[0], found[8], found[9]) == ("0.1", "3", "9007199254740993")
+
+
+@pytest.mark.in_test_all
+def test_whole_number_that_a_double_cannot_hold_is_an_error(lake, run):
+    run("CREATE TABLE w (id INTEGER PRIMARY KEY, r INTEGER); INSERT INTO w VALUES (1, 9007199254740993)")
+    lake.apply(
+        source=Jdbc("shop", query="SELECT id, r FROM (SELECT id, r FROM orders WHERE false UNION ALL SELECT * FROM w)")
+    )
+
+    with pytest.raises(InexactColumnError, match="column r has the value"):
+        lake.refresh()

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
+    DefinitionError,
     SourceDeniedError,
     SourceUnavailableError,
     UnsafeLocationError,
@@ -211,12 +212,28 @@ _FAILED = (
             *(SourceUnavailableError, "db:3306"),
         ),
         (
+            ": java.sql.SQLDataException: (conn=7) BIGINT UNSIGNED value is out of range in 'x'\n\tat org.mariadb.jdbc",
+            *(DefinitionError, "BIGINT UNSIGNED value is out of range in 'x'."),
+        ),
+        (
+            ": java.sql.SQLTimeoutException: (conn=7) Query execution was interrupted (max_statement_time exceeded)",
+            *(DefinitionError, "max_statement_time"),
+        ),
+        (
+            ": org.sqlite.SQLiteException: [SQLITE_ERROR] SQL error or missing database (integer overflow)",
+            *(DefinitionError, "integer overflow"),
+        ),
+        (
+            ": org.postgresql.util.PSQLException: ERROR: canceling statement due to statement timeout\n\tat org",
+            *(DefinitionError, "statement_timeout"),
+        ),
+        (
             ": java.sql.SQLException: (conn=16) Lock wait timeout exceeded; try restarting transaction",
             *(SourceUnavailableError, "another session"),
         ),
     ],
 )
-def test_what_mariadbs_driver_says_is_understood(text, error, words):
+def test_what_drivers_say_is_understood(text, error, words):
     found = of_database(text, "source")
 
     assert isinstance(found, error)

@@ -90,6 +90,10 @@ def check_source(
                     f"{role} column {name!r} is of type {types[name].shown_type}, which cannot identify rows.",
                     column=name,
                 )
+    if partition_by and types.keys() == set(partition_by):
+        problem = f"partition_by names every column ({_listed(types)}); the files of a table need one that is left."
+        hint = "Partition by fewer columns, or leave `partition_by` out."
+        raise KeyColumnError(where, problem, hint=hint, column=partition_by[-1])
     if unknown := [name for name in sensitive if name not in types]:
         raise SchemaMismatchError(
             where,

@@ -113,20 +113,49 @@ def check_known(columns: Sequence[str], named: Mapping[str, str]) -> None:
         raise DefinitionError("source", problem)
 
 
-def check_exact(inexact: Sequence[tuple[str, str]]) -> None:
+def check_names(columns: Sequence[str]) -> None:
+    """Refuse columns whose names Spark cannot tell apart.
+
+    Raises:
+        DefinitionError: Two names are equal, but for upper and lower case.
+    """
+    named: dict[str, str] = {}
+    for name in columns:
+        other = named.get(name.lower())
+        if other is not None:
+            which = (
+                f"two columns are named {name!r}" if name == other else f"{other!r} and {name!r} are one name to Spark"
+            )
+            hint = "Give each column of the `query` a name of its own: `expression AS name`."
+            raise DefinitionError("source", f"{which}.", hint=hint)
+        named[name.lower()] = name
+
+
+def check_exact(inexact: Sequence[tuple[str, str]], without_text: Sequence[tuple[str, str]] = ()) -> None:
     """Refuse columns of types that Spark cannot take exactly.
 
-    inexact : name and type of each
-    raises  : InexactColumnError
+    Args:
+        inexact: Name and type of each that may be taken as STRING.
+        without_text: Of each whose text is not exact either.
+
+    Raises:
+        InexactColumnError: There are such columns.
     """
-    if not inexact:
+    found = [*without_text, *inexact]
+    if not found:
         return
-    shown = ", ".join(f"{name} ({kind or 'no type'})" for name, kind in inexact[:5])
-    more = f" and {len(inexact) - 5} more" if len(inexact) > 5 else ""
+    shown = ", ".join(f"{name} ({kind or 'no type'})" for name, kind in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     named = ", ".join(f"{name}: STRING" for name, _ in inexact[:5])
-    hint = f"Give the types in the source: `columns: {{{named}}}`, or DECIMAL(p,s). STRING is always exact."
+    hint = (
+        f"Give the types in the source: `columns: {{{named}}}`, or of numbers DECIMAL(p,s). STRING takes every number,"
+        " date and text exactly."
+    )
+    if without_text:
+        first = without_text[0][0]
+        hint = f"Convert {first} in a `query`, or leave it out: its type, or the wanted one, has no exact text."
     problem = f"Spark has no exact type for {shown}{more}."
-    raise InexactColumnError("source", problem, hint=hint, columns=[name for name, _ in inexact])
+    raise InexactColumnError("source", problem, hint=hint, columns=[name for name, _ in found])
 
 
 def parts(least: int, most: int, num_parts: int, bound: str) -> tuple[str, ...]:

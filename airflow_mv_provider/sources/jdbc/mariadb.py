@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -37,23 +37,26 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, check_names
 from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
 from airflow_mv_provider.sources.jdbc.model import Jdbc
-from airflow_mv_provider.spark.causes.databases import locked, silent, without_tls
+from airflow_mv_provider.spark.causes.databases import locked, silent, too_slow, without_tls
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 _DRIVER = "org.mariadb.jdbc.Driver"
 _PATIENCE_S, _LOCK_S, _LONG_S = 10, 30, 24 * 3600
-# How texts of values look must not depend on the server's settings; and none of these may cut a read short.
+# How texts of values look must not depend on the server's settings; and none of these may cut a read short. The other
+# words of `sql_mode` decide what the author's SQL means, and stay as they are for every client of this server.
 _SESSION = (
     f"time_zone='+00:00',lock_wait_timeout={_LOCK_S},net_write_timeout={_LONG_S},wait_timeout={_LONG_S},"
-    "sql_select_limit=18446744073709551615"
+    "sql_select_limit=18446744073709551615,character_set_client=utf8mb4,character_set_results=utf8mb4,"
+    "character_set_connection=utf8mb4,sql_mode=REPLACE(@@sql_mode,'PAD_CHAR_TO_FULL_LENGTH','')"
 )
+_NO_LIMIT = {"MariaDB": "max_statement_time=0", "MySQL": "max_execution_time=0"}
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 # What users write, as PostgreSQL's client calls it → what the driver calls it.
@@ -62,6 +65,8 @@ _HOST = re.compile(r"[\w.:-]+")  # nothing that ends the host in the driver's ad
 _DENIED = (1044, 1045, 1142, 1143, 1227, 1356, 1698)
 _MISSING = (1049, 1146)
 _LOCKED = (1205, 1213)
+_TOO_SLOW = (1969, 3024)
+_AUTHORS = (1052, 1054, 1060, 1064, 1111, 1140, 1166, 1222, 1241, 1242, 1248, 1305, 1690)
 _GONE = (1053, 1927, 2006, 2013)  # the server shuts down, was killed, or is not there any more
 
 
@@ -101,7 +106,7 @@ class MariaDb(Dialect):
             "user": mine.user or "",
             "password": mine.password or "",
             "database": mine.database or "",
-            "sessionVariables": _SESSION,
+            "sessionVariables": _session(connection),
             "sessionInitStatement": _BEGIN,
             "transactionIsolation": "REPEATABLE-READ",
             "connectTimeout": str(_PATIENCE_S * 1000),
@@ -153,12 +158,12 @@ class MariaDb(Dialect):
             connect_timeout=_PATIENCE_S,
             read_timeout=self._source.read_timeout,
             write_timeout=self._source.read_timeout,
-            init_command=f"SET SESSION {_SESSION}",
             program_name="airflow-mv-provider",
             **({"ssl_disabled": True} if self._tls == "disable" else {"ssl": self._context()}),
         )
         try:
             with connection.cursor() as cursor:
+                cursor.execute(f"SET SESSION {_session(connection)}")
                 cursor.execute(_ISOLATION)
                 cursor.execute(_BEGIN)
         except BaseException:
@@ -194,10 +199,26 @@ class MariaDb(Dialect):
             Field(each.name, each.type_code, each.flags, each.length, each.scale, each.charsetnr) for each in described
         ]
         wanted = self._source.columns
+        check_names([field.name for field in fields])
         check_known([field.name for field in fields], wanted)
-        columns = [(field, column(field, wanted.get(field.name))) for field in fields]
-        check_exact([(field.name, field.type_name) for field, found in columns if found is None])
+        charsets = self._charsets(connection, [field.name for field in fields if field.has_text])
+        columns = [(field, column(field, wanted.get(field.name), charsets.get(field.name))) for field in fields]
+        inexact = [field for field, found in columns if found is None]
+        check_exact(
+            [(field.name, field.type_name) for field in inexact if not field.is_geometry],
+            [(field.name, field.type_name) for field in inexact if field.is_geometry],
+        )
         return tuple(found for _, found in columns if found is not None)
+
+    def _charsets(self, connection: Connection[Any], names: Sequence[str]) -> dict[str, str]:
+        """Return the character set that each of these columns is stored in; results are described in the session's."""
+        if not names:
+            return {}
+        wanted = ", ".join(f"CHARSET({quoted(name)})" for name in names)
+        nothing = f"(SELECT * FROM {self._relation()} AS mv_source LIMIT 0) AS mv_source"  # nosec B608  # the author's
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {wanted} FROM {nothing} RIGHT JOIN (SELECT 1) AS one ON TRUE")  # nosec B608  # quoted
+            return dict(zip(names, cursor.fetchone() or (), strict=True))
 
     def _frontier(self, connection: Connection[Any]) -> JdbcFrontier:
         with connection.cursor() as cursor:
@@ -211,7 +232,7 @@ class MariaDb(Dialect):
             if all(place):
                 cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", place)
                 place += [gtid for (gtid,) in cursor.fetchall() if gtid]
-        product = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+        product = _product(version)
         known = server.get("server_uid") or server.get("server_uuid") or f"{host}:{port}"
         obstacle: str | None = None
         if not all(place):
@@ -250,6 +271,16 @@ class MariaDb(Dialect):
             raise found from None
 
 
+def _session(connection: Connection[Any]) -> str:
+    """Return the variables that every connection to this server sets, as SET and as the driver take them."""
+    version: str = connection.get_server_info()  # type: ignore[no-untyped-call]
+    return f"{_SESSION},{_NO_LIMIT[_product(version)]}"
+
+
+def _product(version: str) -> str:
+    return "MariaDB" if "mariadb" in version.lower() else "MySQL"
+
+
 def _is_this_machine(host: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).is_loopback
@@ -272,10 +303,12 @@ def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: b
         return SourceNotFoundError("source", f"{message}.", hint="Check database and table, spelt as in the database.")
     if code in _LOCKED:
         return locked("source")
+    if code in _TOO_SLOW:
+        return too_slow("source")
     if "SSL" in message or "certificate" in message:
         return without_tls("source", message)
     if "timed out" in message and code != 2003:
         return silent("source", f"no answer within {read_timeout} s")
-    if isinstance(error, (err.ProgrammingError, err.NotSupportedError, err.DataError)) or code == 1054:
+    if isinstance(error, (err.ProgrammingError, err.NotSupportedError, err.DataError)) or code in _AUTHORS:
         return DefinitionError("source", f"MariaDB rejects it: {message}.")
     return SourceUnavailableError("source", f"{message}.")

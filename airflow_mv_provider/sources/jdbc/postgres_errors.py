@@ -10,9 +10,10 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
     SourceUnavailableError,
 )
-from airflow_mv_provider.spark.causes.databases import locked, silent
+from airflow_mv_provider.spark.causes.databases import locked, not_text, silent, too_slow
 
-_AUTHORS = ("0A", "22", "42")  # classes of SQLSTATE: not supported, a value that does not fit, wrong SQL
+# Classes of SQLSTATE: not supported, too many rows, a value that does not fit, wrong SQL, beyond the server's limits.
+_AUTHORS = ("0A", "21", "22", "42", "54")
 
 
 def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bool) -> MvError | None:
@@ -43,6 +44,10 @@ def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bo
             )
         case errors.LockNotAvailable():
             return locked("source")
+        case errors.QueryCanceled() if "statement timeout" in text:
+            return too_slow("source")
+        case errors.CharacterNotInRepertoire() | errors.UntranslatableCharacter():
+            return not_text("source", f"a text of the source has bytes that are no character: {message}.")
         case _ if (error.sqlstate or "")[:2] in _AUTHORS:
             return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
         case OperationalError() if is_holding:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_mv_provider.sources.jdbc.exact import Column, marked
+from dataclasses import dataclass
+
+from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
 
 _AS_THEY_ARE = {
     "bool": "BOOLEAN",
@@ -24,18 +26,78 @@ EPOCH = {
 _FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
 
 
-def column(
-    name: str, kind: str, group: str, is_builtin: bool, precision: int | None, scale: int | None
-) -> Column | None:
-    """Return how a column travels; None if Spark has no exact type for it.
+KINDS = """
+WITH RECURSIVE made_of (root, oid) AS (
+  SELECT oid, oid FROM pg_type WHERE oid = ANY (%s)
+  UNION
+  SELECT root, inner_oid FROM made_of JOIN pg_type AS t USING (oid) CROSS JOIN LATERAL (
+    SELECT typelem UNION ALL SELECT typbasetype UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
+    UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND typrelid <> 0 AND attnum > 0
+  ) AS parts (inner_oid) WHERE inner_oid <> 0
+)
+SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg_catalog'::regnamespace,
+       bool_or(p.typnamespace = 'pg_catalog'::regnamespace AND p.typname ~ '^reg[a-z]+$'),
+       bool_or(p.oid = 'money'::regtype)
+FROM made_of JOIN pg_type AS t ON t.oid = root JOIN pg_type AS p ON p.oid = made_of.oid
+GROUP BY root, t.typname, t.typtype, t.typnamespace
+"""
+"""Answers the oid and a `Kind` of each of these types, from all types that it is made of: elements, fields, bounds of
+ranges, what a domain is of."""
 
-    kind, group : `typname` and `typtype` of pg_type
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type, as pg_type has it.
+
+    Attributes:
+        name: Its `typname`.
+        shown: As PostgreSQL writes it.
+        group: Its `typtype`.
+        has_reg: It is one of the types of object identifiers (regclass, ...), or made of one.
+        has_money: The same of money.
+    """
+
+    name: str
+    shown: str
+    group: str
+    is_builtin: bool
+    has_reg: bool
+    has_money: bool
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether it is regclass or the like, or money; not made of one."""
+        return self.is_builtin and (self.name == "money" or self.name.startswith("reg"))
+
+
+def text(name: str, kind: Kind, wanted: str) -> Column | None:
+    """Return how a column travels as text, for the type that the definition's `columns` gives; None if it has none.
+
+    The text of money depends on the locale, that of regclass and the like on search_path, and neither can be set
+    without a change of what the author's SQL means; so it is their number. A bit string is no number of that spelling.
     """
     it = quoted(name)
+    if kind.has_reg or kind.has_money:
+        number = "numeric" if kind.has_money else "oid"
+        return from_text(name, f"{it}::{number}::text", wanted) if kind.is_itself else None
+    if kind.name in ("record", "_record"):  # of fields that no catalog lists
+        return None
+    if kind.name in ("bit", "varbit") and kind.is_builtin and wanted not in ("STRING", "BOOLEAN"):
+        return None
+    if kind.name == "float4" and kind.is_builtin and wanted == "DOUBLE":
+        it = f"{it}::float8"
+    return from_text(name, f"{it}::text", wanted)
+
+
+def column(name: str, found: Kind, precision: int | None, scale: int | None) -> Column | None:
+    """Return how a column travels; None if Spark has no exact type for it."""
+    it, kind, group = quoted(name), found.name, found.group
     if group == "e":
         return Column(name, f"{it}::text", "STRING", "STRING")
-    if not is_builtin:
+    if not found.is_builtin or found.has_reg:
         return None
+    if kind == "money":
+        return text(name, found, "STRING")
     if kind in _AS_THEY_ARE:
         return Column(name, it, _AS_THEY_ARE[kind], _AS_THEY_ARE[kind])
     if kind in EPOCH:

@@ -26,12 +26,20 @@ from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc import postgres_types
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, parts
-from airflow_mv_provider.sources.jdbc.exact import Column, from_text
+from airflow_mv_provider.sources.jdbc.dialect import (
+    Dialect,
+    Found,
+    Reading,
+    check_exact,
+    check_known,
+    check_names,
+    parts,
+)
+from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgres_errors import translated
-from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, quoted
+from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, KINDS, Kind, quoted
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
 
 if TYPE_CHECKING:
@@ -43,16 +51,23 @@ _PATIENCE_S = 10
 _LOCK_MS = 30_000
 _SSL = ("sslmode", "sslrootcert")
 # How texts of values look must not depend on the role's or the database's settings; and none of these may end a read.
+# What decides the meaning of the author's SQL, search_path and lc_monetary too, stays as it is for every client.
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, MDY",
     "IntervalStyle": "postgres",
-    "extra_float_digits": "1",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "xmlbinary": "base64",
+    "xmloption": "content",
+    "quote_all_identifiers": "off",
     "lock_timeout": str(_LOCK_MS),
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "transaction_timeout": "0",  # of PostgreSQL 17
 }
+# Of every connection from its first statement on: Spark asks for the columns without `sessionInitStatement`.
+_OPTIONS = f"-c lock_timeout={_LOCK_MS} -c statement_timeout=0"
 _WANTED = ", ".join(f"('{name}', '{value}')" for name, value in _SESSION.items())
 _KNOWN = "current_setting(name, true) IS NOT NULL"
 _SET = f"SELECT set_config(name, value, true) FROM (VALUES {_WANTED}) AS wanted (name, value) WHERE {_KNOWN}"  # nosec B608  # constants
@@ -75,7 +90,6 @@ SELECT bool_and(relkind IN ('r', 'p', 'm')), bool_and(relpersistence = 'p'), boo
             THEN sum(CASE WHEN relkind = 'p' THEN 0 ELSE pg_table_size(c.oid) END)::int8 END
 FROM part JOIN pg_class AS c USING (oid)
 """
-_TYPES = "SELECT oid, typname, typtype, typnamespace = 'pg_catalog'::regnamespace FROM pg_type WHERE oid = ANY (%s)"
 
 _WHOLE = ("int2", "int4", "int8")
 _READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
@@ -132,7 +146,7 @@ class PostgreSql(Dialect):
             "connectTimeout": str(_PATIENCE_S),
             "socketTimeout": str(self._source.read_timeout),
             "tcpKeepAlive": "true",
-            "options": f"-c lock_timeout={_LOCK_MS}",  # Spark asks for the columns without `sessionInitStatement`
+            "options": _OPTIONS,
             **ssl,
         }
         relation = self._relation()
@@ -210,6 +224,8 @@ class PostgreSql(Dialect):
             password=mine.password,
             dbname=mine.database or mine.user,
             application_name="airflow-mv-provider",
+            client_encoding="utf8",  # else the server's or the role's: of SQL_ASCII even names would arrive as bytes
+            options=_OPTIONS,
             autocommit=True,
             **self._ssl(),
         )
@@ -240,25 +256,29 @@ class PostgreSql(Dialect):
     def _found(self, connection: Connection[Any]) -> tuple[Found, Mapping[str, str]]:
         """Return the source as the transaction sees it, and the name of each column's type."""
         described = self._described(connection)
-        kinds = connection.execute(_TYPES, [[each.type_code for each in described]]).fetchall()
-        known = {oid: (name, kind, is_builtin) for oid, name, kind, is_builtin in kinds}
-        types = {each.name: known[each.type_code][0] for each in described}
+        check_names([each.name for each in described])
+        kinds = connection.execute(KINDS, [[each.type_code for each in described]]).fetchall()
+        known = {oid: Kind(*values) for oid, *values in kinds}
+        types = {each.name: known[each.type_code].name for each in described}
         check_known(list(types), self._source.columns)
         self._check_split(types)
         self._check_watermark(types)
-        columns, inexact = [], []
+        columns: list[Column] = []
+        inexact: list[tuple[str, str]] = []
+        without_text: list[tuple[str, str]] = []
         for each in described:
-            if each.name in self._source.columns:
-                column: Column | None = from_text(
-                    each.name, f"{quoted(each.name)}::text", self._source.columns[each.name]
-                )
+            wanted, kind = self._source.columns.get(each.name), known[each.type_code]
+            if wanted is None:
+                column = postgres_types.column(each.name, kind, each.precision, each.scale)
             else:
-                column = postgres_types.column(each.name, *known[each.type_code], each.precision, each.scale)
-            if column is None:
-                inexact.append((each.name, each.type_display))
-            else:
+                column = postgres_types.text(each.name, kind, wanted)
+            if column is not None:
                 columns.append(column)
-        check_exact(inexact)
+                continue
+            shown = (each.name, each.type_display if kind.name == "numeric" else kind.shown)
+            has_text = postgres_types.text(each.name, kind, "STRING") is not None
+            (inexact if has_text else without_text).append(shown)
+        check_exact(inexact, without_text)
         obstacle, relation, num_bytes = self._obstacle(connection)
         database, token, is_standby = _row(connection, _STATE)
         if is_standby:

@@ -40,7 +40,7 @@ SELECT md5(concat_ws(' ',
        (SELECT bool_and(relkind = 'p' OR (relkind IN ('r', 'm') AND amname = 'heap'))
           FROM part JOIN pg_class AS c USING (oid) LEFT JOIN pg_am AS am ON am.oid = relam),
        (SELECT string_agg(attname, ', ' ORDER BY attnum) FROM col
-         WHERE typtype NOT IN ('b', 'e', 'r', 'm') OR typname ~ '^_?(reg|money)'
+         WHERE typtype NOT IN ('b', 'e', 'r', 'm') OR typname ~ '^_?(reg|money|aclitem)'
             OR (is_array AND typnamespace <> 'pg_catalog'::regnamespace) OR attgenerated = 'v'),
        has_column_privilege(%(table)s::regclass::oid, 'xmin', 'SELECT')
 """

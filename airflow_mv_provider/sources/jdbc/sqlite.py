@@ -7,6 +7,8 @@ moment at which no other process was writing, and has to be the same.
 A column holds values of any type, whatever was declared, and the driver would turn the others into 0. So each value's
 type is checked while it is read. Only INTEGER, REAL, TEXT and BLOB have one type in Spark; SQLite stores a DATE, a
 DECIMAL or a BOOLEAN as it was written, and the definition's `columns` has to declare its type.
+
+SQLite stores any bytes as TEXT, and the driver would replace those that are none. So texts travel as bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, check_names
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
@@ -42,11 +44,10 @@ _READ_ONLY = "1"  # SQLITE_OPEN_READONLY, as the driver takes it
 # SQLite's own rules, in its own order, for the type that a declared name means.
 _DECLARED = (("INT", "BIGINT"), ("CHAR|CLOB|TEXT", "STRING"), ("BLOB", "BINARY"), ("REAL|FLOA|DOUB", "DOUBLE"))
 _TYPES_OF = {
-    "BIGINT": "'integer'",
-    "INT": "'integer'",
-    "DOUBLE": "'real', 'integer'",
-    "STRING": "'text', 'integer'",
-    "BINARY": "'blob'",
+    "BIGINT": "typeof({it}) = 'integer'",
+    "INT": "typeof({it}) = 'integer'",
+    "DOUBLE": "typeof({it}) IN ('real', 'integer')",
+    "BINARY": "typeof({it}) = 'blob'",
 }
 
 
@@ -101,17 +102,20 @@ class Sqlite(Dialect):
         select = f"SELECT * FROM {self._relation()} AS mv_source"  # nosec B608  # the author's
         connection.execute(f"CREATE TEMP VIEW mv_source AS {select}")
         found = connection.execute("SELECT name, type FROM pragma_table_xinfo('mv_source')").fetchall()
+        check_names([each[0] for each in connection.execute(f"{select} LIMIT 0").description])
         name = (self._source.table or "").rpartition(".")[2]
         sql = "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND rootpage > 0 AND lower(name) = lower(?)"
         ((num_tables,),) = connection.execute(sql, [name]).fetchall()
         check_known([name for name, _ in found], self._source.columns)
+        ((encoding,),) = connection.execute("PRAGMA encoding").fetchall()
         columns, inexact = [], []
         for name, declared in found:
-            kind = self._source.columns.get(name) or _type_of(declared)
+            wanted = self._source.columns.get(name)
+            kind = wanted or _type_of(declared)
             if kind is None:
                 inexact.append((name, declared))
             else:
-                columns.append(_column(name, kind))
+                columns.append(_column(name, kind, encoding, rounds=wanted is not None))
         check_exact(inexact)
         return tuple(columns), num_tables == 1
 
@@ -164,21 +168,31 @@ def _type_of(declared: str) -> str | None:
     return next((kind for words, kind in _DECLARED if re.search(words, declared, re.IGNORECASE)), None)
 
 
-def _column(name: str, kind: str) -> Column:
+def _column(name: str, kind: str, encoding: str, *, rounds: bool) -> Column:
+    """Return how a column travels.
+
+    Args:
+        encoding: That of the file's texts.
+        rounds: A whole number may become the nearest DOUBLE, because the definition's `columns` has that type.
+    """
     it = _quoted(name)
     if kind in _TYPES_OF:
-        value = f"CAST({it} AS TEXT)" if kind == "STRING" else it
-        sql = _guarded(name, f"typeof({it}) IN ({_TYPES_OF[kind]})", value)
+        fits = _TYPES_OF[kind].format(it=it)
+        if kind == "DOUBLE" and not rounds:
+            fits += f" AND {it} = CAST({it} AS REAL)"
+        sql = _guarded(name, fits, it)
         if kind != "INT":
             return Column(name, sql, kind, kind)
         raises = f"raise_error(concat('{marked(name)}', CAST({{it}} AS STRING)))"
         finish = f"CASE WHEN {{it}} IS NULL THEN NULL ELSE coalesce(try_cast({{it}} AS INT), {raises}) END"
         return Column(name, sql, "BIGINT", "INT", finish)
-    # A REAL has a text of 15 digits, which may be another number.
-    is_same = (
-        f"typeof({it}) IN ('text', 'integer') OR (typeof({it}) = 'real' AND CAST(CAST({it} AS TEXT) AS REAL) = {it})"
-    )
-    return from_text(name, _guarded(name, is_same, f"CAST({it} AS TEXT)"), kind)
+    # 15 digits may be those of another REAL, too; with 17 it is checked, because older versions of SQLite err there.
+    short, long = f"printf('%!.15g', {it})", f"printf('%!.17g', {it})"
+    number = f"CASE WHEN CAST({short} AS REAL) = {it} THEN {short} ELSE {long} END"
+    text = f"CASE typeof({it}) WHEN 'real' THEN {number} ELSE CAST({it} AS TEXT) END"
+    is_same = f"CAST({long} AS REAL) = {it} OR abs({it}) = 9e999"
+    fits = f"typeof({it}) IN ('text', 'integer') OR (typeof({it}) = 'real' AND ({is_same}))"
+    return from_text(name, _guarded(name, fits, f"CAST({text} AS BLOB)"), kind, encoding.upper())
 
 
 def _guarded(name: str, fits: str, value: str) -> str:

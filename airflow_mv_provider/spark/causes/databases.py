@@ -17,6 +17,8 @@ from airflow_mv_provider.exceptions import (
 
 INEXACT = "MV-COLUMN-INEXACT"
 """Begins the message of an error that the source's SQL raises: then a column and its value."""
+NOT_TEXT = "MV-NOT-TEXT"
+"""The same for a text that is none: then a column and the text's first bytes, as hexadecimal digits."""
 DRIVERS = {
     "org.postgresql.Driver": "org.postgresql:postgresql:42.7.14",
     "org.mariadb.jdbc.Driver": "org.mariadb.jdbc:mariadb-java-client:4.0.0",
@@ -33,6 +35,13 @@ _MARIADB_AWAY = ("Socket error", "unexpected end of stream", "Connection reset",
 _LOST = ("invalid snapshot identifier", "could not import the requested snapshot")
 _REFUSED = ("authentication failed", "no password was provided", "no pg_hba.conf entry", "permission denied for")
 _LOCKED = ("lock timeout", "Lock wait timeout exceeded", "[SQLITE_BUSY", "[SQLITE_LOCKED")
+_NO_UTF_8 = ("invalid byte sequence for encoding", "has no equivalent in encoding")
+# What PostgreSQL's server reports about a value as it computes it, and what the other two drivers report so.
+_REJECTED = ("division by zero", "out of range", "invalid input syntax", "returned by a subquery used as an expression")
+_REJECTED_BY_OTHERS = re.compile(
+    r"java\.sql\.SQL(?:Data|SyntaxError|IntegrityConstraintViolation)Exception: \(conn=\d+\) (.*)|\[SQLITE_ERROR\] (.*)"
+)
+_TOO_SLOW = ("due to statement timeout", "max_statement_time exceeded", "maximum statement execution time exceeded")
 _AWAY = (
     *("refused. Check that the hostname", "The connection attempt failed", "An I/O error occurred while"),
     *("terminating connection", "connection has been closed", "FATAL: "),
@@ -51,6 +60,13 @@ def of_database(text: str, where: str) -> MvError | None:
     if found := re.search(rf"{INEXACT} (\S+) (.*?)(?:\"?\n|'\)|'? SQLSTATE|\"?$)", text):
         problem = f"column {found.group(1)} has the value {found.group(2)[:60]!r}, which does not fit its type exactly."
         return InexactColumnError(where, problem)
+    if found := re.search(rf"{NOT_TEXT} (\S+) ([0-9A-F]*)", text):
+        problem = (
+            f"column {found.group(1)} has a text with bytes that are no character; it begins with {found.group(2)}."
+        )
+        return not_text(where, problem)
+    if "MALFORMED_CHARACTER_CODING" in text and "performing `decode` with UTF-16" in text:
+        return not_text(where, "a text of the source has bytes that are no character of UTF-16.")
     if driver := next((name for name in DRIVERS if f"ClassNotFoundException: {name}" in text), None):
         return missing_driver(where, driver)
     if any(words in text for words in _LOST):
@@ -63,7 +79,28 @@ def of_database(text: str, where: str) -> MvError | None:
         return silent(where, "no answer within `read_timeout`")
     if "PSQLException" in text and any(words in text for words in _AWAY):
         return SourceUnavailableError(where, f"the connection to the server failed: {_message_of(_AWAY, text)}.")
-    return _of_mariadb(text, where)
+    return _of_a_query(text, where) or _of_mariadb(text, where)
+
+
+def _of_a_query(text: str, where: str) -> MvError | None:
+    """Return the error for what no retry mends: a query, or the values that it computes with."""
+    is_of_postgres = "PSQLException" in text
+    if is_of_postgres and any(words in text for words in _NO_UTF_8):
+        return not_text(where, f"a text of the source has bytes that are no character: {_message_of(_NO_UTF_8, text)}.")
+    if is_of_postgres and "No value specified for parameter" in text:
+        hint = (
+            "Call the operator's function: jsonb_exists(a, b) for `a ? b`, jsonb_exists_any for `?|`,"
+            " jsonb_exists_all for `?&`, jsonb_path_exists for `@?`."
+        )
+        return DefinitionError(where, "the query has a `?`, which JDBC takes for a parameter.", hint=hint)
+    if any(words in text for words in _TOO_SLOW):
+        return too_slow(where)
+    if is_of_postgres and any(words in text for words in _REJECTED):
+        return DefinitionError(where, f"PostgreSQL rejects it: {_message_of(_REJECTED, text)}.")
+    if not is_of_postgres and (found := _REJECTED_BY_OTHERS.search(text)):
+        message = (found.group(1) or found.group(2)).strip().rstrip(".")[:300]
+        return DefinitionError(where, f"the database rejects it: {message}.")
+    return None
 
 
 def _of_mariadb(text: str, where: str) -> MvError | None:
@@ -117,6 +154,22 @@ def silent(where: str, problem: str) -> SourceUnavailableError:
     """Return the error for a server that keeps its connections and sends nothing."""
     hint = "Refresh again. If the database needs that long to sort or to count, raise the source's `read_timeout`."
     return SourceUnavailableError(where, f"the database is silent: {problem}.", hint=hint)
+
+
+def too_slow(where: str) -> DefinitionError:
+    """Return the error for a statement that the server's own limit has ended."""
+    problem = "the server ended the statement after a limit of its own (statement_timeout, max_statement_time)."
+    hint = (
+        "Source connections set these limits to 0; so look for what keeps that from the server, such as a pooler that"
+        " ignores `options`, or a limit in the query itself."
+    )
+    return DefinitionError(where, problem, hint=hint)
+
+
+def not_text(where: str, problem: str) -> InexactColumnError:
+    """Return the error for a text of which some bytes are no character, which any decoder would replace."""
+    hint = "Correct it in the database, or read its bytes in a `query`, as hexadecimal digits."
+    return InexactColumnError(where, problem, hint=hint)
 
 
 def without_tls(where: str, message: str) -> SourceUnavailableError:

@@ -56,6 +56,14 @@ NOT_COMPARABLE = [
 ]
 
 
+def test_partitions_by_every_column_leave_none_for_the_files():
+    with pytest.raises(KeyColumnError, match="every column") as caught:
+        check({"id": "long", "day": "date"}, ("id",), ("day", "id"))
+
+    assert "fewer" in caught.value.advice
+    check({"id": "long", "day": "date", "v": "string"}, ("id",), ("day", "id"))
+
+
 def test_sensitive_column_that_is_misspelt_is_refused_since_it_would_hide_nothing():
     given = columns(id="long", email="string")
 
