@@ -284,7 +284,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     @lru_cache(maxsize=1)  # noqa: B019  # as above
     def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
-        return csv_lines.check_quotes(self._spark, paths, self._source.options)
+        return csv_lines.check_marked(self._spark, paths, self._source.options)
 
     def _no_rows(self, *beside: Column) -> DataFrame:
         if not self._source.schema_:

@@ -1,6 +1,6 @@
 """Find the lines of one csv or json file that hold the rows with a key, as the source's own options read them.
 
-    numbered lines of the file ──▶ without header, comments, blank lines ──▶ parsed, projected ──▶ those with the key
+    numbered lines of the file ──▶ without header, comments, empty lines ──▶ parsed, projected ──▶ those with the key
 
 A line is what Spark's reader takes for one: it ends with `lineSep`, by default with \\n, \\r\\n or \\r. The first
 one is 1, and all count: header, comments and blank ones too. Of a compressed file the lines are those of its text.
@@ -28,7 +28,6 @@ from airflow_mv_provider.spark import marking
 MAX_BYTES = 1 << 30
 _BLOCK, _NUMBER, _ROW = "_mv_block", "_mv_number", "_mv_row"
 _IN_BLOCK = (1 << 33) - 1  # the part of `monotonically_increasing_id` that counts the rows of a partition
-_BLANK = r"\A[\x00-\x20]*\z"  # as Java's `trim` sees it, with which Spark looks for lines without text
 
 
 def obstacle(source: Files) -> str | None:
@@ -73,7 +72,7 @@ def found(
         F.monotonically_increasing_id().alias(_NUMBER),
         *place,
     )
-    has_text, comment = ~F.col("text").rlike(_BLANK), options.get("comment") if is_csv else None
+    has_text, comment = F.col("text") != "", options.get("comment") if is_csv else None
     records = lines.where(has_text & ~F.col("text").startswith(comment) if comment else has_text)
     if is_csv and options.get("header", "true").lower() == "true":
         first = records.where(F.col(_BLOCK) == 0).agg(F.min(_NUMBER)).collect()[0][0]
