@@ -58,6 +58,7 @@ _ANALYSIS = (
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
     "INVALID_PARAMETER_VALUE",
 )
+_SAME_NAME = ("COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE_TO_FIELDS")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in this process's JVM, and on a Connect server
 _NO_JAR = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source: ", "NOT_LOADED_SQL_FUNCTIONS_UNUSABLE")
 _FULL = ("No space left on device", "Disk quota exceeded")  # Linux's message, and HDFS's for a quota
@@ -198,6 +199,12 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         return _missing_format(where, text)
     if of_place := _place_problem(where, text, condition):
         return of_place
+    if where == "source" and (found := re.search(rf"\[(?:{'|'.join(_SAME_NAME)})\][^`]*`([^`]+)`", text)):
+        hint = (
+            "Rename one of them, in the files and in the `schema` if there is one: Spark does not distinguish capitals."
+        )
+        problem = f"it has two columns or fields {found.group(1)!r}, which differ in capitals at most."
+        return SchemaMismatchError(where, problem, hint=hint)
     if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
         return SchemaMismatchError(where, f"it has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
@@ -217,6 +224,13 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     return None
 
 
+def _stale_checksum(where: str, file: str) -> SourceFileError:
+    folder, _, name = file.rpartition("/")
+    checksum = f"{folder}/.{name}.crc"
+    hint = f"If the file was changed on purpose, remove {checksum}; otherwise restore the file. Then refresh again."
+    return SourceFileError(where, f"{file} is not as it was when its checksum was written to {checksum}.", hint=hint)
+
+
 def _missing_format(where: str, text: str) -> DefinitionError:
     found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? |(AVRO)_NOT_LOADED", text)
     name = found.group(1) or found.group(2).lower() if found else "of this name"
@@ -230,7 +244,9 @@ def _missing_format(where: str, text: str) -> DefinitionError:
 
 
 def _place_problem(where: str, text: str, condition: str) -> MvError | None:
-    """Return the error for a path, a file name or folders that Hadoop and Spark cannot read."""
+    """Return the error for a path, a file's name or checksum, or folders that Hadoop and Spark cannot read."""
+    if found := re.search(r"Checksum error: (\S.*?) at \d+ exp: ", text):
+        return _stale_checksum(where, _plain(found.group(1)))
     if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
         return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
     if found := re.search(r"Illegal file pattern: (.*)", text):
