@@ -171,7 +171,7 @@ def test_quoted_value_that_equals_null_value_names_the_way(read, value, multi_li
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("text", ["two", "3.0", '""', "99999999999999999999"])
+@pytest.mark.parametrize("text", ["two", "3.0", '""', "\0003\0", "99999999999999999999"])
 def test_text_of_no_number_is_shown_where_null_has_a_text(read, text):
     with pytest.raises(CorruptRecordError, match="id: expected BIGINT, found"):
         read(f"id,v\n{text},a\n", nullValue="\\N")

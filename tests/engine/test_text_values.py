@@ -13,7 +13,7 @@ import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
-from airflow_mv_provider.sources.files import csv_lines
+from airflow_mv_provider.sources.files import csv_text
 from airflow_mv_provider.sources.files.reader import FilesReader
 from airflow_mv_provider.spark.errors import translated
 
@@ -289,7 +289,7 @@ def test_misfits_are_kept_in_the_error_table(lake):
 
 @pytest.mark.in_test_all
 def test_bytes_of_another_encoding_are_found_in_however_many_files(lake, monkeypatch):
-    monkeypatch.setattr(csv_lines, "_MAX_FILES", 1)
+    monkeypatch.setattr(csv_text, "_MAX_FILES", 1)
     (lake.root / "raw").mkdir()
     for n in range(3):
         (lake.root / f"raw/{n}.csv").write_bytes(b"id,v\n%d,\xe9\n" % n)

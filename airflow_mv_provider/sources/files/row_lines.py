@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, texts
@@ -36,7 +36,7 @@ def obstacle(source: Files) -> str | None:
         return f"a file of {source.format} has no lines"
     if is_multi_line(source.options):
         return "a record may span several lines (multiLine)"
-    if not is_utf_8(source.options) and encoding(source.options).upper() not in csv_lines.SINGLE_BYTE:
+    if not is_utf_8(source.options) and encoding(source.options).upper() not in csv_text.SINGLE_BYTE:
         return f"lines of text in {encoding(source.options)} are not counted"
     if "_position" in positions.named_in(source.select or ()):
         return "select uses _position"
