@@ -273,7 +273,10 @@ class CorruptRecordError(SourceFileError):
 
 class FileEncodingError(SourceFileError):
     code = "MV-FILE-ENCODING"
-    hint = "Set the source's `encoding` option to the file's, or convert the file to UTF-8."
+    hint = (
+        "Set the source's `encoding` option to the file's, or convert the file to UTF-8. UTF-16 and UTF-32 also need"
+        " `multiLine: true`."
+    )
 
 
 class SchemaMismatchError(TerminalError):

@@ -38,6 +38,9 @@ ROW_MISMATCH = "MV-ROW-MISMATCH"
 BAD_ENCODING = "MV-BAD-ENCODING"
 BAD_RECORD = "MV-BAD-RECORD"
 BAD_QUOTE = "MV-BAD-QUOTE"
+BAD_HEADER = "MV-BAD-HEADER"
+BLANK_LINE = "MV-BLANK-LINE"
+QUOTED_NULL = "MV-QUOTED-NULL"
 UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -55,6 +58,7 @@ _ANALYSIS = (
     *("MISSING_GROUP_BY", "UNDEFINED_FUNCTION", "COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE"),
     "INVALID_PARAMETER_VALUE",
 )
+_SAME_NAME = ("COLUMN_ALREADY_EXISTS", "AMBIGUOUS_REFERENCE_TO_FIELDS")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")  # in this process's JVM, and on a Connect server
 _NO_JAR = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source: ", "NOT_LOADED_SQL_FUNCTIONS_UNUSABLE")
 _FULL = ("No space left on device", "Disk quota exceeded")  # Linux's message, and HDFS's for a quota
@@ -135,25 +139,10 @@ def translate(error: BaseException, where: str) -> MvError:
     condition = condition_of(error)
     # Spark's message does not describe a failed connection; the driver's own is among the causes.
     all_text = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
-    if external := of_database(all_text, where) or of_stream(text, where):
-        return external
+    if found := of_database(all_text, where) or of_stream(text, where) or _of_text(text, where):
+        return found
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of the table changed after the differences were computed.")
-    if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
-        return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
-    if BAD_QUOTE in text:
-        problem = f"{_file_in(text)} has a quoted value that is not closed, or continues after its closing quote."
-        hint = "Correct it. A value with a line break inside its quotes needs the option `multiLine: true`; quotes that"
-        hint += " are doubled inside a value need `escape: '\"'`."
-        return CorruptRecordError(where, problem, hint=hint)
-    if BAD_RECORD in text:
-        return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
-    if UNKNOWN_FIELD in text:
-        return SchemaMismatchError(
-            where,
-            f"{_file_in(text)} has field {_raised(UNKNOWN_FIELD, text)}, the schema does not.",
-            hint="Add the field to the schema; `select` can leave it out of the table.",
-        )
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
@@ -168,17 +157,54 @@ def translate(error: BaseException, where: str) -> MvError:
     return _source_error(error, where, text, condition) or _engine_error(where, text)
 
 
+def _of_text(text: str, where: str) -> MvError | None:
+    """Return the error for what is in a text file; this package's SQL has raised it, or Spark's reader."""
+    if BAD_ENCODING in text or "MALFORMED_CHARACTER_CODING" in text:
+        return FileEncodingError(where, f"{_file_in(text)} holds bytes that are not in the declared encoding.")
+    if BAD_QUOTE in text:
+        problem = f"{_file_in(text)} has a quoted value that is not closed, or continues after its closing quote."
+        hint = "Correct it. A value with a line break inside its quotes needs the option `multiLine: true`; quotes that"
+        hint += " are doubled inside a value need `escape: '\"'`."
+        return CorruptRecordError(where, problem, hint=hint)
+    if BAD_HEADER in text or "does not conform to the schema" in text or "CSV header" in text:
+        hint = 'Change the schema or the file; if its first line is a record, set `options: {header: "false"}`.'
+        problem = f"the header of {_file_in(text)} does not match the schema: {_header(text)}."
+        return SchemaMismatchError(where, problem, hint=hint)
+    if BLANK_LINE in text:
+        problem = f"{_file_in(text)} has a line with white space or control characters alone, which Spark would skip."
+        hint = (
+            "Remove it, or set the option `multiLine: true`, with which it is a record; only empty lines are skipped."
+        )
+        return CorruptRecordError(where, problem, hint=hint)
+    if QUOTED_NULL in text:
+        null = _raised(QUOTED_NULL, text)
+        problem = f"{_file_in(text)} has a quoted value {null}, as `nullValue` is: Spark cannot tell it from NULL."
+        hint = f"Leave out `nullValue`, and write in `select` what is NULL: nullif(<column>, {null})."
+        return CorruptRecordError(where, problem, hint=hint)
+    if BAD_RECORD in text:
+        return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
+    if UNKNOWN_FIELD in text:
+        return SchemaMismatchError(
+            where,
+            f"{_file_in(text)} has field {_raised(UNKNOWN_FIELD, text)}, the schema does not.",
+            hint="Add the field to the schema; `select` can leave it out of the table.",
+        )
+    return None
+
+
 def _source_error(error: BaseException, where: str, text: str, condition: str) -> MvError | None:
     if condition.startswith("PATH_NOT_FOUND"):
         return SourceNotFoundError(where, f"{_file_in(text)} does not exist.")
     if any(words in text for words in _NO_JAR):
         return _missing_format(where, text)
-    if "does not conform to the schema" in text or "CSV header" in text:
-        hint = 'Change the schema or the file; if its first line is a record, set `options: {header: "false"}`.'
-        problem = f"the header of {_file_in(text)} does not match the schema: {_header(text)}."
-        return SchemaMismatchError(where, problem, hint=hint)
     if of_place := _place_problem(where, text, condition):
         return of_place
+    if where == "source" and (found := re.search(rf"\[(?:{'|'.join(_SAME_NAME)})\][^`]*`([^`]+)`", text)):
+        hint = (
+            "Rename one of them, in the files and in the `schema` if there is one: Spark does not distinguish capitals."
+        )
+        problem = f"it has two columns or fields {found.group(1)!r}, which differ in capitals at most."
+        return SchemaMismatchError(where, problem, hint=hint)
     if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
         return SchemaMismatchError(where, f"it has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
@@ -198,6 +224,13 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     return None
 
 
+def _stale_checksum(where: str, file: str) -> SourceFileError:
+    folder, _, name = file.rpartition("/")
+    checksum = f"{folder}/.{name}.crc"
+    hint = f"If the file was changed on purpose, remove {checksum}; otherwise restore the file. Then refresh again."
+    return SourceFileError(where, f"{file} is not as it was when its checksum was written to {checksum}.", hint=hint)
+
+
 def _missing_format(where: str, text: str) -> DefinitionError:
     found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? |(AVRO)_NOT_LOADED", text)
     name = found.group(1) or found.group(2).lower() if found else "of this name"
@@ -211,7 +244,9 @@ def _missing_format(where: str, text: str) -> DefinitionError:
 
 
 def _place_problem(where: str, text: str, condition: str) -> MvError | None:
-    """Return the error for a path, a file name or folders that Hadoop and Spark cannot read."""
+    """Return the error for a path, a file's name or checksum, or folders that Hadoop and Spark cannot read."""
+    if found := re.search(r"Checksum error: (\S.*?) at \d+ exp: ", text):
+        return _stale_checksum(where, _plain(found.group(1)))
     if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
         return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
     if found := re.search(r"Illegal file pattern: (.*)", text):
@@ -304,9 +339,10 @@ def _folders(text: str) -> str:
 
 
 def _header(text: str) -> str:
-    found = re.search(r"Expected: (.*?) but found: (.*)", text)
-    if found:
-        return f"expected column {found.group(1).strip()!r}, found {found.group(2).strip()!r}"
+    if found := re.search(r"Expected: (.*?) but found: (.*?)(?: SQLSTATE|\n|$)", text):
+        return f"expected column {found.group(1)!r}, found {found.group(2)!r}"
+    if found := re.search(rf"{BAD_HEADER} \S+ Header: (.*?)(?: SQLSTATE|\n|$)", text):
+        return f"found {found.group(1)[:80]!r}"
     counted = re.search(r"Header length: (\d+), schema size: (\d+)", text)
     return f"{counted.group(1)} columns for {counted.group(2)}" if counted else "other columns"
 

@@ -51,6 +51,31 @@ def test_columnar_files_must_have_the_schemas_columns(lake, fmt, schema, parts):
 
 
 @pytest.mark.in_test_all
+def test_columns_that_differ_in_capitals_are_named(lake):
+    (lake.root / "raw/json").mkdir(parents=True)
+    (lake.root / "raw/json/a.json").write_text('{"Id": 1, "id": "a"}\n')
+    lake.apply(source=Files("raw/json", format="json", schema="Id BIGINT, id STRING"), key=["Id"])
+
+    refused(lake, SchemaMismatchError, "two columns or fields", "Rename one of them, in the files")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("fmt", ["csv", "json", "parquet"])
+def test_stale_checksum_is_named_and_not_the_file(lake, fmt):
+    """Spark writes one beside each file of a local disk; an editor does not."""
+    lake.spark.sql(GOOD).coalesce(1).write.format(fmt).option("header", "true").save(str(lake.root / "raw/f"))
+    [file] = (lake.root / "raw/f").glob(f"part-*.{fmt}")
+    checksum = file.with_name(f".{file.name}.crc")
+    file.write_bytes(file.read_bytes()[:-4] + b"\n\n\n\n")
+    lake.apply(source=Files("raw/f", format=fmt, schema="id BIGINT, v STRING"))
+
+    error = refused(lake, SourceFileError, str(file), str(checksum))
+
+    assert "remove the file" not in error.advice
+    assert f"remove {checksum}" in error.advice
+
+
+@pytest.mark.in_test_all
 def test_orc_files_that_disagree_are_refused(lake):
     orc(lake, GOOD)
     orc(lake, "SELECT 'x' AS id, 'v' AS v", mode="append")

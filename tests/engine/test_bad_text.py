@@ -14,7 +14,6 @@ from airflow_mv_provider.exceptions import (
     CorruptRecordError,
     DefinitionError,
     FileEncodingError,
-    MvError,
     SchemaMismatchError,
     SourceFileError,
 )
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.slow
         pytest.param("v,id\nb,2\n", SchemaMismatchError, ["bad.csv", "'id'", "'v'"], id="columns in another order"),
         pytest.param("id,v,w\n2,b,c\n", SchemaMismatchError, ["bad.csv"], id="column added"),
         pytest.param("id,v\n2,caf\xe9\n".encode("latin-1"), FileEncodingError, ["bad.csv"], id="latin-1"),
-        pytest.param("id,v\n2,b\n".encode("utf-16"), MvError, ["bad.csv"], id="utf-16"),
+        pytest.param("id,v\n2,b\n".encode("utf-16"), FileEncodingError, ["bad.csv", "`multiLine"], id="utf-16"),
     ],
 )
 def test_bad_csv_names_the_file(good_csv, content, error, parts):
@@ -114,7 +113,7 @@ def good_json(prepared: Callable[..., Any]) -> Any:
         pytest.param('{"id": 2, "v": "b", "w": 1}', SchemaMismatchError, ["field 'w'"], id="field added"),
         pytest.param('{"ID": 2, "v": "b"}', SchemaMismatchError, ["field 'ID'"], id="field in capitals"),
         pytest.param('{"id": 2, "v": "caf\xe9"}'.encode("latin-1"), FileEncodingError, [], id="latin-1"),
-        pytest.param('{"id": 2, "v": "b"}'.encode("utf-16"), FileEncodingError, [], id="utf-16"),
+        pytest.param('{"id": 2, "v": "b"}'.encode("utf-16"), FileEncodingError, ["`multiLine"], id="utf-16"),
     ],
 )
 def test_bad_json_names_the_file(good_json, content, error, parts):

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
-from airflow_mv_provider.sources.files import csv_lines
+from airflow_mv_provider.sources.files import csv_text
 from airflow_mv_provider.sources.files.reader import FilesReader
 from airflow_mv_provider.spark.errors import translated
 
@@ -224,6 +224,35 @@ def test_json_value_of_a_type_is_its_value(read, kind, text, value):
     ) == [(value,)]
 
 
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "STRUCT<a: DOUBLE>"])
+def test_nan_in_json_may_lack_quotes_and_infinity_may_not(read, kind):
+    """Spark makes the same of Infinity and of 1e999."""
+
+    def text(word: str) -> str:
+        return f'{{"v": {{"a": {word}}}}}\n' if kind.startswith("STRUCT") else f'{{"v": {word}}}\n'
+
+    rows = read(text("NaN") + text('"NaN"') + text('"-Infinity"'), "json", f"v {kind}")
+
+    values = [value.a if kind.startswith("STRUCT") else value for (value,) in rows]
+    assert repr(values) == repr([nan, nan, -inf])
+    for word, options in (("Infinity", {}), ("NaN", {"allowNonNumericNumbers": "false"})):
+        with pytest.raises(CorruptRecordError, match=word):
+            read(text(word), "json", f"v {kind}", **options)
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    ("kind", "text"), [("BINARY", '"!!"'), ("STRUCT<b: BINARY>", '{"b":"!!"}'), ("ARRAY<BINARY>", '["!!"]')]
+)
+def test_json_binary_that_is_not_base64_is_named(read, kind, text):
+    """Spark reads no field that comes after it in the line."""
+    with pytest.raises(CorruptRecordError, match=re.escape(f"v: expected {kind}, found")):
+        read(f'{{"v": {text}, "id": 1}}\n', "json", f"id BIGINT, v {kind}")
+    with pytest.raises(CorruptRecordError, match="id: expected BIGINT, found x"):
+        read('{"v": "YQ==", "id": "x"}\n', "json", "id BIGINT, v BINARY")
+
+
 @pytest.mark.in_test_all
 def test_half_a_character_in_json_over_several_lines_is_refused(read):
     with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit: 'it has half a character'"):
@@ -260,7 +289,7 @@ def test_misfits_are_kept_in_the_error_table(lake):
 
 @pytest.mark.in_test_all
 def test_bytes_of_another_encoding_are_found_in_however_many_files(lake, monkeypatch):
-    monkeypatch.setattr(csv_lines, "_MAX_FILES", 1)
+    monkeypatch.setattr(csv_text, "_MAX_FILES", 1)
     (lake.root / "raw").mkdir()
     for n in range(3):
         (lake.root / f"raw/{n}.csv").write_bytes(b"id,v\n%d,\xe9\n" % n)

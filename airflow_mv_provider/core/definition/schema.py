@@ -72,7 +72,8 @@ def check_source(
             raise SchemaMismatchError(
                 where,
                 f"columns {other!r} and {column.name!r} have the same name.",
-                hint="Rename one of them in `select`.",
+                hint="Rename one of them where it gets its name: in `select`, or if it has it before, in the source,"
+                " because `select` cannot tell two such columns apart.",
             )
         seen[column.name.lower()] = column.name
         if not is_comparable(column.type):
@@ -141,9 +142,10 @@ def _check_fields(where: str, path: str, kind: Type) -> None:
     for field in kind.get("fields", ()):
         check_column_name(field["name"])
         if field["name"].lower() in names:
-            raise SchemaMismatchError(
-                where, f"column {path!r} has two fields {field['name']!r}.", hint="Rename one of them in `select`."
+            hint = (
+                "Rename them in `select`: CAST(<column> AS STRUCT<...>) gives the fields other names, in their order."
             )
+            raise SchemaMismatchError(where, f"column {path!r} has two fields {field['name']!r}.", hint=hint)
         names.add(field["name"].lower())
         _check_fields(where, f"{path}.{field['name']}", field["type"])
 

@@ -122,7 +122,9 @@ def judged(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
         broken = broken.when(found, marking.CORRUPT_RECORD)
     judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
     # For corrupt records only: the first value that Spark could not read, or that is invalid for its type.
-    unread = [(field, F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()) for field in schema]
+    # First those with a BINARY: after a text in it that is not base64, Spark reads no other field.
+    in_turn = sorted(schema.fields, key=lambda field: not _has_binary(field.dataType))
+    unread = [(field, _is_unread(field, options)) for field in in_turn]
     misfit = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
     # In a lambda, because Spark generates no code for it: otherwise the method per row is too long for HotSpot's JIT.
     aside = F.get(F.transform(F.array(F.lit(0)), lambda _: misfit), F.lit(0))
@@ -239,6 +241,19 @@ def _is_nested(field: StructField) -> bool:
 def _text_of(field: StructField) -> Column:
     """Return a field's value as text; NULL if the line has no such field."""
     return F.try_element_at(F.get("alone", F.lit(0)), F.lit(field.name))
+
+
+def _is_unread(field: StructField, options: Mapping[str, str]) -> Column:
+    """Return the condition that Spark could not read a field's value."""
+    if _has_binary(field.dataType):
+        return F.from_json("text", StructType([field]).add(CORRUPT, StringType()), _parsing(options) | LENIENT)[
+            CORRUPT
+        ].isNotNull()
+    return F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()
+
+
+def _has_binary(kind: DataType) -> bool:
+    return "binary" in kind.simpleString()
 
 
 def _expectation(field: StructField) -> Column:

@@ -30,7 +30,7 @@ from airflow_mv_provider.exceptions import (
     SourceNotFoundError,
 )
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.files import csv_lines, json_lines, positions, row_lines
+from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions, row_lines
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
 from airflow_mv_provider.sources.files.listing import listed, listed_again, with_checksums
 from airflow_mv_provider.sources.files.model import Files
@@ -227,7 +227,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         if self._source.format in ("orc", "parquet"):
             self._check_columns(paths)
         if self._source.format == "csv" and not is_marked:
-            csv_lines.check(self._spark, paths, self._source.options)
+            csv_text.check(self._spark, paths, self._source.options)
         if self._source.format == "json" and is_multi_line(self._source.options):
             json_lines.check_whole(self._spark, paths, self._source.options)
 
@@ -284,7 +284,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     @lru_cache(maxsize=1)  # noqa: B019  # as above
     def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
-        return csv_lines.check_quotes(self._spark, paths, self._source.options)
+        return csv_text.check_marked(self._spark, paths, self._source.options)
 
     def _no_rows(self, *beside: Column) -> DataFrame:
         if not self._source.schema_:

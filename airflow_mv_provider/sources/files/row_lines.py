@@ -1,6 +1,6 @@
 """Find the lines of one csv or json file that hold the rows with a key, as the source's own options read them.
 
-    numbered lines of the file ──▶ without header, comments, blank lines ──▶ parsed, projected ──▶ those with the key
+    numbered lines of the file ──▶ without header, comments, empty lines ──▶ parsed, projected ──▶ those with the key
 
 A line is what Spark's reader takes for one: it ends with `lineSep`, by default with \\n, \\r\\n or \\r. The first
 one is 1, and all count: header, comments and blank ones too. Of a compressed file the lines are those of its text.
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
-from airflow_mv_provider.sources.files import csv_lines, json_lines, positions
+from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.sources.texts import decoded, encoding, is_multi_line, is_utf_8, texts
@@ -28,7 +28,6 @@ from airflow_mv_provider.spark import marking
 MAX_BYTES = 1 << 30
 _BLOCK, _NUMBER, _ROW = "_mv_block", "_mv_number", "_mv_row"
 _IN_BLOCK = (1 << 33) - 1  # the part of `monotonically_increasing_id` that counts the rows of a partition
-_BLANK = r"\A[\x00-\x20]*\z"  # as Java's `trim` sees it, with which Spark looks for lines without text
 
 
 def obstacle(source: Files) -> str | None:
@@ -37,7 +36,7 @@ def obstacle(source: Files) -> str | None:
         return f"a file of {source.format} has no lines"
     if is_multi_line(source.options):
         return "a record may span several lines (multiLine)"
-    if not is_utf_8(source.options) and encoding(source.options).upper() not in csv_lines.SINGLE_BYTE:
+    if not is_utf_8(source.options) and encoding(source.options).upper() not in csv_text.SINGLE_BYTE:
         return f"lines of text in {encoding(source.options)} are not counted"
     if "_position" in positions.named_in(source.select or ()):
         return "select uses _position"
@@ -73,7 +72,7 @@ def found(
         F.monotonically_increasing_id().alias(_NUMBER),
         *place,
     )
-    has_text, comment = ~F.col("text").rlike(_BLANK), options.get("comment") if is_csv else None
+    has_text, comment = F.col("text") != "", options.get("comment") if is_csv else None
     records = lines.where(has_text & ~F.col("text").startswith(comment) if comment else has_text)
     if is_csv and options.get("header", "true").lower() == "true":
         first = records.where(F.col(_BLOCK) == 0).agg(F.min(_NUMBER)).collect()[0][0]

@@ -88,7 +88,10 @@ def is_misspelt(text: Column, kind: DataType, words: Sequence[str] = _WORDS) -> 
     """
     if isinstance(kind, DoubleType | FloatType):
         value = text.try_cast(kind)
-        return value.isNull() | ((F.abs(value) == float("inf")) & ~text.isin(*words))
+        # Spark puts quotes around a word that had none, which `allowNonNumericNumbers` admits; but also around the
+        # infinity that it makes of 1e999.
+        is_word = text.isin(*words, *(f'"{word}"' for word in words if word == "NaN"))
+        return ~is_word & (value.isNull() | (F.abs(value) == float("inf")))
     is_other = ~text.rlike(cast(str, form_of(kind)))
     return text.contains(",") & is_other if isinstance(kind, DecimalType) else is_other
 

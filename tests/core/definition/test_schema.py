@@ -161,8 +161,10 @@ def test_long_list_of_columns_is_cut():
     ],
 )
 def test_two_columns_of_one_name_are_refused(kinds):
-    with pytest.raises(SchemaMismatchError, match="have the same name"):
+    with pytest.raises(SchemaMismatchError, match="have the same name") as caught:
         check(kinds)
+
+    assert "in the source" in caught.value.advice, "a name that stands for two columns cannot be used in `select`"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a`b", "a\x00b"])
