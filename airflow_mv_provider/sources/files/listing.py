@@ -34,6 +34,11 @@ class Listed:
     frontier: FilesFrontier
     passed_over: tuple[str, ...] = ()
 
+    @property
+    def all_paths(self) -> tuple[str, ...]:
+        """Those of both."""
+        return (*(file.path for file in self.frontier.files), *self.passed_over)
+
 
 def listed(spark: SparkSession, location: str) -> Listed:
     """List the files that a path or glob stands for.

@@ -35,6 +35,7 @@ from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.sources.files.listing import listed, listed_again, with_checksums
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.passed_over import ignored_text
+from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.reader import FoundLines, SourceReader
@@ -58,9 +59,12 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`.
 
-        raises : also SourceFileError, for an empty file of a format whose files cannot be empty
+        raises : also SourceFileError, for an empty file of a format whose files cannot be empty; DefinitionError, for
+                 files of a table whose log decides which of them count
         """
         found = listed(self._spark, self._location)
+        warehouse, roots = self._roots
+        check_no_table(self._spark, self._location, (warehouse, *roots), found.all_paths)
         self.probe_note = ignored_text(found.passed_over) if found.passed_over else ""
         if self.probe_note:
             log.warning("%s: %s", self._location, self.probe_note)
