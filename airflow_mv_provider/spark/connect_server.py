@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyspark
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.spark.session import (
     WITH_DELTA,
     check_java,
@@ -46,6 +47,7 @@ class ConnectServer:
         cores, start = os.cpu_count() or 1, warm_start()
         confs = {
             **WITH_DELTA,
+            **IN_UTC,
             **start.confs(),
             "spark.app.name": "airflow-mv server",
             "spark.master": self.master,

@@ -25,6 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 from airflow_mv_provider.spark.causes.connect import of_refusal
@@ -109,6 +110,7 @@ def local_session(
     with start.alone_with_ivy():
         _start_quietly(
             WITH_DELTA
+            | IN_UTC
             | start.confs()
             | {
                 "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),

@@ -34,6 +34,7 @@ from airflow_mv_provider.sources.files import csv_lines, json_lines, positions, 
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
 from airflow_mv_provider.sources.files.listing import listed, listed_again, with_checksums
 from airflow_mv_provider.sources.files.model import Files
+from airflow_mv_provider.sources.files.orc_calendar import check_calendar
 from airflow_mv_provider.sources.files.passed_over import ignored_text
 from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
@@ -44,6 +45,7 @@ from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
+from airflow_mv_provider.spark.zone import read_in_utc
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +232,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         """Refuse what Spark's reader of this format would silently skip; called once per frontier, before reading."""
         if self._source.format in ("orc", "parquet"):
             self._check_columns(paths)
+        if self._source.format == "orc":
+            check_calendar(self._spark, paths, self._declared)
         if self._source.format == "csv" and not is_marked:
             csv_lines.check(self._spark, paths, self._source.options)
         if self._source.format == "json" and is_multi_line(self._source.options):
@@ -268,6 +272,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
                     reader = reader.schema(merged)  # Spark infers from one file and would lose the others' columns
                 rows = reader.format(self._source.format).load(paths)
+                rows = read_in_utc(self._spark, rows, is_of_any_time=self._source.format == "orc")
             case _:
                 assert_never(self._source.format)
         return rows.select("*", *place) if place else rows
