@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("path", "table"),
     [
@@ -52,7 +52,7 @@ def test_delta_table_is_not_read_as_files(lake, path, table):
         assert lake.rows() == [(0, 0, "a"), (1, 1, "a"), (2, 0, "a")]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("log", "file", "path", "parts"),
     [

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from urllib.parse import unquote
+
+from airflow_mv_provider.core.definition.identifier import literal
 
 _GLOB = re.compile(r"[*?\[{\\]")
 _PARTITION = re.compile(r"[^=/]+=[^/]*\Z")
@@ -66,6 +69,24 @@ def divided(pattern: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
         folders = path.split("/")[depth:-1]
         (meant if all(map(is_partition, folders)) else beside).append(path)
     return meant, beside
+
+
+def folder_columns(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return the columns of which only folders' names have values: `zip` of `zip=01001`, in their order.
+
+    Folders that the path names are left out: they are the same for all files.
+    """
+    segments = pattern.rstrip("/").split("/")
+    fixed = next((at for at, segment in enumerate(segments) if is_glob(segment)), len(segments))
+    folders = (folder for path in paths for folder in path.split("/")[fixed:-1] if is_partition(folder))
+    return list(dict.fromkeys(unquote(folder.partition("=")[0]) for folder in folders))
+
+
+def value_of_folder(name: str) -> str:
+    """Return the SQL of a folder column's value: text, without the escapes for characters and NULL."""
+    pattern = literal(f"/{re.escape(name)}=([^/]*)/")
+    value = f"url_decode(replace(regexp_extract(_file, {pattern}, 1), '+', '%2B'))"
+    return f"nullif({value}, '__HIVE_DEFAULT_PARTITION__')"
 
 
 def partition_folders(pattern: str, paths: Iterable[str]) -> list[str]:
