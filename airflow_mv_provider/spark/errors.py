@@ -203,7 +203,7 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
 def _time_problem(text: str, where: str) -> MvError | None:
     """Return the error for times that Spark cannot read, or would read as others."""
     if found := re.search(rf"{OTHER_ZONE} ([A-Za-z][\w/+:-]*)", text):
-        problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would decide what its times are."
+        problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would shift times of the source."
         confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
         return DefinitionError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
     if "nanos > 999999999 or < 0" in text:

@@ -46,7 +46,7 @@ from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
-from airflow_mv_provider.spark.zone import read_in_utc
+from airflow_mv_provider.spark.zone import in_utc
 
 log = logging.getLogger(__name__)
 
@@ -294,7 +294,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
                     reader = reader.schema(merged)  # Spark infers from one file and would lose the others' columns
                 rows = reader.format(self._source.format).load(paths)
-                rows = read_in_utc(self._spark, rows, is_of_any_time=self._source.format == "orc")
+                columns = in_utc(self._spark, rows.schema, is_of_any_time=self._source.format == "orc")
+                return rows.select(*columns, *place)
             case _:
                 assert_never(self._source.format)
         return rows.select("*", *place) if place else rows
