@@ -110,7 +110,7 @@ def local_session(
     with start.alone_with_ivy():
         _start_quietly(
             WITH_DELTA
-            | IN_UTC
+            | zone_confs()
             | start.confs()
             | {
                 "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
@@ -129,6 +129,11 @@ def local_session(
         session = SparkSession.builder.getOrCreate()
         start.remember(session.sparkContext.getConf().get("spark.jars") or "")
     return session
+
+
+def zone_confs() -> dict[str, str]:
+    """Return the confs by which JVMs are in UTC, except those of this machine's spark-defaults.conf."""
+    return {name: value for name, value in IN_UTC.items() if not is_default(name)}
 
 
 def database_confs() -> dict[str, str]:

@@ -258,7 +258,7 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             problem = f"the names of its folders have values of {', '.join(lacking)}, which are not read from there."
             hint = f'With `select: ["*", {taken}]`, without them in `schema`, the table has them as texts; CAST them'
             raise DefinitionError(
-                "source", problem, hint=f"{hint} to other types. To leave them out, list the others in it."
+                "source", problem, hint=f"{hint} to other types. To leave them out, list the other columns in `select`."
             )
 
     def _named(self, beside: Sequence[str] = ()) -> set[str]:

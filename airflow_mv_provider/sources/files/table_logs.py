@@ -82,7 +82,7 @@ def _folders(location: str, roots: Sequence[str], paths: Sequence[str]) -> list[
 
 
 def _upwards(folder: str, roots: Sequence[str]) -> Iterator[str]:
-    while any(is_inside(folder, root) for root in roots):
+    while folder and any(is_inside(folder, root) for root in roots):
         yield folder
         folder = folder.rpartition("/")[0]
 
