@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from scripts.ports import free_port
 from tests import small_tables
 
@@ -40,7 +41,7 @@ class ConnectServer:
         self._confs, self._jars = confs, jars
         self._log = directory / "connect.log"
         self._port = port or free_port()
-        confs = small_tables.CONFS | _CONFS | confs | {"spark.connect.grpc.binding.port": str(self._port)}
+        confs = small_tables.CONFS | _CONFS | IN_UTC | confs | {"spark.connect.grpc.binding.port": str(self._port)}
         options = [each for name, value in confs.items() for each in ("--conf", f"{name}={value}")]
         options += [
             "--class",

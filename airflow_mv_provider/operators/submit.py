@@ -39,6 +39,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.outcome import RefreshReport, error_of
 from airflow_mv_provider.core.scope.request import Request, to_params
 from airflow_mv_provider.core.state import Caller, TableRecord
@@ -86,6 +87,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     Accepts the arguments of `RefreshTableOperator` and of `SparkSubmitOperator`: conn_id, conf, deploy_mode, ...
 
     application       : program to submit; default this package's own
+    conf              : Spark confs; unless it has them, those by which driver and executors are in UTC are added
     packages          : Maven coordinates of Delta's jars; "" if the cluster has them
     database_url_file : file on the driver's machine with the database's address, for cluster mode
     poll_interval     : seconds between two checks of a driver that an earlier try has submitted
@@ -104,6 +106,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         poll_interval: float = 5.0,
         **kwargs: Any,
     ) -> None:
+        kwargs["conf"] = IN_UTC | (kwargs.get("conf") or {})
         super().__init__(application=application or program(), packages=packages or None, name=name, **kwargs)
         self.database_url_file = database_url_file
         self.poll_interval = poll_interval

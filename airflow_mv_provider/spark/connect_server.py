@@ -16,6 +16,7 @@ from airflow_mv_provider.spark.session import (
     database_confs,
     log_settings,
     warm_start,
+    zone_confs,
 )
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # nosec B105  # a name; Spark and PySpark both read it
@@ -46,6 +47,7 @@ class ConnectServer:
         cores, start = os.cpu_count() or 1, warm_start()
         confs = {
             **WITH_DELTA,
+            **zone_confs(),
             **start.confs(),
             "spark.app.name": "airflow-mv server",
             "spark.master": self.master,

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
@@ -42,6 +43,7 @@ BAD_HEADER = "MV-BAD-HEADER"
 BLANK_LINE = "MV-BLANK-LINE"
 QUOTED_NULL = "MV-QUOTED-NULL"
 UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
+OTHER_ZONE = "MV-OTHER-ZONE"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _FILE_URI = re.compile(r"\b(?:file|hdfs|abfss?|gs|s3a?):/[^\s'\",]+")
@@ -139,7 +141,8 @@ def translate(error: BaseException, where: str) -> MvError:
     condition = condition_of(error)
     # Spark's message does not describe a failed connection; the driver's own is among the causes.
     all_text = f"{text}\n{_trace(error)}" if condition.startswith("FAILED_JDBC") else text
-    if found := of_database(all_text, where) or of_stream(text, where) or _of_text(text, where):
+    of_rows = _of_text(text, where) or _time_problem(text, where)
+    if found := of_database(all_text, where) or of_stream(text, where) or of_rows:
         return found
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of the table changed after the differences were computed.")
@@ -229,6 +232,19 @@ def _stale_checksum(where: str, file: str) -> SourceFileError:
     checksum = f"{folder}/.{name}.crc"
     hint = f"If the file was changed on purpose, remove {checksum}; otherwise restore the file. Then refresh again."
     return SourceFileError(where, f"{file} is not as it was when its checksum was written to {checksum}.", hint=hint)
+
+
+def _time_problem(text: str, where: str) -> MvError | None:
+    """Return the error for times that Spark cannot read, or would read as others."""
+    if found := re.search(rf"{OTHER_ZONE} ([A-Za-z][\w/+:-]*)", text):
+        problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would shift times of the source."
+        confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
+        return DefinitionError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
+    if "nanos > 999999999 or < 0" in text:
+        problem = f"{_file_in(text)} has a time before 1970 with a fraction of a second, as Arrow writes it to ORC"
+        hint = "Write these times without a fraction, or the file as Parquet."
+        return CorruptRecordError(where, f"{problem}, which Spark cannot read.", hint=hint)
+    return None
 
 
 def _missing_format(where: str, text: str) -> DefinitionError:

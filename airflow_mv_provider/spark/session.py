@@ -25,6 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.exceptions import DefinitionError, EngineError
 from airflow_mv_provider.spark.causes.connect import of_refusal
@@ -111,6 +112,7 @@ def local_session(
     with start.alone_with_ivy():
         _start_quietly(
             WITH_DELTA
+            | zone_confs()
             | start.confs()
             | {
                 "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
@@ -129,6 +131,11 @@ def local_session(
         session = SparkSession.builder.getOrCreate()
         start.remember(session.sparkContext.getConf().get("spark.jars") or "")
     return session
+
+
+def zone_confs() -> dict[str, str]:
+    """Return the confs by which JVMs are in UTC, except those of this machine's spark-defaults.conf."""
+    return {name: value for name, value in IN_UTC.items() if not is_default(name)}
 
 
 def database_confs() -> dict[str, str]:

@@ -218,7 +218,7 @@ def test_files_that_are_passed_over_are_named_in_the_report(good_csv, caplog, pa
     )
     for name in names:
         (folder / name).write_text("id,v\n2,b\n")
-    good_csv.apply(source=Files(path, format="csv", schema="id BIGINT, v STRING"))
+    good_csv.apply(source=Files(path, format="csv", schema="id BIGINT, v STRING", select=["id", "v"]))
 
     report = good_csv.refresh()
 

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.orc
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
@@ -94,6 +97,23 @@ def test_a_driver_on_the_cluster_refreshes_the_table_and_the_task_says_so(home, 
     assert cleared.states == {"refresh": "success"}, str(cleared.errors)
     assert [r.outcome for r in history(home)] == [Outcome.PUBLISHED] * 2
     assert home.rows("orders") == home.rows("raw/orders")
+
+
+@pytest.mark.in_test_all
+def test_executors_on_machines_in_another_time_zone_are_in_utc(home, airflow, submitted, monkeypatch):
+    """Otherwise they are asked and refuse to read ORC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    at = datetime.fromisoformat("2024-03-10 02:30:00")
+    (home.root / "raw/orc").mkdir(parents=True)
+    pyarrow.orc.write_table(pa.table({"id": [1], "v": pa.array([at], pa.timestamp("us"))}), home.root / "raw/orc/a.orc")
+    orc = """Files("raw/orc", format="orc", schema="id BIGINT, v TIMESTAMP")"""
+    text = DAG_TEXT.replace('DeltaSource("raw/orders")', orc).replace("import DeltaSource", "import Files")
+    text = text.replace("CONFS = {", 'CONFS = {"spark.executorEnv.TZ": "America/New_York",')
+
+    run = airflow.run(airflow.load("submitted", text))
+
+    assert run.states == {"refresh": "success"}, str(run.errors)
+    assert [(n, v.replace(tzinfo=None)) for n, v in home.rows("orders")] == [(1, at)]
 
 
 @pytest.mark.in_test_all

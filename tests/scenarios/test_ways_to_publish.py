@@ -149,5 +149,5 @@ def check(lake: Any, how: Way) -> None:
     lines = [json.loads(line) for line in (lake.root / "raw/orders/1.json").read_text().splitlines()[:-1]]
     broken = (lake.root / "raw/orders/1.json").read_text().splitlines()[-1]
     assert lake.rows() == sorted(((each["id"], each["p"], each["v"]) for each in lines), key=repr)
-    assert [row[4] for row in lake.rows("orders__errors")] == [broken]
+    assert [row.record for row in lake.sql("SELECT * FROM {t}", path="orders__errors")] == [broken]
     assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])

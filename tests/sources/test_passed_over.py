@@ -82,3 +82,18 @@ def test_a_few_are_shown():
 def test_folder_that_must_be_there(pattern, folder):
     assert listing.is_glob(pattern)
     assert listing.folder_of(pattern) == folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "columns"),
+    [
+        ("/w/raw", "/w/raw/zip=1/at=2/a.csv", ["zip", "at"]),
+        ("/w/raw/zip=1", "/w/raw/zip=1/at=2/a.csv", ["at"]),
+        ("/w/raw/zip=1/*", "/w/raw/zip=1/at=2/a.csv", ["at"]),
+        ("/w/raw/zip=*", "/w/raw/zip=1/a.csv", ["zip"]),
+        ("/w/raw/zip=1/a=b.csv", "/w/raw/zip=1/a=b.csv", []),
+        ("/w/r*/x", "/w/raw/x/zip%20code=1/a.csv", ["zip code"]),
+    ],
+)
+def test_columns_of_folders_are_those_that_the_path_does_not_name(pattern, path, columns):
+    assert listing.folder_columns(pattern, [path, path]) == columns

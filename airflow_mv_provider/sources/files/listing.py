@@ -34,6 +34,11 @@ class Listed:
     frontier: FilesFrontier
     passed_over: tuple[str, ...] = ()
 
+    @property
+    def all_paths(self) -> tuple[str, ...]:
+        """Those of both."""
+        return (*(file.path for file in self.frontier.files), *self.passed_over)
+
 
 def listed(spark: SparkSession, location: str) -> Listed:
     """List the files that a path or glob stands for.
@@ -101,7 +106,7 @@ def with_checksums(spark: SparkSession, files: FilesFrontier) -> FilesFrontier:
 def without(paths: Sequence[str], uris: Iterable[str]) -> list[str]:
     """Return the paths that are not among Spark's URIs, without the escapes of `literal_path` that `paths` have."""
     found = {_plain(unquote(uri)) for uri in uris}
-    return [path for path in map(_shown, paths) if path not in found]
+    return [path for path in map(shown, paths) if path not in found]
 
 
 def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> tuple[SourceFile, ...]:
@@ -115,7 +120,7 @@ def _files(spark: SparkSession, paths: Sequence[str], *, is_recursive: bool) -> 
         rows = files.select("path", "length", "modificationTime").collect()
     except PySparkException as error:
         if condition_of(error).startswith("PATH_NOT_FOUND"):
-            raise SourceNotFoundError("source", f"{_shown(paths[0])} does not exist.") from error
+            raise SourceNotFoundError("source", f"{shown(paths[0])} does not exist.") from error
         with translated("source"):
             raise
     found = FilesFrontier.of([(_plain(row.path), row.length, row.modificationTime) for row in rows]).files
@@ -152,7 +157,8 @@ def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[
         return [_plain(status.getPath().toString()) for status in beside]
 
 
-def _shown(path: str) -> str:
+def shown(path: str) -> str:
+    """Return a path without the escapes of `literal_path`."""
     return re.sub(r"\\(.)", r"\1", path)
 
 

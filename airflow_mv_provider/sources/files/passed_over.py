@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from urllib.parse import unquote
+
+from airflow_mv_provider.core.definition.identifier import literal
 
 _GLOB = re.compile(r"[*?\[{\\]")
 _PARTITION = re.compile(r"[^=/]+=[^/]*\Z")
@@ -26,6 +29,11 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
+def is_partition(name: str) -> bool:
+    """True if a folder of this name is a partition folder (`m=2`)."""
+    return _PARTITION.match(name) is not None
+
+
 def folder_of(pattern: str) -> str:
     """Return the folder before a glob's first special character; it must exist."""
     return _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
@@ -40,13 +48,13 @@ def names_hidden(pattern: str) -> bool:
     """True if a path names files that Spark treats as hidden; a folder of such a name is read."""
     name = pattern.rstrip("/").rpartition("/")[2]
     is_folder = not is_glob(name) and "." not in name[1:]
-    is_hidden = name.endswith(_COPYING) or (_HIDDEN.match(name) is not None and not _PARTITION.match(name))
+    is_hidden = name.endswith(_COPYING) or (_HIDDEN.match(name) is not None and not is_partition(name))
     return is_hidden and not is_folder
 
 
 def is_passed_over(name: str) -> bool:
     """True if Spark treats a file or folder of this name as hidden, and it is not a writer's marker."""
-    is_hidden = name.endswith(_COPYING) or (name[:1] in ("_", ".") and not _PARTITION.match(name))
+    is_hidden = name.endswith(_COPYING) or (name[:1] in ("_", ".") and not is_partition(name))
     return is_hidden and _MARKER.match(name) is None
 
 
@@ -59,8 +67,26 @@ def divided(pattern: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
     meant, beside = list[str](), list[str]()
     for path in paths:
         folders = path.split("/")[depth:-1]
-        (meant if all(_PARTITION.match(folder) for folder in folders) else beside).append(path)
+        (meant if all(map(is_partition, folders)) else beside).append(path)
     return meant, beside
+
+
+def folder_columns(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return the columns of which only folders' names have values: `zip` of `zip=01001`, in their order.
+
+    Folders that the path names are left out: they are the same for all files.
+    """
+    segments = pattern.rstrip("/").split("/")
+    fixed = next((at for at, segment in enumerate(segments) if is_glob(segment)), len(segments))
+    folders = (folder for path in paths for folder in path.split("/")[fixed:-1] if is_partition(folder))
+    return list(dict.fromkeys(unquote(folder.partition("=")[0]) for folder in folders))
+
+
+def value_of_folder(name: str) -> str:
+    """Return the SQL of a folder column's value: text, without the escapes for characters and NULL."""
+    pattern = literal(f"/{re.escape(name)}=([^/]*)/")
+    value = f"url_decode(replace(regexp_extract(_file, {pattern}, 1), '+', '%2B'))"
+    return f"nullif({value}, '__HIVE_DEFAULT_PARTITION__')"
 
 
 def partition_folders(pattern: str, paths: Iterable[str]) -> list[str]:

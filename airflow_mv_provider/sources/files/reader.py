@@ -7,6 +7,7 @@ which names the file if one file causes it. `csv_lines` and `json_lines` do the 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
@@ -32,9 +33,11 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions, row_lines
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
-from airflow_mv_provider.sources.files.listing import listed, listed_again, with_checksums
+from airflow_mv_provider.sources.files.listing import listed, listed_again, shown, with_checksums
 from airflow_mv_provider.sources.files.model import Files
-from airflow_mv_provider.sources.files.passed_over import ignored_text
+from airflow_mv_provider.sources.files.orc_calendar import check_calendar
+from airflow_mv_provider.sources.files.passed_over import folder_columns, ignored_text, value_of_folder
+from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.reader import FoundLines, SourceReader
@@ -43,6 +46,7 @@ from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
+from airflow_mv_provider.spark.zone import in_utc
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +62,12 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
     def probe(self) -> FilesFrontier:
         """List the files with sizes and times; see `SourceReader`.
 
-        raises : also SourceFileError, for an empty file of a format whose files cannot be empty
+        raises : also SourceFileError, for an empty file of a format whose files cannot be empty; DefinitionError, for
+                 files of a table whose log decides which of them count
         """
         found = listed(self._spark, self._location)
+        warehouse, roots = self._roots
+        check_no_table(self._spark, self._location, (warehouse, *roots), found.all_paths)
         self.probe_note = ignored_text(found.passed_over) if found.passed_over else ""
         if self.probe_note:
             log.warning("%s: %s", self._location, self.probe_note)
@@ -224,12 +231,35 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
 
     def _check(self, paths: list[str], *, is_marked: bool = False) -> None:
         """Refuse what Spark's reader of this format would silently skip; called once per frontier, before reading."""
+        self._check_folders(paths)
         if self._source.format in ("orc", "parquet"):
             self._check_columns(paths)
+        if self._source.format == "orc":
+            check_calendar(self._spark, paths, self._declared)
         if self._source.format == "csv" and not is_marked:
             csv_text.check(self._spark, paths, self._source.options)
         if self._source.format == "json" and is_multi_line(self._source.options):
             json_lines.check_whole(self._spark, paths, self._source.options)
+
+    def _check_folders(self, paths: list[str]) -> None:
+        """Refuse values that only the names of folders have, unless the projection takes them or leaves them out."""
+        names = folder_columns(self._location, map(shown, paths))
+        select = self._source.select or ["*"]
+        if not names or "_file" in positions.named_in(select):
+            return
+        columns = self._merged(tuple(paths)) if self._source.format in ("orc", "parquet") else self._declared
+        if columns is None:
+            return  # a file cannot be read, which its own error says
+        # A field that no record of JSON has is NULL, so there the schema does not show that the files have it.
+        known = set() if self._source.format == "json" else {name.lower() for name in columns.names}
+        wanted = [name for name in names if any(re.search(rf"^\s*\*|\b{re.escape(name)}\b", text) for text in select)]
+        if lacking := [name for name in wanted if name.lower() not in known]:
+            taken = ", ".join(f'"{value_of_folder(name)} AS {quoted(name)}"' for name in lacking)
+            problem = f"the names of its folders have values of {', '.join(lacking)}, which are not read from there."
+            hint = f'With `select: ["*", {taken}]`, without them in `schema`, the table has them as texts; CAST them'
+            raise DefinitionError(
+                "source", problem, hint=f"{hint} to other types. To leave them out, list the other columns in `select`."
+            )
 
     def _named(self, beside: Sequence[str] = ()) -> set[str]:
         """Return the names of `positions` that the definition uses, except those that the declared schema has."""
@@ -264,6 +294,8 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 if not self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
                     reader = reader.schema(merged)  # Spark infers from one file and would lose the others' columns
                 rows = reader.format(self._source.format).load(paths)
+                columns = in_utc(self._spark, rows.schema, is_of_any_time=self._source.format == "orc")
+                return rows.select(*columns, *place)
             case _:
                 assert_never(self._source.format)
         return rows.select("*", *place) if place else rows

@@ -21,6 +21,7 @@ from airflow_mv_provider.sources.spark.frontier import SparkFrontier
 from airflow_mv_provider.sources.spark.model import SparkSource, option_obstacle
 from airflow_mv_provider.spark.errors import understood
 from airflow_mv_provider.spark.session import hide_passwords
+from airflow_mv_provider.spark.zone import in_utc
 
 ALLOWED = "AMV_SPARK_OPTIONS"
 
@@ -80,6 +81,9 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
             _ = rows.schema  # over Spark Connect this is the first analysis
             if rows.isStreaming:
                 raise DefinitionError("source", f"{self._source.format} is a stream; a table needs rows that end.")
+        # Of the formats that Spark itself reads here; a connector's times are its own affair.
+        if self._source.format == "avro":
+            return rows.select(*in_utc(self._spark, rows.schema, is_of_any_time=False))
         return rows
 
     def _opened(self, options: Mapping[str, str]) -> DataFrame:

@@ -1,0 +1,87 @@
+"""The time zone of Spark's JVMs, which decides what some formats' times are, whatever the session's zone is.
+
+ORC's reader takes a TIMESTAMP as what the JVM's clock showed. Parquet's and Avro's readers convert times before 1900
+that Spark 2 has written, or a later one in its legacy mode, by the zone of the JVM if the file names none. In UTC all
+of them are what the file has. A JVM that this package starts is in UTC (`core.jvm_zone`); one that somebody else has
+started is asked in the task that reads, since each executor has a zone of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import reduce
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType, TimestampType
+
+from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.spark.errors import OTHER_ZONE
+from airflow_mv_provider.spark.session import is_remote
+
+_SAME = ("UTC", "Etc/UTC", "Z", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Universal", "GMT", "Etc/GMT", "GMT0")
+_FIRST_WITHOUT_LOCAL_TIMES = date(1900, 2, 1)  # Spark converts nothing from 1900-01-01 on, in no zone
+
+
+def in_utc(spark: SparkSession, columns: StructType, *, is_of_any_time: bool) -> list[Column]:
+    """Return the columns of files such that a value fails in a JVM whose zone may decide it; others are as they are.
+
+    Args:
+        is_of_any_time: The zone decides all times, as in ORC, and not only those before 1900.
+
+    Cost:
+        Nothing in a local JVM in UTC. Else a question for each task, or for each time before 1900, of two microseconds.
+    """
+    is_known = _is_local_in_utc(spark)
+    return [F.col(quoted(each.name)) if is_known else _asking(each, is_of_any_time) for each in columns.fields]
+
+
+def _asking(field: StructField, is_of_any_time: bool) -> Column:
+    value = F.col(quoted(field.name))
+    is_decided = is_before(
+        StructType([field]), None if is_of_any_time else _FIRST_WITHOUT_LOCAL_TIMES, (TimestampType,)
+    )
+    if is_decided is None:
+        return value
+    if is_of_any_time:  # the first row of a task is enough; the id's upper bits are the partition's number
+        is_decided = F.monotonically_increasing_id() % F.lit(1 << 33) == F.lit(0)
+    zone = "reflect('java.time.ZoneId', 'systemDefault')"
+    same = ", ".join(f"'{name}'" for name in _SAME)
+    is_utc = F.expr(f"if({zone} IN ({same}), true, raise_error(concat('{OTHER_ZONE} ', {zone}, ' ')))")
+    return F.when(is_decided, F.when(is_utc, value)).otherwise(value).alias(field.name)
+
+
+def is_before(columns: StructType, bound: date | None, kinds: tuple[type[DataType], ...]) -> Column | None:
+    """Return whether a row has a value of one of some types of times, at any depth, that is before a day.
+
+    Args:
+        bound: None for any time.
+
+    Returns:
+        None if there is no column of these types.
+    """
+    found = [_is_before(F.col(quoted(field.name)), field.dataType, bound, kinds) for field in columns.fields]
+    return _any([each for each in found if each is not None])
+
+
+def _is_before(value: Column, kind: DataType, bound: date | None, kinds: tuple[type[DataType], ...]) -> Column | None:
+    if isinstance(kind, kinds):
+        return F.lit(True) if bound is None else F.coalesce(value < F.lit(bound), F.lit(False))
+    if isinstance(kind, StructType):
+        parts = (_is_before(value.getField(f.name), f.dataType, bound, kinds) for f in kind.fields)
+        return _any([each for each in parts if each is not None])
+    if isinstance(kind, ArrayType) and _is_before(value, kind.elementType, bound, kinds) is not None:
+        element = kind.elementType
+        return F.coalesce(F.exists(value, lambda each: _is_before(each, element, bound, kinds)), F.lit(False))  # type: ignore[arg-type, return-value]
+    return None
+
+
+def _any(conditions: list[Column]) -> Column | None:
+    return reduce(Column.__or__, conditions) if conditions else None
+
+
+def _is_local_in_utc(spark: SparkSession) -> bool:
+    """True if all work is done in this process's own JVM, and that is in UTC."""
+    if is_remote(spark) or not (spark.sparkContext.master or "").startswith("local"):
+        return False
+    return spark._jvm.java.time.ZoneId.systemDefault().getId() in _SAME  # type: ignore[union-attr]
