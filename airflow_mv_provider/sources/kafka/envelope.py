@@ -31,10 +31,11 @@ from airflow_mv_provider.sources.kafka.keys import KEY, KeyDecoder
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
 from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused
+from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
 UNAVAILABLE, SNAPSHOT, VALUE = "_mv_unavailable", "_mv_snapshot", "_mv_value"
-_NUM_SHOWN = 60
+_NUM_SHOWN, _KEY = 60, "_mv_same_key"
 # What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
@@ -69,13 +70,12 @@ def last_of_keys(records: DataFrame, value: Codec, key: KeyDecoder, *, keeps_bad
     last, other = (
         F.max_by("e", F.struct(F.col(f"e.{TIME}"), order)) for order in (F.col(PARTITION), -F.col(PARTITION))
     )
-    found = in_partition.groupBy(KEY).agg(last.alias("e"), other.alias("other"))
+    found = in_partition.groupBy(KEY).agg(last.alias("e"), other.alias("other"), _same_key())
     is_tied = F.col(f"e.{PARTITION}") != F.col(f"other.{PARTITION}")
     also = F.concat(F.col(f"other.{AT}"), F.lit(" has the same key and time, and nothing shows which of them is newer"))
-    found = found.select(KEY, "e.*", F.when(is_tied, also).alias("tied"))
+    found = found.select(F.col(_KEY).alias(KEY), "e.*", F.when(is_tied, also).alias("tied"))
     if not keeps_bad:
-        checked = found.select("*", F.col("value").isNull().alias(GONE))
-        checked = checked.withColumn(KEY, or_refused(F.col("tied"), F.col(KEY)))
+        checked = found.where(_passes(F.col("tied"))).select("*", F.col("value").isNull().alias(GONE))
         return _spread(decoded(value, checked, F.col("value"), "r"), value.columns, "r")
     parsed = value.parsed(found, F.col("value"), "r")
     why = F.coalesce(problem(F.col("tied")), F.col(problem_of("r")))
@@ -97,26 +97,40 @@ def with_keys_of_records(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     Raises:
         EventError: While it runs, if a row has another key than its record.
     """
-    of_record = {name: F.col(KEY)[name] for name in names}
-    both = ((name, F.col(quoted(name)), of_record[name]) for name in names)
-    differs = F.coalesce(*(F.when(~row.eqNullSafe(key), _difference(name, row, key)) for name, row, key in both))
-    has_both = F.col(KEY).isNotNull() & ~F.col(GONE)
-    if UNFILLED in rows.columns:  # the row lacks a column of its key: that is another error
-        has_both &= ~F.arrays_overlap(UNFILLED, F.array(*map(F.lit, names)))
-    differs = F.when(has_both, differs)
-    found = {name: F.when(F.col(KEY).isNull(), F.col(quoted(name))).otherwise(key) for name, key in of_record.items()}
+    both = F.struct(F.struct(*columns_of(names)).alias("row"), F.col(KEY).alias("key"))
+
+    def difference(each: Column) -> Column:
+        return F.coalesce(*(_difference(name, each["row"][name], each["key"][name]) for name in names))
+
+    # In a lambda, which refers to the row and its key once: else what they are computed by is repeated.
+    differs = F.get(F.transform(F.array(both), difference), F.lit(0))
+    differs = F.when(F.col(KEY).isNotNull() & ~F.col(GONE), differs)
+    found = {name: F.col(KEY)[name] for name in names}
     if BAD in rows.columns:
         is_bad = marked_bad(problem(differs), F.col(VALUE), has_key=True)
-        found |= {BAD: F.coalesce(F.col(BAD), is_bad), GONE: F.col(GONE) | differs.isNotNull()}
+        rows = rows.withColumn(BAD, F.coalesce(BAD, is_bad))
+        found[GONE] = F.col(GONE) | F.col(BAD).isNotNull()
     else:
-        found = {name: or_refused(differs, key) for name, key in found.items()}
+        rows = rows.where(_passes(differs))
     kept = (name for name in rows.columns if name not in (KEY, VALUE))
     return rows.select(*(found.get(name, F.col(quoted(name))).alias(name) for name in kept))
 
 
+def _passes(detail: Column) -> Column:
+    """Return a condition that is true, or raises where there is a detail of why a record is refused.
+
+    Spark takes it for not deterministic and leaves it where it stands. From another one it would derive a constraint
+    for each subset of the columns that the detail is computed from, which takes minutes.
+    """
+    raised = refused(BAD_EVENT, F.col(AT), detail).cast("string").isNull()
+    return F.when(detail.isNotNull(), raised).otherwise(F.monotonically_increasing_id() >= 0)
+
+
 def _difference(name: str, row: Column, key: Column) -> Column:
+    """Return how a row's key differs from its record's; NULL if it does not."""
     of_row, of_key = (F.coalesce(F.substring(each.cast("string"), 1, _NUM_SHOWN), F.lit("NULL")) for each in (row, key))
-    return F.concat(F.lit(f"{name} is "), of_row, F.lit(" in its row, and "), of_key, F.lit(" in its key"))
+    text = F.concat(F.lit(f"{name} is "), of_row, F.lit(" in its row, and "), of_key, F.lit(" in its key"))
+    return F.when(~row.eqNullSafe(key), text)
 
 
 def or_refused(detail: Column, value: Column, what: str = BAD_EVENT) -> Column:
@@ -146,7 +160,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
         for n, name in enumerate(gaps)
     ]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled)
+    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled, _same_key())
     is_same_partition = F.col(f"s.{PARTITION}") == F.col(f"e.{PARTITION}")
     follows = F.col(f"e.{SNAPSHOT}").isNotNull() & is_same_partition & (F.col(f"s.{OFFSET}") > F.col(f"e.{OFFSET}"))
     last = last.withColumn("e", F.when(follows, F.col("s")).otherwise(F.col("e")))
@@ -162,7 +176,16 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     ]
     left = [F.when(lacks[n] & F.col(f"_mv_former_{n}").isNull(), F.lit(name)) for n, name in enumerate(gaps)]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
-    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, KEY)
+    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, F.col(_KEY).alias(KEY))
+
+
+def _same_key() -> Column:
+    """Return a group's key, apart from the column that it is grouped by.
+
+    A filter on that column is moved below the aggregate, where the key is an expression that keeps Spark's optimizer busy
+    for minutes.
+    """
+    return F.max(KEY).alias(_KEY)
 
 
 def placed(records: DataFrame) -> DataFrame:
