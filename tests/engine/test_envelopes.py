@@ -276,7 +276,7 @@ def test_records_are_rows_where_each_is_one(spark):
 def test_key_whose_partition_changed_is_ordered_by_time(spark):
     """Partitions were added: the newer record may lie in one with a lower number, and at a lower offset."""
     log = Log(2)
-    log.add("x", GOOD | {"id": 9}, 1)
+    log.add('{"id": 9}', GOOD | {"id": 9}, 1)
     log.add(KEY, GOOD | {"v": "old"}, 1)
     log.add(KEY, GOOD | {"v": "new"}, 0)
 

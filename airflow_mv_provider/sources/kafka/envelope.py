@@ -182,7 +182,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
 def _same_key() -> Column:
     """Return a group's key, apart from the column that it is grouped by.
 
-    A filter on that column is moved below the aggregate, where the key is an expression that keeps Spark's optimizer busy
+    A filter on that column is moved below the aggregate, where the key is an expression that keeps the optimizer busy
     for minutes.
     """
     return F.max(KEY).alias(_KEY)
