@@ -174,7 +174,7 @@ def test_key_in_another_format_deletes_its_row(spark):
 def test_key_that_cannot_be_decoded_is_named(spark, key, value):
     codec = AVRO.codecs(spark)[0]
 
-    with pytest.raises(EventError, match="t, partition 0, offset 0: .* key"), translated("t"):
+    with pytest.raises(EventError, match=r"t, partition 0, offset 0: .* key"), translated("t"):
         envelope.last_of_keys(records(spark, (key, value)), codec, by_id(spark, codec, csv(spark, "id INT"))).collect()
 
 

@@ -208,7 +208,7 @@ def marked_bad(why: Column, value: Column, *, has_key: bool) -> Column:
         value: The record's.
         has_key: True if the key of its row is known.
     """
-    at = F.substring_index(F.col(AT), "/", 2), F.col(OFFSET)
+    at = F.substring_index(F.col(AT), "/", 2), F.substring_index(F.col(AT), "/", -1).cast("bigint")
     rule = F.when(why["what"] == BAD_SCHEMA, F.lit("unknown_schema")).otherwise(F.lit(marking.CORRUPT_RECORD))
     found = bad(at, _text(value), rule, why["detail"], has_key=has_key)
     return F.when(why.isNotNull(), found).alias(BAD)
