@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from airflow_mv_provider.sources.kafka import debezium, envelope, keys
+from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec
 from airflow_mv_provider.spark.compare import replay
@@ -93,10 +93,10 @@ def rows_columns(value: Codec, how: str) -> StructType:
     return debezium.row_of_events(value.columns) if is_wrapped else value.columns
 
 
-def decoder(spark: Any, columns: StructType, form: Form | Json, names: Sequence[str]) -> keys.KeyDecoder:
+def decoder(spark: Any, columns: StructType, form: Form | Json, names: Sequence[str]) -> record_keys.KeyDecoder:
     """Return how keys of a form become those of a table; keys in JSON have no schema of their own."""
     codec = None if isinstance(form, Json) else form.codecs(spark)[1]
-    return keys.decoder(spark, columns, (), names, codec)
+    return record_keys.decoder(spark, columns, (), names, codec)
 
 
 def kept(spark: Any, frame: DataFrame) -> DataFrame:

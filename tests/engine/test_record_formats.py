@@ -15,8 +15,8 @@ from airflow_mv_provider.sources.kafka import debezium, envelope, schema_files
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.codecs import Codecs
-from airflow_mv_provider.sources.kafka.keys import KeyDecoder, decoder
 from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder, decoder
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.protobuf_forms import SHOP, message
 from tests.engine.protobuf_forms import codec as codec_of_protobuf

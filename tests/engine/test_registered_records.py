@@ -10,7 +10,7 @@ import pytest
 from airflow_mv_provider.exceptions import EventError, EventSchemaError
 from airflow_mv_provider.sources.kafka import debezium, envelope
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
-from airflow_mv_provider.sources.kafka.keys import KeyDecoder, decoder
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder, decoder
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in, schema_id
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.record_forms import AVRO_EVENT, AVRO_KEY, AVRO_ROW, avro

@@ -10,12 +10,12 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.kafka import debezium, envelope, keys
+from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
-from airflow_mv_provider.sources.kafka.keys import KeyDecoder
 from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
 from airflow_mv_provider.sources.kafka.protobuf.codec import ProtobufCodec
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
 from airflow_mv_provider.spark.compare.replay import Cut
 
@@ -50,12 +50,12 @@ class Codecs:
         Args:
             value_schema: The content of its schema file, as `schema_files.pinned` returns it.
             key_schema: As `value_schema`.
-            table_key: See `keys.decoder`.
+            table_key: See `record_keys.decoder`.
             check: Refuses a projection of these columns that cannot be used.
 
         Raises:
             DefinitionError: If it cannot be used.
-            KeyColumnError: See `keys.decoder`.
+            KeyColumnError: See `record_keys.decoder`.
         """
         value = _codec(spark, source, value_schema)
         is_wrapped = source.envelope == "debezium" and isinstance(value, AvroCodec)
@@ -68,8 +68,8 @@ class Codecs:
         key = None if source.record_key is None else _codec(spark, source.record_key, key_schema)
         if source.registry and isinstance(key, AvroCodec):
             key = RegisteredCodec(key)
-        select = keys.expanded(source.select, columns)
-        return cls(columns, value, keys.decoder(spark, columns, select, table_key, key))
+        select = record_keys.expanded(source.select, columns)
+        return cls(columns, value, record_keys.decoder(spark, columns, select, table_key, key))
 
     def schema_ids(self, records: DataFrame) -> list[int]:
         """Return the ids of the registered schemas that records have; reads them, unless there is no registry.

@@ -30,7 +30,7 @@ from airflow_mv_provider.sources.kafka.envelope import (
     or_refused,
     placed,
 )
-from airflow_mv_provider.sources.kafka.keys import KEY, KeyDecoder
+from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
 from airflow_mv_provider.spark.causes.streams import RESTARTED
 from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
 

@@ -3,7 +3,7 @@
     records ──▶ the last record of each key ──▶ decoded strictly, a row or the key that is gone
     records of Debezium ──▶ `debezium` ──▶ rows of events ──▶ the last event of each key, its gaps filled
 
-A key is that of the table, which `keys` makes of the record's. What is projected has to have the key that its record
+A key is that of the table, which `record_keys` makes of the record's. What is projected has to have the key that its record
 has (`with_keys_of_records`).
 
 Debezium leaves out a large value that has not changed. It is taken from the latest earlier event of the key that has
@@ -27,7 +27,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
-from airflow_mv_provider.sources.kafka.keys import KEY, KeyDecoder
+from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
 from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused

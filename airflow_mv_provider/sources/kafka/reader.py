@@ -24,7 +24,7 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError, StreamRestartedError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.kafka import envelope, keys, schema_files
+from airflow_mv_provider.sources.kafka import envelope, record_keys, schema_files
 from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
@@ -288,7 +288,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         return self._codecs[1]
 
     def _select(self, columns: StructType) -> list[str]:
-        return list(keys.expanded(self._source.select or ("*",), columns))
+        return list(record_keys.expanded(self._source.select or ("*",), columns))
 
     def _check_columns(self, columns: StructType) -> None:
         """Refuse a projection that is not computed row by row, or not the same each time: events are read once."""
@@ -315,9 +315,9 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
                 return _with_lineage(self._nothing(fields), columns)
 
             rows = rows.withColumn(replay.UNFILLED, left_to_main(select, names, gaps, without))
-        beside = [name for name in (keys.KEY, envelope.VALUE) if name in rows.columns]
+        beside = [name for name in (record_keys.KEY, envelope.VALUE) if name in rows.columns]
         found = projected(_with_lineage(rows, columns), [*select, *marks, *beside])
-        return envelope.with_keys_of_records(found, self.key) if keys.KEY in beside else found
+        return envelope.with_keys_of_records(found, self.key) if record_keys.KEY in beside else found
 
     def _records(self, wanted: Sequence[Span]) -> DataFrame:
         """Return the records of some offsets, those of aborted transactions left out; lazy."""
