@@ -3,8 +3,8 @@
     records ──▶ the last record of each key ──▶ decoded strictly, a row or the key that is gone
     records of Debezium ──▶ `debezium` ──▶ rows of events ──▶ the last event of each key, its gaps filled
 
-A key is that of the table, which `record_keys` makes of the record's. What is projected has to have the key that its record
-has (`with_keys_of_records`).
+A key is that of the table, which `record_keys` makes of the record's. What is projected has to have the key that its
+record has (`with_keys_of_records`).
 
 Debezium leaves out a large value that has not changed. It is taken from the latest earlier event of the key that has
 it; what none has is marked, and filled from main. That is why each event of Debezium is decoded, and not only the last.
