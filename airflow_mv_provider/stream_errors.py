@@ -34,7 +34,7 @@ class StreamRestartedError(TerminalError):
 
 class EventError(TerminalError):
     code = "MV-EVENT-MALFORMED"
-    hint = "Correct `schema` or `envelope`, or the producer."
+    hint = "Correct `schema`, `record_key` or `envelope`, or the producer."
 
 
 class EventIncompleteError(EventError):

@@ -49,6 +49,8 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
 
     probe_note = ""
     """What the last probe found that a person should see in the report, such as hidden files, which are not read."""
+    key: Sequence[str] = ()
+    """The table's key, which `TableSource` sets: the events of a log are folded by it."""
 
     def __init__(self, spark: SparkSession, source: SourceT, warehouse: str, roots: Sequence[str]) -> None:
         self._spark = spark

@@ -35,6 +35,9 @@ class TableSource:
     table: RefreshableTable
     main: str | None = None
 
+    def __post_init__(self) -> None:
+        self.reader.key = self.table.key
+
     def probe(self, overrides: Collection[str] = ()) -> Frontier:
         """Return the reader's frontier; see `SourceReader`.
 

@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
-from airflow_mv_provider.sources.kafka import debezium, envelope
+from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys
+from airflow_mv_provider.sources.kafka.avro import AvroCodec
+from airflow_mv_provider.sources.kafka.codec import Codec
 from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.record_forms import JSON, Form, Json
@@ -63,23 +66,37 @@ def folded(
     end: Sequence[int],
     main: DataFrame | None,
     form: Form | Json = JSON,
-    key_column: str = "id",
+    key: str | Sequence[str] = "id",
     truncated: replay.Cut | None = None,
 ) -> DataFrame:
     """Fold the records between two cuts onto main, which earlier ones have become; main: None at first."""
-    records, (value, key) = log.frame(spark, start, end, form), form.codecs(spark)
+    records, (value, _) = log.frame(spark, start, end, form), form.codecs(spark)
+    names, columns = [key] if isinstance(key, str) else list(key), rows_columns(value, how)
+    by = decoder(spark, columns, form, names)
     continues, truncations = main is not None and any(start), None
     if how == "upsert":
-        events = envelope.last_of_keys(records, value, key)
+        events = envelope.last_of_keys(records, value, by)
     elif isinstance(form, Json):
-        changes = debezium.changes_of_json(records, value, continues=continues, cut=truncated)
-        events = envelope.last_changes(changes, value.columns)
+        changes = debezium.changes_of_json(records, value, by, continues=continues, cut=truncated)
+        events = envelope.last_changes(changes, columns)
         if main is None:
-            truncations = debezium.changes_of_json(debezium.may_truncate(records), value, continues=False)
+            truncations = debezium.changes_of_json(debezium.may_truncate(records), value, by, continues=False)
     else:
-        changes = debezium.changes_of_avro(records, value, key, continues=continues, cut=truncated)
-        events = envelope.last_changes(changes, debezium.row_of_events(value.columns))
-    return replay.all_rows(events, main, [key_column], truncations)
+        changes = debezium.changes_of_avro(records, value, by, continues=continues, cut=truncated)
+        events = envelope.last_changes(changes, columns)
+    return replay.all_rows(envelope.with_keys_of_records(events, names), main, names, truncations)
+
+
+def rows_columns(value: Codec, how: str) -> StructType:
+    """Return the columns of a row, which Debezium's events in Avro have inside."""
+    is_wrapped = how == "debezium" and isinstance(value, AvroCodec)
+    return debezium.row_of_events(value.columns) if is_wrapped else value.columns
+
+
+def decoder(spark: Any, columns: StructType, form: Form | Json, names: Sequence[str]) -> record_keys.KeyDecoder:
+    """Return how keys of a form become those of a table; keys in JSON have no schema of their own."""
+    codec = None if isinstance(form, Json) else form.codecs(spark)[1]
+    return record_keys.decoder(spark, columns, (), names, codec)
 
 
 def kept(spark: Any, frame: DataFrame) -> DataFrame:

@@ -220,8 +220,26 @@ def change(**more: Any) -> dict[str, Any]:
         ("upsert", KEY, GOOD | {"more": 1}, EventError, "the schema has no field more"),
         ("upsert", KEY, '{"id": 1} {"id": 2}', EventError, "does not fit the schema"),
         ("upsert", KEY, "", EventError, "it is empty"),
-        ("upsert", "7", None, EventError, "does not fit the schema: 7"),
-        ("upsert", "{}", None, EventError, "it deletes, and its key does not have id"),
+        ("upsert", "7", None, EventError, "offset 1: of its key, it does not fit the schema: 7"),
+        ("upsert", "7", GOOD, EventError, "of its key, it does not fit the schema: 7"),
+        ("upsert", '{"id": 1, "v": "a"}', GOOD, EventError, "the table's key is not made of the field v"),
+        ("upsert", '{"id": 1, "id": 2}', GOOD, EventError, "of its key, it does not fit the schema"),
+        ("upsert", "{}", None, EventError, "its key does not have id"),
+        ("upsert", '{"id": null}', GOOD | {"id": None}, EventError, "its key does not have id"),
+        ("upsert", KEY, GOOD | {"id": 2}, EventError, "offset 1: id is 2 in its row, and 1 in its key"),
+        ("upsert", KEY, {"v": "a"}, EventError, "offset 1: id is NULL in its row, and 1 in its key"),
+        ("debezium", KEY, change(after=GOOD | {"id": 2}), EventError, "id is 2 in its row, and 1 in its key"),
+        ("debezium", "7", change(), EventError, "of its key, it does not fit the schema: 7"),
+        ("debezium", "{}", change(), EventError, "its key does not have id"),
+        ("debezium", KEY, json.dumps(change()) + " {}", EventError, "its value is no JSON object"),
+        ("debezium", KEY, json.dumps(change()).replace("{", '{"op": "d", ', 1), EventError, "or has a field twice"),
+        (
+            "debezium",
+            KEY,
+            {"schema": {}, "payload": json.dumps(change(after={"v": "\ud800"}), ensure_ascii=False)},
+            EventError,
+            "it has half a character",
+        ),
         ("debezium", KEY, "[1]", EventError, "no JSON object"),
         ("debezium", KEY, change(op=None), EventError, "it has no op"),
         ("debezium", KEY, change(op="x"), EventError, "its op is not known: x"),
@@ -258,7 +276,7 @@ def test_records_are_rows_where_each_is_one(spark):
 def test_key_whose_partition_changed_is_ordered_by_time(spark):
     """Partitions were added: the newer record may lie in one with a lower number, and at a lower offset."""
     log = Log(2)
-    log.add("x", GOOD | {"id": 9}, 1)
+    log.add('{"id": 9}', GOOD | {"id": 9}, 1)
     log.add(KEY, GOOD | {"v": "old"}, 1)
     log.add(KEY, GOOD | {"v": "new"}, 0)
 

@@ -17,9 +17,7 @@ from airflow_mv_provider.core.secret import every_spelling
 from airflow_mv_provider.definition_file import parse
 from airflow_mv_provider.exceptions import (
     DefinitionError,
-    DuplicateKeyError,
     EventError,
-    NullKeyError,
     SourceDeniedError,
     SourceReplacedError,
     SourceUnavailableError,
@@ -241,12 +239,11 @@ def test_key_of_the_table_is_the_records_key(shop):
     shop.send(row(1, "a"))
     shop.apply()
     shop.refresh()
-    shop.send(("another", {"id": 1, "v": "twice"}), row(1, "b"))
-
-    with pytest.raises(DuplicateKeyError, match="1"):
+    shop.send((row(1, "")[0], {"id": 2, "v": "another"}))
+    with pytest.raises(EventError, match="id is 2 in its row, and 1 in its key"):
         shop.refresh()
-    shop.send(("another", {"v": "no key"}))
-    with pytest.raises(NullKeyError):
+    shop.send(row(1, "b"), ("another", {"id": 1, "v": "b"}))
+    with pytest.raises(EventError, match="of its key, it does not fit the schema: another"):
         shop.refresh()
 
     assert shop.rows == [(1, "a")]

@@ -19,7 +19,7 @@ from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.kafka.protobuf.decoding import Decoder
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.protobuf_forms import ALL, SHOP, codec, described, message
-from tests.engine.test_record_formats import csv, records, rows
+from tests.engine.test_record_formats import by_id, csv, records, rows
 
 pytestmark = pytest.mark.slow
 
@@ -82,18 +82,19 @@ def test_values_that_have_no_column_are_named(spark, value, words):
 def test_key_in_protobuf_deletes_its_row(spark):
     key = codec(SHOP, "shop.Key")
     pairs = [(message(SHOP, "shop.Key", {"id": n}), message(SHOP, "shop.Order", {"id": n})) for n in (1, 2)]
-    last = envelope.last_of_keys(records(spark, *pairs, (pairs[0][0], None)), codec(SHOP, "shop.Order"), key)
+    order = codec(SHOP, "shop.Order")
+    last = envelope.last_of_keys(records(spark, *pairs, (pairs[0][0], None)), order, by_id(spark, order, key))
 
-    assert {(row.id, row._mv_gone) for row in last.collect()} == {(1, True), (2, False)}
+    assert {(row._mv_key.id, row._mv_gone) for row in last.collect()} == {(1, True), (2, False)}
 
 
 @pytest.mark.in_test_all
 def test_key_in_another_format_may_be_mixed_with_it(spark):
-    last = envelope.last_of_keys(
-        records(spark, (b"1", ORDER), (b"1", None)), codec(SHOP, "shop.Order"), csv(spark, "id INT")
-    )
+    order = codec(SHOP, "shop.Order")
+    key = by_id(spark, order, csv(spark, "id INT"))
+    last = envelope.last_of_keys(records(spark, (b"1", ORDER), (b"1", None)), order, key)
 
-    assert [(row.id, row._mv_gone) for row in last.collect()] == [(1, True)]
+    assert [(row._mv_key.id, row._mv_gone) for row in last.collect()] == [(1, True)]
 
 
 @pytest.mark.in_test_all
@@ -102,7 +103,7 @@ def test_schema_file_is_read_where_spark_is(spark, tmp_path):
     found = schema_files.pinned(spark, str(tmp_path / "shop.pb"), "shop.Order")
     source = {"topic": "t", "conn_id": "k", "envelope": "none", "format": "protobuf", "schema_file": "shop.pb"}
 
-    codecs = Codecs.of(spark, Kafka(**source, message="shop.Order"), found, None)
+    codecs = Codecs.of(spark, Kafka(**source, message="shop.Order"), found, None, ["id"])
     with pytest.raises(DefinitionError, match=r"shop\.pb has no message shop\.Oder \(did you mean shop\.Order\?\)"):
         schema_files.pinned(spark, str(tmp_path / "shop.pb"), "shop.Oder")
 

@@ -16,6 +16,7 @@ from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.model import Kafka
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder, decoder
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.protobuf_forms import SHOP, message
 from tests.engine.protobuf_forms import codec as codec_of_protobuf
@@ -50,6 +51,11 @@ def rows(spark: Any, codec: Codec, *values: bytes | None) -> list[tuple[Any, ...
 
 def csv(spark: Any, ddl: str = CSV, **options: str) -> TextCodec:
     return TextCodec(declared(spark, ddl), "csv", options)
+
+
+def by_id(spark: Any, value: Codec, key: Codec) -> KeyDecoder:
+    """Return how keys become those of a table with the key `id`."""
+    return decoder(spark, value.columns, (), ["id"], key)
 
 
 def avro_of(spark: Any, *fields: tuple[str, Any]) -> tuple[AvroCodec, dict[str, Any]]:
@@ -151,26 +157,25 @@ def test_bytes_that_are_no_record_of_avro_are_named(spark, value, words):
 
 def test_key_in_another_format_deletes_its_row(spark):
     """Keys are often plain text, whatever the values are."""
-    key = csv(spark, "id INT")
+    value, key = AVRO.codecs(spark)[0], csv(spark, "id INT")
+    second = avro(GOOD | {"id": 2}, AVRO_ROW)
     found = envelope.last_of_keys(
-        records(spark, (b"1", ROW), (b"2", avro(GOOD | {"id": 2}, AVRO_ROW)), (b"1", None)), AVRO.codecs(spark)[0], key
+        records(spark, (b"1", ROW), (b"2", second), (b"1", None)), value, by_id(spark, value, key)
     )
 
-    kept = {(row.id, row.v, row._mv_gone) for row in found.collect()}
+    kept = {(row._mv_key.id, row.v, row._mv_gone) for row in found.collect()}
 
     assert kept == {(1, None, True), (2, "a", False)}
 
 
-@pytest.mark.parametrize("key", [b"x", b"1,2", b"", None])
-@pytest.mark.sample(1)
-def test_key_that_cannot_be_decoded_is_named_only_where_it_is_needed(spark, key):
-    columns = csv(spark, "id INT")
-    value = AVRO.codecs(spark)[0]
-    if key is not None:
-        assert envelope.last_of_keys(records(spark, (key, ROW)), value, columns).collect()[0].id == 1
+@pytest.mark.parametrize("value", [ROW, None], ids=["brings", "deletes"])
+@pytest.mark.parametrize("key", [b"x", b"1,2", b"", b"\xff", None])
+@pytest.mark.sample(2)
+def test_key_that_cannot_be_decoded_is_named(spark, key, value):
+    codec = AVRO.codecs(spark)[0]
 
-    with pytest.raises(EventError, match="t, partition 0, offset 0: "), translated("t"):
-        envelope.last_of_keys(records(spark, (key, None)), value, columns).collect()
+    with pytest.raises(EventError, match=r"t, partition 0, offset 0: .* key"), translated("t"):
+        envelope.last_of_keys(records(spark, (key, value)), codec, by_id(spark, codec, csv(spark, "id INT"))).collect()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +192,10 @@ def test_event_of_avro_that_cannot_be_a_row_is_named(spark, event, words):
     value, key = AVRO_EVENTS.codecs(spark)
     written = AVRO_EVENTS.value({"source": {"lsn": 5, "snapshot": "false"}} | event)
     changes = debezium.changes_of_avro(
-        records(spark, (avro({"id": 1}, AVRO_KEY), written)), value, key, continues=False
+        records(spark, (avro({"id": 1}, AVRO_KEY), written)),
+        value,
+        decoder(spark, debezium.row_of_events(value.columns), (), ["id"], key),
+        continues=False,
     )
 
     with pytest.raises(EventError, match=f"t, partition 0, offset 0: .*{words}"), translated("t"):
@@ -228,7 +236,7 @@ OF_AVRO = KAFKA | {"format": "avro", "schema_file": "a.avsc", "record_key": {"fo
 )
 def test_schema_that_cannot_be_used_is_named(spark, source, schema, words):
     with pytest.raises(DefinitionError, match=words):
-        Codecs.of(spark, Kafka(**source), schema, json.dumps(AVRO_KEY))
+        Codecs.of(spark, Kafka(**source), schema, json.dumps(AVRO_KEY), ["id"])
 
 
 @pytest.mark.in_test_all
@@ -238,6 +246,7 @@ def test_rows_of_events_are_those_of_after(spark):
         Kafka(**(OF_AVRO | {"envelope": "debezium", "record_key": {"format": "avro", "schema_file": "k"}})),
         json.dumps(AVRO_EVENT),
         json.dumps(AVRO_KEY),
+        ["id"],
     )
 
     assert found.columns.names == ["id", "n", "v", "tags"]

@@ -10,6 +10,7 @@ import pytest
 from airflow_mv_provider.exceptions import EventError, EventSchemaError
 from airflow_mv_provider.sources.kafka import debezium, envelope
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder, decoder
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in, schema_id
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.record_forms import AVRO_EVENT, AVRO_KEY, AVRO_ROW, avro
@@ -30,6 +31,10 @@ def headed(number: int, data: bytes) -> bytes:
 
 def codec(spark: Any) -> RegisteredCodec:
     return RegisteredCodec(AvroCodec.of(spark, json.dumps(AVRO_ROW))).reading(WRITERS)
+
+
+def keyed(spark: Any, key: RegisteredCodec) -> KeyDecoder:
+    return decoder(spark, codec(spark).columns, (), ["id"], key)
 
 
 def key_codec(spark: Any) -> RegisteredCodec:
@@ -84,7 +89,10 @@ def test_key_is_the_same_whatever_its_schemas_id_is(spark):
         spark, (headed(9, one), OLD_ROW), (headed(9, avro({"id": 2}, AVRO_KEY)), NEW_ROW), (headed(10, one), None)
     )
 
-    rows = {(row.id, row._mv_gone) for row in envelope.last_of_keys(frame, codec(spark), key).collect()}
+    rows = {
+        (row._mv_key.id, row._mv_gone)
+        for row in envelope.last_of_keys(frame, codec(spark), keyed(spark, key)).collect()
+    }
 
     assert rows == {(1, True), (2, False)}
 
@@ -101,10 +109,10 @@ def test_only_the_row_of_an_event_may_not_have_more(spark):
     value = RegisteredCodec(AvroCodec.of(spark, json.dumps(AVRO_EVENT)), "after").reading(writers)
     key = RegisteredCodec(AvroCodec.of(spark, KEY)).reading(writers)
     event = {"before": None, "after": GOOD, "op": "c", "source": {"lsn": 5, "snapshot": "false", "ts_ns": 1}}
-    keyed = headed(9, avro({"id": 1}, AVRO_KEY))
+    one = headed(9, avro({"id": 1}, AVRO_KEY))
 
     def rows(data: bytes) -> list[tuple[Any, ...]]:
-        changes = debezium.changes_of_avro(records(spark, (keyed, data)), value, key, continues=False)
+        changes = debezium.changes_of_avro(records(spark, (one, data)), value, keyed(spark, key), continues=False)
         with translated("t"):
             return [
                 (row.id, row.v)

@@ -116,7 +116,7 @@ def judged(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
         .when(F.size(unknown) > 0, marking.UNKNOWN_FIELD)
         .when(F.size(F.array_distinct(names)) < F.size(names), marking.CORRUPT_RECORD)
         .when(F.col(f"record.{CORRUPT}").isNotNull(), marking.CORRUPT_RECORD)
-        .when(_has_half_a_character(F.col("text")), marking.CORRUPT_RECORD)
+        .when(has_half_a_character(F.col("text")), marking.CORRUPT_RECORD)
     )
     for _, found in wrong:
         broken = broken.when(found, marking.CORRUPT_RECORD)
@@ -148,7 +148,7 @@ def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str,
     checked = (
         F.when(~F.col("is_decoded"), refusal(BAD_ENCODING, file))
         .when(F.col(f"only.{CORRUPT}").isNotNull(), refusal(BAD_RECORD, file, F.lit("it is not one value")))
-        .when(_has_half_a_character(F.col("text")), refusal(BAD_RECORD, file, F.lit("it has half a character")))
+        .when(has_half_a_character(F.col("text")), refusal(BAD_RECORD, file, F.lit("it has half a character")))
         .otherwise(1)
     )
     files.select("file", "text", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
@@ -194,7 +194,8 @@ def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
         yield F.from_json("text", wanted, _parsing(options)).alias("deeper")
 
 
-def _has_half_a_character(text: Column) -> Column:
+def has_half_a_character(text: Column) -> Column:
+    """Return whether JSON has an unpaired surrogate, which Spark reads as a question mark."""
     return text.contains("\\u") & text.rlike(_HALF_A_CHARACTER)
 
 

@@ -47,10 +47,6 @@ class AvroCodec:
         assert isinstance(columns, StructType)
         return cls(columns, schema)
 
-    def identity(self, key: Column) -> Column:
-        """See `Codec`."""
-        return key
-
     def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         parsed = frame.select("*", content.alias("bytes")).select("*", self._sealed(F.col("bytes")).alias("sealed"))

@@ -30,9 +30,6 @@ class Codec(Protocol):
     def columns(self) -> StructType:
         """The columns of what is decoded."""
 
-    def identity(self, key: Column) -> Column:
-        """Return the bytes that two records of the same key have in common."""
-
     def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """Return the frame with two more columns; lazy.
 
@@ -74,15 +71,16 @@ def strict(parsed: DataFrame, name: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class TextCodec:
-    """JSON, one object a record, or a record of CSV, which is one line without a header."""
+    """JSON, one object a record, or a record of CSV, which is one line without a header.
+
+    Attributes:
+        lacks: What is said of a field that `columns` lacks.
+    """
 
     columns: StructType
     format: str = "json"
     options: Mapping[str, str] = field(default_factory=dict)
-
-    def identity(self, key: Column) -> Column:
-        """See `Codec`."""
-        return key
+    lacks: str = "the schema has no field "
 
     def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
@@ -101,7 +99,7 @@ class TextCodec:
         shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
         detail = (
             F.when(broken == marking.ENCODING, F.lit("it is not UTF-8"))
-            .when(broken == marking.UNKNOWN_FIELD, F.concat(F.lit("the schema has no field "), F.col("unknown")))
+            .when(broken == marking.UNKNOWN_FIELD, F.concat(F.lit(self.lacks), F.col("unknown")))
             .when(broken == marking.NOTHING, F.lit("it is empty"))
             .otherwise(F.concat(F.lit("it does not fit the schema: "), shown))
         )

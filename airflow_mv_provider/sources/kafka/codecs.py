@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,14 +10,14 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.kafka import debezium, envelope
+from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec
 from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
 from airflow_mv_provider.sources.kafka.protobuf.codec import ProtobufCodec
+from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
 from airflow_mv_provider.spark.compare.replay import Cut
-from airflow_mv_provider.spark.layout import sql_of
 
 _NESTED = (ArrayType, MapType, StructType)
 
@@ -26,37 +26,57 @@ _NESTED = (ArrayType, MapType, StructType)
 class Codecs:
     """How the records of a topic become rows.
 
-    columns : of a row
+    Attributes:
+        columns: Of a row.
+        key: None where keys are not read, since each record is a row of its own.
     """
 
     columns: StructType
     value: Codec
-    key: Codec
+    key: KeyDecoder | None
 
     @classmethod
-    def of(cls, spark: SparkSession, source: Kafka, value_schema: str | None, key_schema: str | None) -> Codecs:
+    def of(
+        cls,
+        spark: SparkSession,
+        source: Kafka,
+        value_schema: str | None,
+        key_schema: str | None,
+        table_key: Sequence[str],
+        check: Callable[[StructType], None] = lambda _: None,
+    ) -> Codecs:
         """Return the codecs of a definition; runs no job.
 
-        value_schema, key_schema : the content of its schema files, as `schema_files.pinned` returns it
-        raises                   : DefinitionError
+        Args:
+            value_schema: The content of its schema file, as `schema_files.pinned` returns it.
+            key_schema: As `value_schema`.
+            table_key: See `record_keys.decoder`.
+            check: Refuses a projection of these columns that cannot be used.
+
+        Raises:
+            DefinitionError: If it cannot be used.
+            KeyColumnError: See `record_keys.decoder`.
         """
         value = _codec(spark, source, value_schema)
-        key = value if source.record_key is None else _codec(spark, source.record_key, key_schema)
         is_wrapped = source.envelope == "debezium" and isinstance(value, AvroCodec)
         columns = debezium.row_of_events(value.columns) if is_wrapped else value.columns
-        if key is not value:
-            _check_key(key.columns, columns)
+        check(columns)
         if source.registry and isinstance(value, AvroCodec):
             value = RegisteredCodec(value, "after" if is_wrapped else None)
-            key = RegisteredCodec(key) if isinstance(key, AvroCodec) else key
-        return cls(columns, value, key)
+        if source.envelope == "none":
+            return cls(columns, value, None)
+        key = None if source.record_key is None else _codec(spark, source.record_key, key_schema)
+        if source.registry and isinstance(key, AvroCodec):
+            key = RegisteredCodec(key)
+        select = record_keys.expanded(source.select, columns)
+        return cls(columns, value, record_keys.decoder(spark, columns, select, table_key, key))
 
     def schema_ids(self, records: DataFrame) -> list[int]:
         """Return the ids of the registered schemas that records have; reads them, unless there is no registry.
 
         raises : EventSchemaError, if they are too many
         """
-        both = {"value": self.value, "key": self.key}
+        both = {"value": self.value, "key": None if self.key is None else self.key.codec}
         names = [name for name, codec in both.items() if isinstance(codec, RegisteredCodec)]
         return ids_in(records, names) if names else []
 
@@ -66,7 +86,8 @@ class Codecs:
         def with_them(codec: Codec) -> Codec:
             return codec.reading(writers) if isinstance(codec, RegisteredCodec) else codec
 
-        return replace(self, value=with_them(self.value), key=with_them(self.key))
+        key = None if self.key is None else replace(self.key, codec=with_them(self.key.codec))
+        return replace(self, value=with_them(self.value), key=key)
 
     def last(
         self, records: DataFrame, how: str, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
@@ -78,7 +99,7 @@ class Codecs:
         cut       : an event of Debezium that truncates; older ones are left out
         keeps_bad : what cannot be decoded is marked, and does not raise
         """
-        if how == "none":
+        if self.key is None:
             return envelope.rows_of(records, self.value, keeps_bad=keeps_bad)
         if how == "upsert":
             return envelope.last_of_keys(records, self.value, self.key, keeps_bad=keeps_bad)
@@ -89,8 +110,11 @@ class Codecs:
         self, records: DataFrame, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
     ) -> DataFrame:
         """Return each event of Debezium as a row; see `last`. An event in Avro is decoded as a whole, or raises."""
+        assert self.key is not None, "envelope none has no changes"
         if isinstance(self.value, TextCodec):
-            return debezium.changes_of_json(records, self.value, continues=continues, cut=cut, keeps_bad=keeps_bad)
+            return debezium.changes_of_json(
+                records, self.value, self.key, continues=continues, cut=cut, keeps_bad=keeps_bad
+            )
         return debezium.changes_of_avro(records, self.value, self.key, continues=continues, cut=cut)
 
     def truncations(self, records: DataFrame, how: str) -> DataFrame | None:
@@ -118,19 +142,3 @@ def _codec(spark: SparkSession, what: Kafka | RecordKey, schema: str | None) -> 
         case "protobuf":
             assert schema is not None and what.message is not None, "pinned before; checked by the definition"
             return ProtobufCodec.of(schema, what.message)
-
-
-def _check_key(key: StructType, columns: StructType) -> None:
-    """Check that a record's key has only columns of a row, with their types.
-
-    raises : DefinitionError
-    """
-    known = {field.name: sql_of(field.dataType) for field in columns.fields}
-    for field in key.fields:
-        kind = sql_of(field.dataType)
-        if known.get(field.name) != kind:
-            expected = f"is {known[field.name]} in the values" if field.name in known else "is not among the values'"
-            problem = f"the records' key has {field.name} as {kind}, which {expected}."
-            raise DefinitionError(
-                "source", problem, hint="Correct `record_key`: a key's columns are some of the row's."
-            )

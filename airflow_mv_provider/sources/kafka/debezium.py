@@ -15,22 +15,24 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.sources.files.json_lines import has_half_a_character
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec, decoded, problem_of, strict
 from airflow_mv_provider.sources.kafka.envelope import (
     FIRST_ROWS,
-    KEY,
     OFFSET,
     PARTITION,
     SNAPSHOT,
     TIME,
     UNAVAILABLE,
+    VALUE,
     marked_bad,
     may_be_left_out,
-    of_key,
+    or_refused,
     placed,
 )
-from airflow_mv_provider.spark.causes.streams import BAD_EVENT, RESTARTED
-from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut, refused
+from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
+from airflow_mv_provider.spark.causes.streams import RESTARTED
+from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.
@@ -42,53 +44,72 @@ _NO_NAMES = "array<string>"
 
 
 def changes_of_json(
-    records: DataFrame, codec: TextCodec, *, continues: bool, cut: Cut | None = None, keeps_bad: bool = False
+    records: DataFrame,
+    codec: TextCodec,
+    keys: KeyDecoder,
+    *,
+    continues: bool,
+    cut: Cut | None = None,
+    keeps_bad: bool = False,
 ) -> DataFrame:
     """Return each event as a row; empty values that follow a delete go.
 
-    keeps_bad : an event whose row cannot be decoded is marked, and does not raise
-    continues : events came before these, so a snapshot that begins here is a new one
-    cut       : an event that truncates; older ones are left out
-    returns   : (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_snapshot,
-                _mv_unavailable, place)
+    Args:
+        keeps_bad: An event whose row cannot be decoded is marked, and does not raise.
+        continues: Events came before these, so a snapshot that begins here is a new one.
+        cut: An event that truncates; older ones are left out.
+
+    Returns:
+        (the codec's columns, _mv_key, _mv_gone, _mv_truncates, _mv_lsn, _mv_written_ms, _mv_snapshot, _mv_unavailable,
+        place); a row that is gone has no values.
     """
     of_values = placed(records).where(F.col("value").isNotNull())
-    outer = of_values.select("*", F.from_json(F.col("value").cast("string"), _TEXTS).alias("outer"))
+    value_text, key_text = F.col("value").cast("string"), F.col("key").cast("string")
+    outer = of_values.select("*", _fields_of(value_text).alias("outer"))
     # With `schemas.enable` the event is the payload of an object that describes it.
-    event = F.when(_is_wrapped(F.col("outer")), F.from_json(F.col("outer.payload"), _TEXTS)).otherwise(F.col("outer"))
-    key_text = F.col("key").cast("string")
-    key = F.when(_may_have(key_text, "payload"), F.from_json(key_text, _TEXTS))
-    seen = outer.select("*", event.alias("event"), key.alias("key_of")).select(
+    is_wrapped = _is_wrapped(F.col("outer"))
+    event = F.when(is_wrapped, _fields_of(F.col("outer.payload"))).otherwise(F.col("outer"))
+    key_of = F.when(_may_have(key_text, "payload"), _fields_of(key_text))
+    seen = outer.select("*", event.alias("event"), key_of.alias("key_of"))
+    seen = seen.select("*", _fields_of(F.col("event.source")).alias("source"))
+    origin = F.struct(
+        F.col("source.lsn").try_cast("bigint").alias("lsn"),
+        F.col("source.snapshot").alias("snapshot"),
+        F.col("source.ts_ms").try_cast("bigint").alias("ts_ms"),
+    )
+    seen = seen.select(
         "*",
         F.col("event.op").alias("op"),
         F.col("event.after").alias("after"),
-        F.from_json(F.col("event.source"), "lsn BIGINT, snapshot STRING, ts_ms BIGINT").alias("origin"),
-        F.when(_is_wrapped(F.col("key_of")), F.col("key_of.payload")).otherwise(_spelt(key_text)).alias("key_text"),
+        origin.alias("origin"),
+        F.when(_is_wrapped(F.col("key_of")), F.col("key_of.payload")).otherwise(key_text).alias("key_text"),
     )
     seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
-    no_event = F.when(F.col("event").isNull(), F.lit("its value is no JSON object"))
-    text = _refused(no_event, F.col("key_text"), StringType(), continues=continues)
-    text = text.when(is_row, F.col("after")).when(op == "d", F.col("key_text")).otherwise(F.lit("{}"))
+    broken = (
+        F.when(~F.is_valid_utf8(value_text), F.lit("it is not UTF-8"))
+        .when(has_half_a_character(value_text) | has_half_a_character(key_text), F.lit("it has half a character"))
+        .when(F.col("event").isNull(), F.lit("its value is no JSON object, or has a field twice"))
+        .when(F.col("event.source").isNotNull() & F.col("source").isNull(), F.lit("its source is no JSON object"))
+    )
     placeholders = F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
     left_out = F.when(_may_have(F.col("after"), *_PLACEHOLDERS[:2]), F.map_keys(placeholders))
-    marked = seen.select(*_marks(F.col("key_text"), left_out), "value", text.alias("row_text"))
+    keyed = keys.keyed_by_text(seen, F.when(op != "t", F.col("key_text")), F.col("key"))
+    key = _or_refused(broken, F.col("key_text"), F.col(KEY), continues=continues)
+    marked = keyed.select(*_marks(key, left_out), "value", F.when(is_row, F.col("after")).alias("row_text"))
     rows = codec.of_text(marked, F.col("row_text"), F.col("value"), "r")
     if not keeps_bad:
         return _spread(strict(rows, "r"), F.col("r"), codec.columns)
-    why = F.when(~F.col(GONE), F.col(problem_of("r")))
-    keyed = rows.select("*", F.when(why.isNotNull(), F.col(KEY)).alias("k_text"), marked_bad(why, has_key=True))
-    keyed = strict(codec.of_text(keyed, F.col("k_text"), F.col("k_text").cast("binary"), "k"), "k")
-    is_bad = F.col(BAD).isNotNull()
-    other = keyed.withColumns(
-        {
-            "r": F.when(is_bad, F.col("k")).otherwise(F.col("r")),
-            GONE: F.col(GONE) | is_bad,
-            UNAVAILABLE: F.when(is_bad, F.array().cast(_NO_NAMES)).otherwise(F.col(UNAVAILABLE)),
-            problem_of("r"): F.when(~is_bad, F.col(problem_of("r"))),
-        }
+    why = F.col(problem_of("r"))
+    is_bad = why.isNotNull()
+    bad = {
+        GONE: F.col(GONE) | is_bad,
+        UNAVAILABLE: F.when(is_bad, F.array().cast(_NO_NAMES)).otherwise(F.col(UNAVAILABLE)),
+        VALUE: F.col("value"),
+    }
+    return _spread(
+        rows.withColumns({BAD: marked_bad(why, F.col("value"), has_key=True)} | bad), F.col("r"), codec.columns
     )
-    return _spread(strict(other, "r"), F.col("r"), codec.columns)
 
 
 def may_truncate(records: DataFrame) -> DataFrame:
@@ -98,11 +119,12 @@ def may_truncate(records: DataFrame) -> DataFrame:
 
 
 def changes_of_avro(
-    records: DataFrame, value: Codec, key: Codec, *, continues: bool, cut: Cut | None = None
+    records: DataFrame, value: Codec, keys: KeyDecoder, *, continues: bool, cut: Cut | None = None
 ) -> DataFrame:
     """Return each event as a row; see `changes_of_json`.
 
-    value : of whole events, see `row_of_events`
+    Args:
+        value: Of whole events, see `row_of_events`.
     """
     columns = row_of_events(value.columns)
     events = decoded(value, placed(records).where(F.col("value").isNotNull()), F.col("value"), "event")
@@ -118,17 +140,15 @@ def changes_of_avro(
     )
     seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
-    keyed = decoded(key, seen, F.when(op == "d", F.col("key")), "k")
-    identity = key.identity(F.col("key"))
+    keyed = keys.keyed(seen, F.when(op != "t", F.col("key")))
     names = [
         F.when(_is_left_out(F.col(f"after.{quoted(field.name)}"), field.dataType), F.lit(field.name))
         for field in columns.fields
         if may_be_left_out(field.dataType)
     ]
     left_out = F.array_compact(F.array(*names)) if names else F.array().cast(_NO_NAMES)
-    row = _refused(F.when(F.lit(False), F.lit("")), identity, columns, continues=continues)
-    row = row.when(is_row, F.col("after")).when(op == "d", of_key("k", key, columns))
-    marked = keyed.select(*_marks(identity, left_out), row.alias("r"))
+    key = _or_refused(F.when(F.lit(False), F.lit("")), F.col("key"), F.col(KEY), continues=continues)
+    marked = keyed.select(*_marks(key, left_out), F.when(is_row, F.col("after")).alias("r"))
     return _spread(marked, F.col("r"), columns)
 
 
@@ -167,15 +187,15 @@ def _has_time(event: StructType) -> bool:
     return isinstance(source, StructType) and isinstance(_fields(source).get("ts_ms"), LongType)
 
 
-def _refused(first: Column, key: Column, kind: DataType, *, continues: bool) -> Column:
-    """Return a chain of conditions that raises for an event which cannot be a row; more can be added.
+def _or_refused(first: Column, key: Column, found: Column, *, continues: bool) -> Column:
+    """Return the key of an event, or raise for an event that cannot be a row.
 
-    first : a chain too: the refusals that come before all others
-    key   : NULL if the event has none
-    kind  : of what the chain's other values will be
+    Args:
+        first: A chain of details: the refusals that come before all others.
+        key: NULL if the event has none.
+        found: What it is for the table.
     """
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
-    begins = (op == "r") & F.col("origin.snapshot").isin(*FIRST_ROWS)
     detail = (
         first.when(op.isNull(), F.lit("it has no op"))
         .when(~op.isin("r", "c", "u", "d", "t"), F.concat(F.lit("its op is not known: "), F.substring(op, 1, 20)))
@@ -183,11 +203,12 @@ def _refused(first: Column, key: Column, kind: DataType, *, continues: bool) -> 
         .when((op != "t") & key.isNull(), F.lit("it has no key"))
         .when(is_row & F.col("after").isNull(), F.lit("it has no row in after"))
     )
-    found = F.when(detail.isNotNull(), refused(BAD_EVENT, F.col(AT), detail).cast(kind))
+    checked = or_refused(detail, found)
     if continues:
-        again = refused(RESTARTED, F.col(AT), "a snapshot begins here: what was deleted before it is in no event")
-        found = found.when(begins, again.cast(kind))
-    return found
+        begins = (op == "r") & F.col("origin.snapshot").isin(*FIRST_ROWS)
+        again = F.when(begins, F.lit("a snapshot begins here: what was deleted before it is in no event"))
+        checked = or_refused(again, checked, RESTARTED)
+    return checked
 
 
 def _marks(key: Column, left_out: Column) -> list[Column]:
@@ -195,7 +216,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
     nothing = F.array().cast(_NO_NAMES)
     return [
         *(F.col(name) for name in (AT, PARTITION, OFFSET, TIME)),
-        F.when(op != "t", key).alias(KEY),
+        key.alias(KEY),
         (op == "d").alias(GONE),
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
@@ -219,10 +240,16 @@ def _is_left_out(value: Column, kind: DataType) -> Column:
     return (F.size(value) == 1) & (F.get(value, F.lit(0)) == _PLACEHOLDER)
 
 
-def _spelt(text: Column) -> Column:
-    """Return a JSON value in the one spelling that it has inside another one, as that of a payload is."""
-    whole = F.from_json(F.concat(F.lit('{"key":'), text, F.lit("}")), _TEXTS)
-    return F.coalesce(F.try_element_at(whole, F.lit("key")), text)
+def _fields_of(text: Column) -> Column:
+    """Return the fields of the JSON object that a text is, as texts; NULL if it is none, or has a field twice."""
+    alone = F.from_json(F.concat(F.lit("["), text, F.lit("\n]")), f"array<{_TEXTS}>")
+
+    def is_one(found: Column) -> Column:
+        names = F.map_keys(F.get(found, F.lit(0)))
+        return (F.size(found) == 1) & (F.size(F.array_distinct(names)) == F.size(names))
+
+    # In a lambda, because the optimizer would else repeat what is parsed, and parse that of it several times each.
+    return F.get(F.get(F.filter(F.array(alone), is_one), F.lit(0)), F.lit(0))
 
 
 def _may_have(text: Column, *parts: str) -> Column:

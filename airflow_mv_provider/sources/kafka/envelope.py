@@ -3,17 +3,23 @@
     records ──▶ the last record of each key ──▶ decoded strictly, a row or the key that is gone
     records of Debezium ──▶ `debezium` ──▶ rows of events ──▶ the last event of each key, its gaps filled
 
+A key is that of the table, which `record_keys` makes of the record's. What is projected has to have the key that its
+record has (`with_keys_of_records`).
+
 Debezium leaves out a large value that has not changed. It is taken from the latest earlier event of the key that has
 it; what none has is marked, and filled from main. That is why each event of Debezium is decoded, and not only the last.
 
-Order: within a partition by offset. A key whose records lie in several partitions, because some were added, is ordered
-by its records' times there. Debezium's events are ordered by the position in PostgreSQL's log, then by offset: after a
-crash of the connector events come again, and one that came again is no newer. A row of a snapshot is older than
-whatever follows it in its partition, at any position: a transaction that was open when the snapshot was taken wrote
-before it, is not in it, and comes after it.
+Order: within a partition by offset. A key whose records lie in several partitions, because some were added or because
+it is spelt in several ways, is ordered by its records' times there; if the last ones have the same time, none is taken.
+Debezium's events are ordered by the position in PostgreSQL's log, then by offset: after a crash of the connector events
+come again, and one that came again is no newer. A row of a snapshot is older than whatever follows it in its partition,
+at any position: a transaction that was open when the snapshot was taken wrote before it, is not in it, and comes after
+it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,12 +27,15 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
+from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
 from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused
+from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
-KEY, UNAVAILABLE, SNAPSHOT = "_mv_key", "_mv_unavailable", "_mv_snapshot"
+UNAVAILABLE, SNAPSHOT, VALUE = "_mv_unavailable", "_mv_snapshot", "_mv_value"
+_NUM_SHOWN, _KEY = 60, "_mv_same_key"
 # What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
@@ -45,56 +54,96 @@ def rows_of(records: DataFrame, value: Codec, *, keeps_bad: bool = False) -> Dat
         return _spread(decoded(value, found, content, "r"), value.columns, "r")
     parsed = value.parsed(found, F.col("value"), "r")
     why = F.when(F.col("value").isNull(), problem(F.lit("it is empty"))).otherwise(F.col(problem_of("r")))
-    marked = parsed.select("*", why.isNotNull().alias(GONE), marked_bad(why, has_key=False))
+    marked = parsed.select("*", why.isNotNull().alias(GONE), marked_bad(why, F.col("value"), has_key=False))
     return _spread(marked, value.columns, "r")
 
 
-def last_of_keys(records: DataFrame, value: Codec, key: Codec, *, keeps_bad: bool = False) -> DataFrame:
+def last_of_keys(records: DataFrame, value: Codec, key: KeyDecoder, *, keeps_bad: bool = False) -> DataFrame:
     """Return the last record of each key as a row; one without a value takes its row away. See `rows_of`.
 
-    key : its columns are some of the value's; the same codec, if keys are encoded as values
+    Returns:
+        Also _mv_key, and _mv_value if what cannot be decoded is kept. A row that is gone has no values.
     """
-    keyed = placed(records).withColumn(KEY, needed(key.identity(F.col("key")), "it has no key", "binary"))
+    keyed = key.keyed(placed(records), needed(F.col("key"), "it has no key", "binary"))
     every = F.struct(*[F.col(name) for name in keyed.columns if name != KEY]).alias("e")
     in_partition = keyed.groupBy(KEY, PARTITION).agg(F.max_by(every, OFFSET).alias("e"))
-    by_time = F.struct(F.col(f"e.{TIME}"), F.col(PARTITION))
-    last = in_partition.groupBy(KEY).agg(F.max_by("e", by_time).alias("e")).select("e.*")
-    if keeps_bad:
-        parsed = value.parsed(last, F.col("value"), "r")
-        why = F.col(problem_of("r"))
-        marked = parsed.select(
-            "*", (F.col("value").isNull() | why.isNotNull()).alias(GONE), marked_bad(why, has_key=True)
-        )
-        both = decoded(key, marked, F.when(F.col(GONE), F.col("key")), "k")
-    else:
-        marked = last.select("*", F.col("value").isNull().alias(GONE))
-        if key is value:
-            return _spread(decoded(value, marked, F.coalesce("value", "key"), "r"), value.columns, "r")
-        both = decoded(key, decoded(value, marked, F.col("value"), "r"), F.when(F.col(GONE), F.col("key")), "k")
-    row = F.when(F.col(GONE), of_key("k", key, value.columns)).otherwise(F.col("r"))
-    return _spread(both.withColumn("r", row), value.columns, "r")
+    last, other = (
+        F.max_by("e", F.struct(F.col(f"e.{TIME}"), order)) for order in (F.col(PARTITION), -F.col(PARTITION))
+    )
+    found = in_partition.groupBy(KEY).agg(last.alias("e"), other.alias("other"), _same_key())
+    is_tied = F.col(f"e.{PARTITION}") != F.col(f"other.{PARTITION}")
+    also = F.concat(F.col(f"other.{AT}"), F.lit(" has the same key and time, and nothing shows which of them is newer"))
+    found = found.select(F.col(_KEY).alias(KEY), "e.*", F.when(is_tied, also).alias("tied"))
+    if not keeps_bad:
+        checked = found.where(_passes(F.col("tied"))).select("*", F.col("value").isNull().alias(GONE))
+        return _spread(decoded(value, checked, F.col("value"), "r"), value.columns, "r")
+    parsed = value.parsed(found, F.col("value"), "r")
+    why = F.coalesce(problem(F.col("tied")), F.col(problem_of("r")))
+    gone = (F.col("value").isNull() | why.isNotNull()).alias(GONE)
+    marked = parsed.select("*", gone, marked_bad(why, F.col("value"), has_key=True), F.col("value").alias(VALUE))
+    return _spread(marked, value.columns, "r")
 
 
-def of_key(name: str, key: Codec, columns: StructType) -> Column:
-    """Return the struct of a row that has only the columns of its key.
+def with_keys_of_records(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return projected rows with the keys of their records, which rows have themselves and what is gone lacks.
 
-    name : the column with the decoded key
+    Args:
+        rows: (columns, marks, _mv_key), also _mv_value if what is bad is kept.
+        names: The columns of the table's key.
+
+    Returns:
+        (columns, marks)
+
+    Raises:
+        EventError: While it runs, if a row has another key than its record.
     """
-    has = {field.name for field in key.columns.fields}
-    found = [
-        (F.col(f"{name}.{quoted(field.name)}") if field.name in has else F.lit(None))
-        .cast(field.dataType)
-        .alias(field.name)
-        for field in columns.fields
-    ]
-    return F.struct(*found)
+    both = F.struct(F.struct(*columns_of(names)).alias("row"), F.col(KEY).alias("key"))
+
+    def difference(each: Column) -> Column:
+        return F.coalesce(*(_difference(name, each["row"][name], each["key"][name]) for name in names))
+
+    # In a lambda, which refers to the row and its key once: else what they are computed by is repeated.
+    differs = F.get(F.transform(F.array(both), difference), F.lit(0))
+    differs = F.when(F.col(KEY).isNotNull() & ~F.col(GONE), differs)
+    found = {name: F.col(KEY)[name] for name in names}
+    if BAD in rows.columns:
+        is_bad = marked_bad(problem(differs), F.col(VALUE), has_key=True)
+        rows = rows.withColumn(BAD, F.coalesce(BAD, is_bad))
+        found[GONE] = F.col(GONE) | F.col(BAD).isNotNull()
+    else:
+        rows = rows.where(_passes(differs))
+    kept = (name for name in rows.columns if name not in (KEY, VALUE))
+    return rows.select(*(found.get(name, F.col(quoted(name))).alias(name) for name in kept))
+
+
+def _passes(detail: Column) -> Column:
+    """Return a condition that is true, or raises where there is a detail of why a record is refused.
+
+    Spark takes it for not deterministic and leaves it where it stands. From another one it would derive a constraint
+    for each subset of the columns that the detail is computed from, which takes minutes.
+    """
+    raised = refused(BAD_EVENT, F.col(AT), detail).cast("string").isNull()
+    return F.when(detail.isNotNull(), raised).otherwise(F.monotonically_increasing_id() >= 0)
+
+
+def _difference(name: str, row: Column, key: Column) -> Column:
+    """Return how a row's key differs from its record's; NULL if it does not."""
+    of_row, of_key = (F.coalesce(F.substring(each.cast("string"), 1, _NUM_SHOWN), F.lit("NULL")) for each in (row, key))
+    text = F.concat(F.lit(f"{name} is "), of_row, F.lit(" in its row, and "), of_key, F.lit(" in its key"))
+    return F.when(~row.eqNullSafe(key), text)
+
+
+def or_refused(detail: Column, value: Column, what: str = BAD_EVENT) -> Column:
+    """Return a value, or raise where there is a detail of why a record is refused."""
+    raised = refused(what, F.col(AT), detail).cast("string").isNull()
+    return F.when(detail.isNotNull(), F.when(raised, value)).otherwise(value)
 
 
 def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     """Return the last change of each key, of Debezium's events as `debezium` returns them. See `rows_of`.
 
-    returns : also (_mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms, _mv_snapshot_end); a row without values is one
-              that truncates
+    returns : also (_mv_key, _mv_unfilled, _mv_lsn, _mv_truncates, _mv_written_ms, _mv_snapshot_end); a row without a
+              key is one that truncates
     """
     order = F.struct(LSN, PARTITION, OFFSET)
     names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
@@ -111,7 +160,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
         for n, name in enumerate(gaps)
     ]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled)
+    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled, _same_key())
     is_same_partition = F.col(f"s.{PARTITION}") == F.col(f"e.{PARTITION}")
     follows = F.col(f"e.{SNAPSHOT}").isNotNull() & is_same_partition & (F.col(f"s.{OFFSET}") > F.col(f"e.{OFFSET}"))
     last = last.withColumn("e", F.when(follows, F.col("s")).otherwise(F.col("e")))
@@ -127,7 +176,16 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     ]
     left = [F.when(lacks[n] & F.col(f"_mv_former_{n}").isNull(), F.lit(name)) for n, name in enumerate(gaps)]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
-    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END)
+    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, F.col(_KEY).alias(KEY))
+
+
+def _same_key() -> Column:
+    """Return a group's key, apart from the column that it is grouped by.
+
+    A filter on that column is moved below the aggregate, where the key is an expression that keeps the optimizer busy
+    for minutes.
+    """
+    return F.max(KEY).alias(_KEY)
 
 
 def placed(records: DataFrame) -> DataFrame:
@@ -142,14 +200,17 @@ def placed(records: DataFrame) -> DataFrame:
     )
 
 
-def marked_bad(why: Column, *, has_key: bool) -> Column:
-    """Return the mark of a record that cannot be decoded; see `replay.bad`.
+def marked_bad(why: Column, value: Column, *, has_key: bool) -> Column:
+    """Return the mark of a record that cannot be a row; see `replay.bad`.
 
-    why : as `codec.problem` returns it
+    Args:
+        why: As `codec.problem` returns it.
+        value: The record's.
+        has_key: True if the key of its row is known.
     """
-    at = F.substring_index(F.col(AT), "/", 2), F.col(OFFSET)
+    at = F.substring_index(F.col(AT), "/", 2), F.substring_index(F.col(AT), "/", -1).cast("bigint")
     rule = F.when(why["what"] == BAD_SCHEMA, F.lit("unknown_schema")).otherwise(F.lit(marking.CORRUPT_RECORD))
-    found = bad(at, _text(F.col("value")), rule, why["detail"], has_key=has_key)
+    found = bad(at, _text(value), rule, why["detail"], has_key=has_key)
     return F.when(why.isNotNull(), found).alias(BAD)
 
 

@@ -24,7 +24,7 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError, StreamRestartedError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.kafka import envelope, schema_files
+from airflow_mv_provider.sources.kafka import envelope, record_keys, schema_files
 from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
@@ -101,7 +101,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         raises : SourceUnavailableError, SourceDeniedError, SourceNotFoundError, DefinitionError; SourceFileError
         """
         value_schema, key_schema = self._schemas()
-        self._check_columns(self._codecs_of(value_schema, key_schema).columns)
+        self._codecs_of(value_schema, key_schema)
         self._found = self._pinned()
         return replace(self._found.frontier, value_schema=value_schema, key_schema=key_schema)
 
@@ -283,12 +283,12 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
     def _codecs_of(self, value_schema: str | None, key_schema: str | None) -> Codecs:
         schemas = (value_schema, key_schema)
         if self._codecs is None or self._codecs[0] != schemas:
-            self._codecs = schemas, Codecs.of(self._spark, self._source, value_schema, key_schema)
+            codecs = Codecs.of(self._spark, self._source, *schemas, self.key, self._check_columns)
+            self._codecs = schemas, codecs
         return self._codecs[1]
 
     def _select(self, columns: StructType) -> list[str]:
-        mine = [quoted(field.name) for field in columns.fields]
-        return [each for text in self._source.select or ("*",) for each in (mine if text.strip() == "*" else [text])]
+        return list(record_keys.expanded(self._source.select or ("*",), columns))
 
     def _check_columns(self, columns: StructType) -> None:
         """Refuse a projection that is not computed row by row, or not the same each time: events are read once."""
@@ -315,7 +315,9 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
                 return _with_lineage(self._nothing(fields), columns)
 
             rows = rows.withColumn(replay.UNFILLED, left_to_main(select, names, gaps, without))
-        return projected(_with_lineage(rows, columns), [*select, *marks])
+        beside = [name for name in (record_keys.KEY, envelope.VALUE) if name in rows.columns]
+        found = projected(_with_lineage(rows, columns), [*select, *marks, *beside])
+        return envelope.with_keys_of_records(found, self.key) if record_keys.KEY in beside else found
 
     def _records(self, wanted: Sequence[Span]) -> DataFrame:
         """Return the records of some offsets, those of aborted transactions left out; lazy."""

@@ -46,10 +46,6 @@ class RegisteredCodec:
         """Return the same codec with the schemas that records were written with."""
         return replace(self, writers=writers)
 
-    def identity(self, key: Column) -> Column:
-        """Return the key without its header, so that a schema's other id makes no other key. See `Codec`."""
-        return F.when(schema_id(key).isNull(), key).otherwise(_payload(key))
-
     def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`. What is refused for its schema is an EventSchemaError."""
         whole, number, payload = F.col("bytes"), F.col("schema_id"), F.col("payload")

@@ -37,10 +37,6 @@ class ProtobufCodec:
         """
         return cls(columns_of(descriptor_of(schema, message)), schema, message)
 
-    def identity(self, key: Column) -> Column:
-        """See `Codec`."""
-        return key
-
     def parsed(self, frame: DataFrame, content: Column, name: str) -> DataFrame:
         """See `Codec`."""
         kind = StructType([StructField("row", self.columns), StructField("problem", StringType())])
