@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.ledger import IntervalState, LedgerEntry
 from airflow_mv_provider.core.scope.partition_line import PartitionLine, partition_lines, to_look_at
 from airflow_mv_provider.metadata.history.known_partitions import NUM_REPORTS, KnownPartitions
-from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY
 
 PAGE_LINES = 200
 MAX_INTERVALS = 200

@@ -27,6 +27,7 @@ class Outcome(StrEnum):
 
 EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75
 EXIT_UNTOLD = 74  # done, but the output could not be written; EX_IOERR of sysexits.h
+MAX_PARTITIONS_IN_HISTORY = 1000  # of one refresh, those with changes first
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, in
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.digests import PublishedDigests
@@ -28,7 +29,7 @@ from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definiti
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY, NOT_COMPARED, added, is_owned, partition_report
+from airflow_mv_provider.metadata.rows import NOT_COMPARED, added, is_owned, partition_report
 from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
 _MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is refreshed once more than needed

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, func, literal, select
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import fingerprint
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord
@@ -20,7 +20,6 @@ from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 
-MAX_PARTITIONS_IN_HISTORY = 1000
 NO_OWNER: dict[str, Any] = {
     **dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms")),
     **dict.fromkeys(("cancel_requested_ms", "cancel_requested_by")),

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX
-from airflow_mv_provider.core.outcome import ErrorReport, HoldReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.outcome import (
+    MAX_PARTITIONS_IN_HISTORY,
+    ErrorReport,
+    HoldReport,
+    Outcome,
+    PartitionReport,
+    RefreshReport,
+)
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
     number,

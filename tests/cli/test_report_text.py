@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.outcome import AttemptReport, Outcome, PartitionReport, RefreshReport
+from airflow_mv_provider.core.outcome import (
+    MAX_PARTITIONS_IN_HISTORY,
+    AttemptReport,
+    Outcome,
+    PartitionReport,
+    RefreshReport,
+)
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.report_text.refresh_text import recovered_text, refresh_text
 
 FIRST = AttemptReport(1, Phase.REFRESHING, "a:1", "2026-01-01T10:00:00.000+00:00", 1, {"REFRESHING": 2.04})

@@ -148,6 +148,8 @@ def test_table_cannot_be_made_of_its_own_name(source):
 
 def test_frontier_of_a_path_is_stored_as_it_always_was():
     assert DeltaFrontier("id", 3).to_json() == {"type": "delta", "table_id": "id", "version": 3}
+    pinned = DeltaFrontier("id", 3, commit="c0ffee")
+    assert DeltaFrontier.from_json(pinned.to_json()) == pinned != DeltaFrontier("id", 3, commit="decaf")
 
 
 def test_frontier_of_a_name_knows_where_it_led():

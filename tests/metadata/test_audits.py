@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding, Write
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
-from airflow_mv_provider.metadata.rows import MAX_PARTITIONS_IN_HISTORY, most_changed
+from airflow_mv_provider.metadata.rows import most_changed
 from tests.metadata.rows import dump, registered
 
 SIDE = Compared(Against.SOURCE, Finding.DRIFT, "the source", "every row was compared", rows_extra=2)

@@ -38,8 +38,9 @@ class DeltaFrontier(Frontier):
 
     def to_json(self) -> dict[str, Any]:
         """See `Frontier`."""
-        found = {"type": self.type, "table_id": self.table_id, "version": self.version, "commit": self.commit}
-        return found if self.location is None else found | {"location": self.location}
+        found: dict[str, Any] = {"type": self.type, "table_id": self.table_id, "version": self.version}
+        more = {"location": self.location, "commit": self.commit}
+        return found | {name: value for name, value in more.items() if value}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
