@@ -27,7 +27,10 @@ _FIRST = {
     "the engine": ("tests/engine/", "tests/model/test_differential.py", "tests/test_readme.py"),
     "airflow": ("tests/provider/", "tests/dags/"),
 }
-_EARLY = ("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/")
+_EARLY = (
+    *("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/"),
+    *("tests/scenarios/test_ways_to_publish.py", "tests/scenarios/test_crashes.py"),  # the longest
+)
 _LAST = ("tests/scenarios/",)
 # One server is enough for each of these.
 _TOGETHER = {

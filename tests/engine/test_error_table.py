@@ -252,7 +252,7 @@ def test_read_only_counts_them_and_writes_nothing(table):
     assert (table.versions(), table.versions("orders__errors")) == before
 
 
-@pytest.mark.sample("errors.before-atomic")
+@pytest.mark.in_test_all
 @pytest.mark.victim("refresh crashed")
 @pytest.mark.parametrize("publish", ["atomic", "progressive"])
 @pytest.mark.parametrize(

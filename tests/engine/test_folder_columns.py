@@ -44,7 +44,7 @@ def proposed(error: Any) -> list[str]:
     return select
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("errors", [None, {"max_rows": 1}], ids=["", "errors"])
 @pytest.mark.parametrize("path", ["raw/by", "raw/by/*", "raw/by/zip=*", "raw/b?/*/*"])
 @pytest.mark.parametrize("format_", WRITERS)

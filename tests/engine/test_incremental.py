@@ -229,7 +229,7 @@ def test_row_with_a_key_in_two_partitions_is_found(lake):
         lake.refresh()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("point", ["staging.after", "seal.before", "seal.after", "progress.after", "publish.after",
                                    "published.after"])  # fmt: skip
 @pytest.mark.victim("refresh crashed")

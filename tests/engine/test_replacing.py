@@ -68,7 +68,7 @@ def test_guards_judge_a_replacement_by_its_keys(lake):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "point", ["seal.after", "progress.after", "publish.before", "publish.after", "published.after"]
 )

@@ -178,6 +178,12 @@ def test_long_quoted_values_need_no_stack(read):
         *(("STRUCT<a: STRUCT<b: INT>>", '{"a": {"b": 1, "b": 2}}'), ("STRUCT<a: DATE>", '{"a": "2024"}')),
         *(("ARRAY<TIMESTAMP>", '["2024-01-05 12:00", "12:30"]'), ("ARRAY<STRUCT<a: DOUBLE>>", '[{"a": 1e999}]')),
         ("STRUCT<a: DOUBLE, b: STRING>", '{"a": 1e999, "b": "info"}'),
+        *(
+            ("TINYINT", "200"),
+            ("TINYINT", "-129"),
+            ("ARRAY<TINYINT>", "[1, 128]"),
+            ("STRUCT<a: TINYINT>", '{"a": 255}'),
+        ),
     ],
 )
 def test_json_value_of_no_such_type_is_shown(read, kind, text):
@@ -209,6 +215,7 @@ def test_json_column_that_does_not_fit_is_named_in_a_long_line(read, kind, text,
         ("DOUBLE", '"NaN"', nan),
         ("DOUBLE", '"-Infinity"', -inf),
         ("DOUBLE", "15E-1", 1.5),
+        ("STRUCT<a: TINYINT, b: ARRAY<TINYINT>>", '{"a": 127, "b": [-128, null]}', (127, [-128, None])),
         ("DECIMAL(10,2)", '"1,234.5"', Decimal("1234.50")),
         ("DECIMAL(10,2)", "1234.50", Decimal("1234.50")),
         ("STRING", r'"\ud83d\ude00 \\ud800"', "\U0001f600 \\ud800"),

@@ -60,7 +60,7 @@ def read(folder: Any, zone: str, *java_options: str) -> dict[str, Any]:
 
 
 @pytest.mark.in_process
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("zone", ZONES)
 def test_machine_in_a_zone_reads_what_any_other_reads(tmp_path, zone):
     assert read(tmp_path, zone) == SAME | BY_ZONE

@@ -14,7 +14,7 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, ByteType, DataType, MapType, StringType, StructField, StructType
 
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.sources.files import values
@@ -219,6 +219,8 @@ def _misfit(texts: Column, kind: DataType, options: Mapping[str, str]) -> Column
             return _any_misfit(texts, element, options)
         case MapType(valueType=value):
             return _any_misfit(F.map_values(texts), value, options)
+    if isinstance(kind, ByteType):  # the parser takes 128 to 255 for a byte without a sign
+        return F.coalesce(texts.try_cast("bigint") > 127, F.lit(False))
     if not values.is_guessed(kind, options):
         return None
     return F.coalesce(texts.isNotNull() & values.is_misspelt(texts, kind, _WORDS), F.lit(False))
