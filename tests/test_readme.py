@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow.parquet
 import pytest
 from sqlalchemy import make_url
 
@@ -97,6 +98,8 @@ def test_sources_of_the_documentation_are_refreshed(
     )
     (lake.root / "raw/clicks").mkdir()
     (lake.root / "raw/clicks/a.json").write_text('{"click_id": 1, "page": "/"}\n{"click_id": 2, "page"\n')
+    (lake.root / "raw/shops/zip=01001").mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), lake.root / "raw/shops/zip=01001/a.parquet")
     (lake.root / "raw/prices").mkdir()
     (lake.root / "raw/prices/a.csv").write_text("sku,price\npen,1.00\npen,1.20\n")
     lake.write("SELECT 1 AS order_id, 9.90 AS amount, 7 AS customer")
@@ -116,6 +119,7 @@ def test_sources_of_the_documentation_are_refreshed(
     assert lake.rows("prices") == [(Decimal("1.20"), "pen")]
     assert lake.rows("clicks") == [(1, "/")]
     assert [row.source_position for row in lake.sql("SELECT * FROM {t}", path="clicks__errors")] == [2]
+    assert lake.rows("shops") == [(1, "01001")]
     assert lake.rows("erp_orders") == [(1, Decimal("0.123456"))]
     assert lake.rows("erp_customers") == [(7, datetime(2026, 1, 1, tzinfo=UTC))]
     assert lake.rows("quotes") == [("2026-01-01", 1.08)]
