@@ -50,6 +50,8 @@ def test_corrections_of_a_small_table_are_an_overwrite_with_exact_counts(small):
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
     assert operations(small)[0] == "WRITE"
     is_the_source(small)
+    kept = small.store.state(small.store.table("orders").id).published_digests
+    assert (kept.refresh_id, kept.num_rows) == (report.refresh_id, 60)  # the totals of what was written
     again = small.refresh(force=True)
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
     assert small.workspaces() == []
