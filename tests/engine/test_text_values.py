@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider import Files
-from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError
+from airflow_mv_provider.exceptions import CorruptRecordError, FileEncodingError, SchemaMismatchError
 from airflow_mv_provider.sources.files import csv_text
 from airflow_mv_provider.sources.files.reader import FilesReader
 from airflow_mv_provider.spark.errors import translated
@@ -223,12 +223,60 @@ def test_json_column_that_does_not_fit_is_named_in_a_long_line(read, kind, text,
         ("ARRAY<STRUCT<a: INT>>", '[{"a": 1}, {"a": 1}, null]', [(1,), (1,), None]),
         ("STRUCT<a: DATE>", "null", None),
         ("STRING", '{"a": 1, "a": 2}', '{"a":1,"a":2}'),
+        ("DECIMAL(10,2)", "15E-1", Decimal("1.50")),
     ],
 )
 def test_json_value_of_a_type_is_its_value(read, kind, text, value):
     assert repr(read(f'{{"v": {text}}}\n', "json", f"v {kind}")) == repr([(value,)]) or read(
         f'{{"v": {text}}}\n', "json", f"v {kind}"
     ) == [(value,)]
+
+
+NUMBERS = ("1.10", "-0", "1e400", "0.1000000000000000055511151231257827", "1E5", "-1.0e-7", "12345678901234567890", "7")
+
+
+@pytest.mark.parametrize("kind", ["STRING", "STRUCT<a: STRING, b: DOUBLE>", "ARRAY<STRING>", "MAP<STRING, STRING>"])
+def test_json_numbers_are_the_text_that_is_written(read, kind):
+    """Each beside texts, names and values that look like numbers."""
+    forms = {"STRING": "{}", "STRUCT": '{{"b": 2.50, "a": {}}}', "ARRAY": '["1.10", {}, null]', "MAP": '{{"1.0": {}}}'}
+    form = forms[kind.partition("<")[0]]
+    lines = (
+        f'{{"id":{n}, \'w\' :  "it\'s \\"1.50\\", :2.0", "x":-0.0, "y": 1.50, "v":{form.format(number)} , "z":true}}\n'
+        for n, number in enumerate(NUMBERS)
+    )
+
+    rows = read("".join(lines), "json", f"id BIGINT, w STRING, x DOUBLE, y DECIMAL(10,2), v {kind}, z STRING")
+
+    values = {
+        "STRING": lambda number: number,
+        "STRUCT": lambda number: (number, 2.5),
+        "ARRAY": lambda number: ["1.10", number, None],
+        "MAP": lambda number: {"1.0": number},
+    }
+    value = values[kind.partition("<")[0]]
+    assert sorted(rows) == [
+        (n, 'it\'s "1.50", :2.0', -0.0, Decimal("1.50"), value(number), "true") for n, number in enumerate(NUMBERS)
+    ]
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize(
+    ("text", "value", "options"),
+    [
+        ('{"a": [1.10, "1.10", -0], "b": null}', '{"a":[1.10,"1.10",-0],"b":null}', {}),
+        ("/* 2.0 \" */ 1.10 /* ' */", "1.10", {"allowComments": "true"}),
+        ("007", "007", {"allowNumericLeadingZeros": "true"}),
+        ("null", None, {}),
+    ],
+)
+def test_json_numbers_inside_a_text_are_what_is_written(read, text, value, options):
+    assert read(f'{{"w": 1.0, "v": {text}}}\n', "json", "w STRING, v STRING", **options) == [("1.0", value)]
+
+
+@pytest.mark.parametrize("text", ["1.2.3", "1.0x", "01.5", "-", "1.5.", "+1.5", '1.5"'])
+def test_what_is_no_number_is_no_text_either(read, text):
+    with pytest.raises(CorruptRecordError):
+        read(f'{{"v": {text}}}\n', "json", "v STRING")
 
 
 @pytest.mark.sample(1)
@@ -260,10 +308,61 @@ def test_json_binary_that_is_not_base64_is_named(read, kind, text):
         read('{"v": "YQ==", "id": "x"}\n', "json", "id BIGINT, v BINARY")
 
 
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('[{"id": 1,\n "v": 1.10}, {"v": "[{\\"id\\": 3}]",\n"id": 2}]', [(1, "1.10"), (2, '[{"id": 3}]')]),
+        ('\ufeff{"id":\n 1, "v": {"a": [-0, 2.50]}}\n\n', [(1, '{"a":[-0,2.50]}')]),
+        ("[]", []),
+        ('[{"id": 1}]\n[{"id": 2}]', "it is not one object"),
+        ('{"id": 1}\n{"id": 2}', "it is not one object"),
+        ('"[{\\"id\\": 1}]"', "it is not one object"),
+        ('[{"id": 1}, "{\\"id\\": 2}"]', "it is not one object"),
+        ('[{"id": 1}, null]', "null"),
+        ('[[{"id": 1}]]', "it is not one object"),
+        ("12.5", "it is not one object"),
+        ("\n", "it is not one object"),
+        ('[{"v":\n"\\ud800"}]', "it has half a character"),
+        ('[{"id": 1},\n{"id": "two"}]', "id: expected BIGINT, found two"),
+        ('[{"id": 1,\n"id": 2}]', '"id":2'),
+    ],
+)
+def test_json_over_several_lines_is_checked_as_lines_are(read, content, rows):
+    schema, options = "id BIGINT, v STRING", {"multiLine": "true"}
+    if isinstance(rows, list):
+        assert read(content, "json", schema, **options) == rows
+    else:
+        with pytest.raises(CorruptRecordError, match=rf"a\.json has a record that does not fit: .*{rows}"):
+            read(content, "json", schema, **options)
+
+
 @pytest.mark.in_test_all
-def test_half_a_character_in_json_over_several_lines_is_refused(read):
-    with pytest.raises(CorruptRecordError, match=r"a\.json has a record that does not fit: 'it has half a character'"):
-        read('[{"v":\n"\\ud800"}]', "json", "v STRING", multiLine="true")
+@pytest.mark.parametrize("word", ["UTF-16", "UTF-8"])
+def test_json_over_several_lines_keeps_its_numbers_in_any_encoding(read, word):
+    content = '[{"id": 1,\n "v": 1.10}]'.encode(word)
+
+    assert read(content, "json", "id BIGINT, v STRING", multiLine="true", encoding=word) == [(1, "1.10")]
+
+
+@pytest.mark.in_test_all
+def test_unknown_field_of_json_over_several_lines_is_named(read):
+    with pytest.raises(SchemaMismatchError, match="'w'"):
+        read('[{"id": 1,\n "w": 1}]', "json", "id BIGINT", multiLine="true")
+
+
+@pytest.mark.in_test_all
+def test_bad_record_of_json_over_several_lines_is_kept_with_its_number(lake):
+    (lake.root / "raw").mkdir()
+    (lake.root / "raw/a.json").write_text('[{"id": 1},\n{"id": "two"},\n{"id": 3}]')
+    source = Files("raw", format="json", schema="id BIGINT", options={"multiLine": "true"})
+    lake.apply(source=source, errors={})
+
+    lake.refresh()
+
+    assert lake.rows() == [(1,), (3,)]
+    errors = lake.sql("SELECT source_position, rule, record FROM {t}", path="orders__errors")
+    assert [tuple(row) for row in errors] == [(2, "corrupt_record", '{"id":"two"}')]
 
 
 def test_nothing_is_published_from_a_quote_that_is_not_closed(lake):

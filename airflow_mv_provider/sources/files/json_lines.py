@@ -2,8 +2,10 @@
 
 Spark's own reader silently takes a line's first value and drops the rest, takes the last of two fields with the same
 name, leaves out fields that are not in the schema, turns an unpaired surrogate (`\\ud800`) into a question mark and
-guesses dates and numbers (see `values`). So a line is read as text and parsed twice: once for its field names, once
-with the schema. If fields have fields or elements, it is parsed once more for the texts of those.
+guesses dates and numbers (see `values`, `json_numbers`). So a line is read as text and parsed twice: once for its field
+names, once with the schema. If fields have fields or elements, it is parsed once more for the texts of those.
+
+With `multiLine`, the texts are the records inside the files (see `json_files`), and all else is the same.
 """
 
 from __future__ import annotations
@@ -17,15 +19,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, ByteType, DataType, MapType, StringType, StructField, StructType
 
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
-from airflow_mv_provider.sources.files import values
-from airflow_mv_provider.sources.texts import CORRUPT, ENCODINGS, LENIENT, decoded, is_utf_8, refusal, texts
+from airflow_mv_provider.sources.files import json_files, json_numbers, values
+from airflow_mv_provider.sources.texts import (
+    CORRUPT,
+    ENCODINGS,
+    LENIENT,
+    decoded,
+    is_multi_line,
+    is_utf_8,
+    refusal,
+    texts,
+)
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD, UNKNOWN_FIELD
 
 _WORDS = ("NaN", *(f"{sign}{word}" for sign in ("", "+", "-") for word in ("INF", "Infinity")))  # valid DOUBLE texts
 _NUM_SHOWN = 80
-_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_HALF_A_CHARACTER = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"  # its backslash is not escaped
 
 
 def read(
@@ -105,7 +114,10 @@ def judged(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
     misfit  : a message on a value that is invalid for its type; only for a corrupt record
     """
     has_text = F.col("text").rlike(r"\S")
-    parsed = lines.select("*", _alone(options), _record(schema, options), *_deeper(schema, options))
+    seen = lines.select("*", _record(schema, options), *_deeper(schema, options))
+    marked = F.when(_may_be_respelt(schema, options), json_numbers.marked(F.col("text")))
+    parsed = seen.withColumn("marked", marked).select("*", _alone(options))
+    parsed = parsed.withColumn("record", _as_written(schema, options)).drop("marked")
     names = F.map_keys(F.get("alone", F.lit(0)))
     unknown = F.array_except(names, F.array(*(F.lit(f.name) for f in schema.fields)))
     wrong = [(field, found) for field in schema.fields if (found := _wrong(field, options)) is not None]
@@ -116,42 +128,19 @@ def judged(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
         .when(F.size(unknown) > 0, marking.UNKNOWN_FIELD)
         .when(F.size(F.array_distinct(names)) < F.size(names), marking.CORRUPT_RECORD)
         .when(F.col(f"record.{CORRUPT}").isNotNull(), marking.CORRUPT_RECORD)
-        .when(has_half_a_character(F.col("text")), marking.CORRUPT_RECORD)
+        .when(json_files.has_half_a_character(F.col("text")), marking.CORRUPT_RECORD)
     )
     for _, found in wrong:
         broken = broken.when(found, marking.CORRUPT_RECORD)
     judged = parsed.select("*", broken.alias("broken"), F.array_min(unknown).alias("unknown"))
     # For corrupt records only: the first value that Spark could not read, or that is invalid for its type.
     # First those with a BINARY: after a text in it that is not base64, Spark reads no other field.
-    in_turn = sorted(schema.fields, key=lambda field: not _has_binary(field.dataType))
+    in_turn = sorted(schema.fields, key=lambda field: not _has(field.dataType, "binary"))
     unread = [(field, _is_unread(field, options)) for field in in_turn]
     misfit = F.coalesce(*(F.when(found, _expectation(field)) for field, found in (*unread, *wrong)))
     # In a lambda, because Spark generates no code for it: otherwise the method per row is too long for HotSpot's JIT.
     aside = F.get(F.transform(F.array(F.lit(0)), lambda _: misfit), F.lit(0))
     return judged.select("*", F.when(F.col("broken") == marking.CORRUPT_RECORD, aside).alias("misfit"))
-
-
-def check_whole(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> None:
-    """Check that each file holds one value only: with `multiLine` Spark reads the first and drops the others.
-
-    cost   : a scan of the files; each must fit into a task's memory
-    raises : the errors for BAD_ENCODING and BAD_RECORD in `spark.errors`
-    """
-    files = _texts(spark, paths, options)
-    # As the only field of an object, so that any text after the value is a syntax error.
-    only = F.from_json(
-        F.concat(F.lit('{"value":'), F.col("text"), F.lit("\n}")),
-        StructType().add("value", StringType()).add(CORRUPT, StringType()),
-        _parsing(options) | LENIENT,
-    )
-    file = F.col("file")
-    checked = (
-        F.when(~F.col("is_decoded"), refusal(BAD_ENCODING, file))
-        .when(F.col(f"only.{CORRUPT}").isNotNull(), refusal(BAD_RECORD, file, F.lit("it is not one value")))
-        .when(has_half_a_character(F.col("text")), refusal(BAD_RECORD, file, F.lit("it has half a character")))
-        .otherwise(1)
-    )
-    files.select("file", "text", "is_decoded", only.alias("only")).agg(F.sum(checked.cast("int"))).collect()
 
 
 def _texts(
@@ -162,9 +151,18 @@ def _texts(
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, is_decoded, *beside), a row per line; with (block, number) before `beside` if numbered."""
-    at = (column.alias(name) for name, column in marking.numbers(is_numbered=is_numbered).items())
-    lines = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside)
+    """Return (file, text, is_decoded, *beside), a row per record; with (block, number) before `beside` if numbered."""
+    at = [column.alias(name) for name, column in marking.numbers(is_numbered=is_numbered).items()]
+    if is_multi_line(options):
+        whole = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", "_metadata")
+        records = json_files.records(_decoded(whole, options), parsing(options))
+        return records.select("file", "text", "is_decoded", *at, *beside)
+    return _decoded(
+        texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside), options
+    )
+
+
+def _decoded(lines: DataFrame, options: Mapping[str, str]) -> DataFrame:
     text = F.ltrim(decoded(F.col("value"), options), F.lit("\ufeff")).alias("text")
     is_decoded = F.is_valid_utf8("value") if is_utf_8(options) else F.lit(True)
     return lines.select("file", text, is_decoded.alias("is_decoded"), *lines.columns[2:])
@@ -175,15 +173,68 @@ def _kept(parsed: DataFrame) -> list[str]:
     return [name for name in parsed.columns if name.startswith(RESERVED_PREFIX)]
 
 
+def _may_be_respelt(schema: StructType, options: Mapping[str, str]) -> Column:
+    """Return the condition that Spark may read a number of a line as another text than the line has."""
+    of_strings = [field for field in schema.fields if _has(field.dataType, "string")]
+    if not of_strings:
+        return F.lit(False)
+    read = F.array(*(_of_record(field) for field in of_strings if not _is_nested(field))).cast("array<string>")
+    may_be_read = F.lit(any(map(_is_nested, of_strings))) | F.exists(read, json_numbers.may_be_a_number)
+    return json_numbers.may_be_respelt(F.col("text"), options) & may_be_read
+
+
 def _alone(options: Mapping[str, str]) -> Column:
     """Return a line parsed as the only element of an array, so that text after its value is a syntax error."""
-    wrapped = F.concat(F.lit("["), F.col("text"), F.lit("\n]"))  # the line break ends a comment, if they are allowed
-    return F.from_json(wrapped, "array<map<string,string>>", _parsing(options) or None).alias("alone")
+
+    def parsed(text: Column) -> Column:
+        wrapped = F.concat(F.lit("["), text, F.lit("\n]"))  # the line break ends a comment, if they are allowed
+        return F.from_json(wrapped, "array<map<string,string>>", parsing(options) or None)
+
+    numbers_as_written = F.transform(
+        parsed(F.col("marked")),
+        lambda fields: F.transform_values(fields, lambda _, value: json_numbers.unmarked(value)),
+    )
+    return F.when(F.col("marked").isNull(), parsed(F.col("text"))).otherwise(numbers_as_written).alias("alone")
 
 
 def _record(schema: StructType, options: Mapping[str, str]) -> Column:
     whole = StructType([*schema.fields]).add(CORRUPT, StringType())
-    return F.from_json("text", whole, _parsing(options) | LENIENT).alias("record")
+    return F.from_json("text", whole, parsing(options) | LENIENT).alias("record")
+
+
+def _as_written(schema: StructType, options: Mapping[str, str]) -> Column:
+    """Return the record, the numbers in its STRINGs as the line has them."""
+    nested = [field for field in schema.fields if _is_nested(field) and _has(field.dataType, "string")]
+    wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in nested])
+    texts = F.from_json("marked", wanted, parsing(options)) if nested else F.lit(None)
+
+    def written(field: StructField, texts: Column) -> Column:
+        if field in nested:
+            return _exact(_of_record(field), texts[field.name], field.dataType)
+        return _text_of(field) if isinstance(field.dataType, StringType) else _of_record(field)
+
+    def whole(texts: Column) -> Column:
+        fields = (written(field, texts).alias(field.name) for field in schema.fields)
+        return F.struct(*fields, F.col(f"record.{CORRUPT}").alias(CORRUPT))
+
+    # In a lambda for the reason that `judged` gives.
+    aside = F.get(F.transform(F.array(texts), whole), F.lit(0))
+    return F.when(F.col("marked").isNull() | F.col("record").isNull(), F.col("record")).otherwise(aside)
+
+
+def _exact(value: Column, texts: Column, kind: DataType) -> Column:
+    """Return a value with the numbers in its STRINGs as written; `texts`: the same with STRING for each scalar type."""
+    if not _has(kind, "string"):
+        return value
+    match kind:
+        case StructType(fields=fields):
+            inside = (_exact(value[f.name], texts[f.name], f.dataType).alias(f.name) for f in fields)
+            return F.when(value.isNotNull(), F.struct(*inside))
+        case ArrayType(elementType=element):
+            return F.zip_with(value, texts, lambda each, text: _exact(each, text, element))
+        case MapType(valueType=of_map):
+            return F.transform_values(value, lambda key, each: _exact(each, F.try_element_at(texts, key), of_map))
+    return json_numbers.unmarked(texts)
 
 
 def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
@@ -191,12 +242,7 @@ def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
     judged = [field for field in schema.fields if _is_nested(field) and _is_judged(field.dataType, options)]
     if judged:
         wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in judged])
-        yield F.from_json("text", wanted, _parsing(options)).alias("deeper")
-
-
-def has_half_a_character(text: Column) -> Column:
-    """Return whether JSON has an unpaired surrogate, which Spark reads as a question mark."""
-    return text.contains("\\u") & text.rlike(_HALF_A_CHARACTER)
+        yield F.from_json("text", wanted, parsing(options)).alias("deeper")
 
 
 def _wrong(field: StructField, options: Mapping[str, str]) -> Column | None:
@@ -241,6 +287,10 @@ def _is_nested(field: StructField) -> bool:
     return isinstance(field.dataType, StructType | ArrayType | MapType)
 
 
+def _of_record(field: StructField) -> Column:
+    return F.col(f"record.{quoted(field.name)}")
+
+
 def _text_of(field: StructField) -> Column:
     """Return a field's value as text; NULL if the line has no such field."""
     return F.try_element_at(F.get("alone", F.lit(0)), F.lit(field.name))
@@ -248,15 +298,16 @@ def _text_of(field: StructField) -> Column:
 
 def _is_unread(field: StructField, options: Mapping[str, str]) -> Column:
     """Return the condition that Spark could not read a field's value."""
-    if _has_binary(field.dataType):
-        return F.from_json("text", StructType([field]).add(CORRUPT, StringType()), _parsing(options) | LENIENT)[
+    if _has(field.dataType, "binary"):
+        return F.from_json("text", StructType([field]).add(CORRUPT, StringType()), parsing(options) | LENIENT)[
             CORRUPT
         ].isNotNull()
-    return F.col(f"record.{quoted(field.name)}").isNull() & _text_of(field).isNotNull()
+    return _of_record(field).isNull() & _text_of(field).isNotNull()
 
 
-def _has_binary(kind: DataType) -> bool:
-    return "binary" in kind.simpleString()
+def _has(kind: DataType, scalar: str) -> bool:
+    """Return whether a type is or has this scalar type; of a few that neither are nor have it, also true."""
+    return scalar in kind.simpleString()
 
 
 def _expectation(field: StructField) -> Column:
@@ -275,5 +326,5 @@ def _as_texts(kind: DataType) -> DataType:
     return StringType()
 
 
-def _parsing(options: Mapping[str, str]) -> dict[str, str]:
+def parsing(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name not in (*ENCODINGS, "lineSep", "multiLine")}

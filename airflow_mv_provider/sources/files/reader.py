@@ -41,7 +41,6 @@ from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.reader import FoundLines, SourceReader
-from airflow_mv_provider.sources.texts import is_multi_line
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
@@ -238,8 +237,6 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
             check_calendar(self._spark, paths, self._declared)
         if self._source.format == "csv" and not is_marked:
             csv_text.check(self._spark, paths, self._source.options)
-        if self._source.format == "json" and is_multi_line(self._source.options):
-            json_lines.check_whole(self._spark, paths, self._source.options)
 
     def _check_folders(self, paths: list[str]) -> None:
         """Refuse values that only the names of folders have, unless the projection takes them or leaves them out."""
@@ -286,8 +283,6 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         match self._source.format:
             case "csv":
                 return csv_lines.read(self._spark, paths, self._declared, options, place)
-            case "json" if is_multi_line(self._source.options):
-                rows = reader.options(**(options | {"mode": "FAILFAST"})).json(paths)
             case "json":
                 return json_lines.read(self._spark, paths, self._declared, options, place)
             case "orc" | "parquet":
@@ -298,13 +293,12 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
                 return rows.select(*columns, *place)
             case _:
                 assert_never(self._source.format)
-        return rows.select("*", *place) if place else rows
 
     def _marked_rows(self, paths: list[str], place: list[Column], *, is_numbered: bool) -> DataFrame:
         if not paths:
             return self._no_rows(*(positions.nowhere() for _ in place), marking.origin())
         options = self._source.options
-        if self._source.format == "json" and not is_multi_line(self._source.options):
+        if self._source.format == "json":
             return json_lines.marked(self._spark, paths, self._declared, options, place, is_numbered=is_numbered)
         if self._source.format == "csv":
             undecoded = self._undecoded(tuple(paths))

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.sources.files.json_lines import has_half_a_character
+from airflow_mv_provider.sources.files.json_files import has_half_a_character
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec, decoded, problem_of, strict
 from airflow_mv_provider.sources.kafka.envelope import (
     FIRST_ROWS,
