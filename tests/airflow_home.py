@@ -142,6 +142,15 @@ class Airflow:
                     _run_task(ti=ti, task=dag.task_dict[ti.task_id])
         return _look(again, errors)
 
+    def delete(self, run: Run) -> None:
+        """Delete a run, as a person does."""
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+        from sqlalchemy import delete
+
+        with create_session() as session:
+            session.execute(delete(DagRun).where(DagRun.run_id == run.run_id))
+
     def events(self, uri: str) -> list[Any]:
         """Return the events of an asset, oldest first."""
         from airflow.models.asset import AssetEvent, AssetModel

@@ -30,7 +30,7 @@ from airflow_mv_provider.api.connection import ConnectionDep
 from airflow_mv_provider.api.pages import HEADERS, quoted
 from airflow_mv_provider.api.run_check import Refreshed, problems
 from airflow_mv_provider.api.table_list import runnable
-from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.core.airflow_key import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.state import Cancelled, TableRecord
 from airflow_mv_provider.exceptions import TableNotFoundError

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_mv_provider.api import access
 from airflow_mv_provider.api.airflow_database import DeclaringDag, TaskTry, run_state, task_tries
-from airflow_mv_provider.api.words import is_of, run_of
+from airflow_mv_provider.core.airflow_key import is_of, run_of
 
 
 @dataclass(frozen=True, slots=True)

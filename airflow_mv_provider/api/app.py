@@ -60,7 +60,7 @@ from airflow_mv_provider.api.refresh_list import FILTERS, ended_between, listed_
 from airflow_mv_provider.api.run_check import choices
 from airflow_mv_provider.api.table_list import Query, next_run_ms, runnable, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
-from airflow_mv_provider.api.words import run_of
+from airflow_mv_provider.core.airflow_key import run_of
 from airflow_mv_provider.core.lineage.graph import Graph, table_id
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MvError, TableNotFoundError

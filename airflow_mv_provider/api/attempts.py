@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import TaskTry
+from airflow_mv_provider.core.airflow_key import is_of, run_of
 from airflow_mv_provider.core.outcome import AttemptReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.figures import total_seconds
@@ -84,13 +85,13 @@ def task_of(attempt: AttemptReport, tries: Sequence[TaskTry]) -> TaskTry | None:
 
     tries : in the order in which they started
     """
-    run, began = words.run_of(attempt.owner_key), words.ms_of(attempt.started_at)
+    run, began = run_of(attempt.owner_key), words.ms_of(attempt.started_at)
     pid = attempt.process.rpartition(":")[2]
     found = [
         each
         for each in tries
         if (each.dag_id, each.run_id) == run
-        and words.is_of(attempt.owner_key, each.task_id, each.map_index)
+        and is_of(attempt.owner_key, each.task_id, each.map_index)
         and str(each.pid) == pid
         and each.started_ms is not None
         and began is not None
@@ -112,8 +113,8 @@ def dead_owner(owner_key: str | None, process: str | None, tries: Sequence[TaskT
     of_owner = [
         each
         for each in tries
-        if (each.dag_id, each.run_id) == words.run_of(owner_key)
-        and words.is_of(owner_key, each.task_id, each.map_index)
+        if (each.dag_id, each.run_id) == run_of(owner_key)
+        and is_of(owner_key, each.task_id, each.map_index)
         and str(each.pid) == pid
     ]
     has_ended = all(each.ended_ms is not None and each.state in _ENDED for each in of_owner)
@@ -183,9 +184,7 @@ def logs_of(report: RefreshReport, work: Sequence[Work], tries: Sequence[TaskTry
         has_ended_before = each.ended_ms is not None and not each.is_going_on and each.ended_ms < began - _CLOCKS_MS
         return each in worked or (ran and not has_ended_before and any(_works_for(key, each) for key in keys))
 
-    outside = (
-        words.process_text(each.attempt.process) for each in work if words.run_of(each.attempt.owner_key) is None
-    )
+    outside = (words.process_text(each.attempt.process) for each in work if run_of(each.attempt.owner_key) is None)
     return Logs(tuple(each for each in tries if has_lines(each)), tuple(dict.fromkeys(outside)))
 
 
@@ -193,5 +192,5 @@ def _works_for(owner_key: str | None, task: TaskTry) -> bool:
     """True if a task works on its owner's refresh; a key without a scope covers all tasks of a run, others' too."""
     parts = (owner_key or "").split(":", 4)
     has_scope = len(parts) == 5 and bool(parts[2])
-    in_run = words.run_of(owner_key) == (task.dag_id, task.run_id)
-    return in_run and has_scope and words.is_of(owner_key, task.task_id, task.map_index)
+    in_run = run_of(owner_key) == (task.dag_id, task.run_id)
+    return in_run and has_scope and is_of(owner_key, task.task_id, task.map_index)

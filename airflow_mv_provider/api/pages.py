@@ -15,6 +15,7 @@ from airflow_mv_provider.api import words
 from airflow_mv_provider.api.attempts import took_ms, waited_s
 from airflow_mv_provider.api.detail import to_come_text
 from airflow_mv_provider.api.table_list import COLUMNS
+from airflow_mv_provider.core.airflow_key import run_of
 from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
 from airflow_mv_provider.report_text.freshness_text import measure_text
@@ -96,7 +97,7 @@ def _environment() -> Environment:
         "process": words.process_text,
         "quoted": quoted,
         "short": words.short,
-        "run_of": words.run_of,
+        "run_of": run_of,
         "size": size,
         "value_text": value_text,
         "way": words.way,

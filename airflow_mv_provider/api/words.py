@@ -76,21 +76,6 @@ def process_text(process: str) -> str:
     return f"process {pid} on {host}" if found and pid.isdecimal() else process
 
 
-def run_of(owner_key: str | None) -> tuple[str, str] | None:
-    """Return the DAG id and the run id in the key of an Airflow task that owns a refresh; None for other callers."""
-    kind, *found = (owner_key or "").split(":", 4)  # the run id comes last: it alone may hold a colon
-    return (found[0], found[3]) if kind == "airflow" and len(found) == 4 else None
-
-
-def is_of(owner_key: str | None, task_id: str, map_index: int) -> bool:
-    """True if a task of the run in an owner's key works on that owner's refresh.
-
-    The key names the group of the phases' tasks, the one task that has all phases, or nothing.
-    """
-    _, _, scope, index, *_ = [*(owner_key or "").split(":", 4), "", "", "", ""]
-    return index == str(map_index) and (not scope or task_id == scope or task_id.startswith(f"{scope}."))
-
-
 def short(seconds: float) -> str:
     """Return a duration in its largest unit; in its two largest if the count is below ten."""
     if seconds < 10:

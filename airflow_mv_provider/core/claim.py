@@ -8,6 +8,7 @@
     abandon       owned, REFRESHING or MERGING             ──▶ NORMAL
     cancel        REFRESHING or MERGING                    ──▶ unchanged, a cancel requested
     declare_dead  the refresh, epoch and phase as read     ──▶ the caller's own, without a lease
+    end_lease     the refresh, epoch and phase as read     ──▶ unchanged, without a lease
 
 `metadata` makes one UPDATE ... WHERE of each; the model in tests/model applies the same values to rows of its own. The
 database adds the conditions that depend on its clock and its tickets.
@@ -150,3 +151,13 @@ def declare_dead(seen: RefreshState, caller_key: str) -> Claim:
         to_owner=Owner(caller_key, seen.epoch),
         ends_lease=True,
     )
+
+
+def end_lease(seen: RefreshState) -> Claim:
+    """End the lease of a refresh that is kept for a process which will not come: any caller may take it over.
+
+    If that process comes after all, it has taken a new epoch, and the row is not as it was read; or it comes later, and
+    finds the refresh as every owner does whose lease has expired.
+    """
+    assert seen.phase is not Phase.NORMAL
+    return Claim(phases=frozenset({seen.phase}), epoch=seen.epoch, refresh_id=seen.refresh_id, ends_lease=True)

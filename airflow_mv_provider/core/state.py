@@ -197,6 +197,8 @@ class RefreshRecord:
     batch    : None in the history of a refresh that minted nothing
     is_of_source : its rows are those of the table's own source; not so for a rollback or a load
     is_hold_requested : its caller wants it held for a decision before it publishes
+    is_forced : its caller wants everything compared
+    is_reload : its caller wants a log read from its start
     frontier : `NoFrontier` for a refresh that has ended and whose frontier is no longer stored
     """
 
@@ -212,6 +214,8 @@ class RefreshRecord:
     checked_ms: int | None = None  # when that frontier was fixed, if it was before the refresh began
     source_ms: int | None = None  # when the source came to that frontier, as far as it has a time
     is_hold_requested: bool = False
+    is_forced: bool = False
+    is_reload: bool = False
     is_of_source: bool = True
     seal: Seal | None = None
     merge_round: int = 0

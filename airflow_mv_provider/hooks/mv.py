@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -147,12 +147,17 @@ class MvHook(BaseHook):
         finally:
             engine.dispose()
 
-    def refresher(self, watch: Watcher = lambda progress: None) -> Refresher:
-        """Return a runner for this process; it starts Spark when a step first needs it."""
+    def refresher(
+        self, watch: Watcher = lambda progress: None, is_gone: Callable[[str], bool] = lambda owner_key: False
+    ) -> Refresher:
+        """Return a runner for this process; it starts Spark when a step first needs it.
+
+        watch, is_gone : as of `Refresher`
+        """
         from airflow_mv_provider.runner.refresh import Refresher
 
         settings = self.settings()
-        return Refresher(self.store(), settings, watch=watch)
+        return Refresher(self.store(), settings, watch=watch, is_gone=is_gone)
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the database answers, with a message; for the test button in Airflow's connection form."""

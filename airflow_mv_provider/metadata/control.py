@@ -1,9 +1,12 @@
-"""User requests to a table: cancel, pause, resume, declare its owner dead.
+"""Requests to a table: cancel, pause, resume, declare its owner dead, end the lease of a caller that is gone.
 
 The owner finds a request when it next reads the row.
 """
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
 
 from sqlalchemy import func, update
 
@@ -14,6 +17,8 @@ from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.metadata.rows import becomes, is_as_expected
+
+log = logging.getLogger(__name__)
 
 
 class Control(Reader):
@@ -35,14 +40,29 @@ class Control(Reader):
 
         note : the reason; the history shows it with the attempt of the owner that was declared dead
         """
-        declared_dead = claim.declare_dead(seen, caller.key)
-        expected = is_as_expected(declared_dead, seen.table_id, self._now())
-        is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
         declared = f"declared dead by {caller.user or 'an unnamed user'}: {note}"
+        return self._end_work(claim.declare_dead(seen, caller.key), seen, declared)
+
+    def freed(self, seen: RefreshState, is_gone: Callable[[str], bool]) -> RefreshState:
+        """Return a table's row, after ending the lease of a refresh that is kept for a caller who is gone.
+
+        is_gone : returns whether no process of the caller with this key will come any more; called only if one is
+                  waited for
+        """
+        is_kept = seen.is_lease_live and seen.owner_process is None and not seen.is_held
+        if not is_kept or seen.owner_key is None or not is_gone(seen.owner_key):
+            return seen
+        log.warning("refresh %s: its caller's run has ended, so nobody is waited for", seen.refresh_id)
+        self._end_work(claim.end_lease(seen), seen, "its run has ended without it")
+        return self.state(seen.table_id)
+
+    def _end_work(self, asked: claim.Claim, seen: RefreshState, note: str) -> bool:
+        expected = is_as_expected(asked, seen.table_id, self._now())
+        is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
         with transaction(self.engine) as db:
-            if db.execute(update(State).where(*expected).values(**becomes(declared_dead))).rowcount != 1:
+            if db.execute(update(State).where(*expected).values(**becomes(asked))).rowcount != 1:
                 return False
-            db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=declared))
+            db.execute(update(RefreshAttemptRow).where(*is_theirs).values(note=note))
         return True
 
     def pause(self, table_id: int, user: str | None) -> bool:

@@ -144,6 +144,8 @@ class RefreshRow(Base):
     null_counts: Mapped[list[Any] | None]  # of the columns that a guard names, written with the seal
     is_read_only: Mapped[bool]
     is_hold_requested: Mapped[bool]  # its caller wants a decision before it publishes
+    is_forced: Mapped[bool]  # its caller wants everything compared
+    is_reload: Mapped[bool]  # its caller wants a log read from its start
     lease_expires_ms: Mapped[int]  # only for a read-only refresh, which owns no table
     lease_ms: Mapped[int]
     lower: Mapped[int | None]

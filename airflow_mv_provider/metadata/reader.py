@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, Select, func, select
+from sqlalchemy.orm import aliased
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core import plan
@@ -257,9 +258,7 @@ class Reader:
 
     def worked_on(self, owner_key: str) -> str | None:
         """Return the newest refresh that a caller began, or else the newest that it took over; None if neither."""
-        began = (
-            select(RefreshRow.id).where(RefreshRow.owner_key == owner_key).order_by(RefreshRow.number.desc()).limit(1)
-        )
+        began = _begun_by(owner_key)
         took_over = (
             select(RefreshAttemptRow.refresh_id)
             .where(RefreshAttemptRow.owner_key == owner_key)
@@ -268,6 +267,19 @@ class Reader:
         )
         with transaction(self.engine) as db:
             return db.scalar(began) or db.scalar(took_over)
+
+    def newest_of(self, owner_key: str, refresh_id: str | None) -> str | None:
+        """Return the newest refresh that a caller has begun in place of this one; this one, if there is none.
+
+        refresh_id : None for the first one that its run has begun
+        """
+        query = _begun_by(owner_key)
+        if refresh_id is not None:
+            first = aliased(RefreshRow)
+            is_newer = (first.id == refresh_id, RefreshRow.table_id == first.table_id, RefreshRow.number > first.number)
+            query = query.where(*is_newer)
+        with transaction(self.engine) as db:
+            return db.scalar(query) or refresh_id
 
     def report(self, refresh_id: str) -> RefreshReport:
         """Return the report of one refresh, finished or not."""
@@ -395,3 +407,8 @@ class Reader:
         """
         with transaction(self.engine) as db:
             return changes(ended(db, table_id, limit), obstacles(db, table_id, limit))
+
+
+def _begun_by(owner_key: str) -> Select[str]:
+    """Return the query of the newest refresh that a caller has begun."""
+    return select(RefreshRow.id).where(RefreshRow.owner_key == owner_key).order_by(RefreshRow.number.desc()).limit(1)

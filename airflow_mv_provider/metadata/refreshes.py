@@ -78,6 +78,8 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         merge_round=row.merge_round,
         has_committed=row.has_committed,
         is_hold_requested=row.is_hold_requested,
+        is_forced=row.is_forced,
+        is_reload=row.is_reload,
         is_of_source=row.is_of_source,
         note=row.note,
         is_ended=row.outcome != Outcome.RUNNING,

@@ -161,6 +161,8 @@ def new_refresh(refresh: RefreshRecord, caller: Caller, outcome: Outcome, now: C
         "schema_changes": [],
         "is_read_only": outcome is Outcome.DIFFERENCES,
         "is_hold_requested": refresh.is_hold_requested,
+        "is_forced": refresh.is_forced,
+        "is_reload": refresh.is_reload,
         "lease_expires_ms": 0,
         "lease_ms": 0,
         "lower": refresh.batch.lower if refresh.batch else None,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from datetime import tzinfo
+from http import HTTPStatus
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk.api.client import ServerResponseError
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from airflow_mv_provider.core.airflow_key import key_of, run_of
 from airflow_mv_provider.core.scope.interval import Grain, window
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
 
+log = logging.getLogger(__name__)
+
+_ENDED = ("success", "failed")
 _TRIGGERS = {"manual": "manual", "backfill": "backfill"}
 
 
@@ -24,14 +33,33 @@ def caller(context: Context, *, scope: str | None, away_ms: int = 0) -> Caller:
     """
     ti, run = context["ti"], context["dag_run"]
     return Caller(
-        # The run id comes last: it alone may hold a colon.
-        key=f"airflow:{ti.dag_id}:{scope or ''}:{ti.map_index}:{ti.run_id}",
+        key=key_of(ti.dag_id, scope, ti.map_index, ti.run_id),
         process=f"{socket.gethostname()}:{os.getpid()}",
         trigger=_trigger(run),
         user=getattr(run, "triggering_user_name", None),
         will_retry=ti.try_number <= ti.max_tries,
         away_ms=away_ms,
     )
+
+
+def is_over(owner_key: str) -> bool:
+    """Return whether the run of a refresh's owner has ended or was deleted, so that no task of it will come."""
+    run = run_of(owner_key)
+    if run is None:
+        return False
+    try:
+        return RuntimeTaskInstance.get_dagrun_state(*run) in _ENDED
+    except (AirflowRuntimeError, ServerResponseError) as error:  # the second from `dag.test`, which has no supervisor
+        if _status_of(error) == HTTPStatus.NOT_FOUND:
+            return True
+        log.warning("Airflow does not say whether run %s of %s has ended: %s", *reversed(run), error)
+        return False
+
+
+def _status_of(error: AirflowRuntimeError | ServerResponseError) -> int | None:
+    if isinstance(error, ServerResponseError):
+        return error.response.status_code
+    return (error.error.detail or {}).get("status_code")
 
 
 def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, str] | None:

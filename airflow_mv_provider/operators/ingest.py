@@ -160,6 +160,7 @@ class PublishIngestedOperator(PhaseTask):
 
     template_fields: Sequence[str] = ("staged",)
     until = Phase.NORMAL
+    is_repeatable = False  # another one would be of another state than the run's other tables
 
     def __init__(self, *, table: str, staged: Any, **kwargs: Any) -> None:
         super().__init__(refresh_id=None, table=table, **kwargs)

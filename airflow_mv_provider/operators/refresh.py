@@ -34,7 +34,7 @@ from airflow_mv_provider.core.scope.request import Request, check_note, combined
 from airflow_mv_provider.core.scope.scope import Scope, asked_scope
 from airflow_mv_provider.core.scope.written import Written
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import DefinitionError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
 
@@ -222,6 +222,7 @@ class PhaseTask(MvOperator):
 
     template_fields: Sequence[str] = ("refresh_id",)
     until: ClassVar[Phase]
+    is_repeatable: ClassVar[bool] = True  # in place of a refresh that has failed, it begins one as the first task did
 
     def __init__(self, *, refresh_id: Any, table: str | None = None, **kwargs: Any) -> None:
         kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
@@ -229,8 +230,18 @@ class PhaseTask(MvOperator):
         self.refresh_id = refresh_id
 
     def work(self, refresher: Refresher, context: Context) -> None:
-        """Continue the refresh up to the phase in which this task ends."""
-        refresh = refresher.store.refresh(self.refresh_id)
+        """Continue the refresh up to the phase in which this task ends.
+
+        An earlier try, or the task before it, may have begun another one in its place.
+
+        raises : AirflowSkipException, if there is nothing to publish; RefreshFinishedError, if no refresh was begun
+        """
+        who = self.caller(context)
+        refresh_id = refresher.store.newest_of(who.key, self.refresh_id)
+        if refresh_id is None:
+            problem = "its first task has begun no refresh. Was it marked as success?"
+            raise RefreshFinishedError(self.task_id, problem)
+        refresh = refresher.store.refresh(refresh_id)
         if refresh is not None and refresh.is_ended:
             ended = refresher.store.report(refresh.id)
             self.linked_table, self.linked_refresh = ended.table, ended.refresh_id
@@ -244,7 +255,9 @@ class PhaseTask(MvOperator):
                 return
             if ended.outcome is Outcome.CANCELLED and ended.error is not None and not is_cleared:
                 raise error_of(ended.error)  # it was ended while this task was waiting for its turn
-        report = refresher.resume(self.refresh_id, self.caller(context), until=self.until)
+        report = refresher.resume(refresh_id, who, until=self.until, is_repeatable=self.is_repeatable)
+        if report.outcome in _NOTHING_TO_PUBLISH:
+            raise AirflowSkipException(summary(report))
         self.log_refresh(report)
         self.announce(report, context)
 

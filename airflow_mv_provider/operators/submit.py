@@ -51,6 +51,7 @@ from airflow_mv_provider.exceptions import (
     RefreshInProgressError,
 )
 from airflow_mv_provider.hooks.mv import MvHook
+from airflow_mv_provider.operators.dag_run import is_over
 from airflow_mv_provider.operators.refresh import FirstTask
 from airflow_mv_provider.operators.task import within_seconds
 
@@ -129,7 +130,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         job = _Job(store, store.table(name), self.caller(context), request)
         memory: Any = context.get("task_state_store")
         while True:
-            state, mine = store.state(job.table.id), job.newest()
+            state, mine = store.freed(store.state(job.table.id), is_over), job.newest()
             submitted_after = None if memory is None else memory.get(_SUBMITTED_AFTER)
             match next_step(state, store.waiters(job.table.id), job.who.key, mine, submitted_after):
                 case Step.WATCH:

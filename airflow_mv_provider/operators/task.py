@@ -30,7 +30,7 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.open_lineage.gathering import Gathered, gathered, is_wanted
 from airflow_mv_provider.operators import decision
-from airflow_mv_provider.operators.dag_run import caller, group_of
+from airflow_mv_provider.operators.dag_run import caller, group_of, is_over
 from airflow_mv_provider.operators.metrics import count_ended, count_error, show_stalled
 from airflow_mv_provider.report_text.figures import seconds_text, size
 from airflow_mv_provider.report_text.refresh_text import outcome_text
@@ -189,7 +189,7 @@ class MvOperator(BaseOperator):
 
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
         """Open a runner in this process, and run this task's work with it."""
-        self._refresher = hook.refresher()
+        self._refresher = hook.refresher(is_gone=is_over)
         self._store = self._refresher.store
         return self.work(self._refresher, context)
 

@@ -157,7 +157,10 @@ def cancelled_text(result: Cancelled, phase: Phase) -> str:
         case Cancelled.REQUESTED:
             return "cancel requested; its owner stops within seconds."
         case Cancelled.KEPT:
-            return "cancel requested; no process works on the refresh now, so its next task ends it."
+            return (
+                "cancel requested; no process works on the refresh now, so its next task ends it. If it has none,"
+                " because its run has ended: `amv recover TABLE --owner-is-dead --note TEXT`."
+            )
         case Cancelled.LEFT:
             return "cancel requested; its owner is dead, so the next refresh or `amv recover` ends it."
         case Cancelled.ENDED:

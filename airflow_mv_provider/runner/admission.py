@@ -111,7 +111,7 @@ def _begin(
     store, recoverer, recovered = context.store, Recoverer(context), list[str]()
     for _ in range(_MAX_RACES):
         table = store.table(table.name)  # the race may have been lost to a relocation of the table
-        state = _seen(context, table, caller, request)
+        state = context.freed(_seen(context, table, caller, request))
         context.check_can_begin(table, state, caller)
         joined = _joined_report(context, table, caller)
         if joined is not None and joined.outcome is Outcome.PUBLISHED:
@@ -228,6 +228,8 @@ def _start_new(
         checked_ms=context.fixed_ms(table),
         source_ms=seen.source_ms,
         is_hold_requested=request.hold,
+        is_forced=request.force,
+        is_reload=request.reload,
         is_of_source=substitute is None,
     )
     log.debug(

@@ -20,7 +20,7 @@ from airflow_mv_provider.core.approval.rolled_back import is_rollback
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.turn import check_can_begin
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, Renewal, TableRecord
-from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.exceptions import EngineError, InterruptedRefreshError, TableNotFoundError
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
@@ -52,6 +52,7 @@ class Context:
 
     session : returns the Spark session; called at most once, at the first use. By default opened from `settings`
     watch   : called before every step
+    is_gone : returns whether no process of the caller with this key will come any more
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Context:
         settings: Settings,
         session: Callable[[], SparkSession] | None = None,
         watch: Watcher = lambda progress: None,
+        is_gone: Callable[[str], bool] = lambda owner_key: False,
     ) -> None:
         self.store = store
+        self._is_gone = is_gone
         self.settings = settings
         self.watch = watch
         answer_s, databases = settings.answer_ms / 1000, ",".join(settings.source_databases) or None
@@ -78,7 +81,12 @@ class Context:
             # Minutes on a busy machine: without a line, a task's log looks as if the task hung.
             log.info("Starting Spark (%s).", self._where)
             began = time.monotonic()
-            self._session = isolated(self._start())
+            try:
+                self._session = isolated(self._start())
+            except EngineError as error:
+                if self.is_interrupted:  # what stopped this process has ended the JVM that was starting, too
+                    raise InterruptedRefreshError("Spark", "this process was stopped while it started.") from error
+                raise
             log.info("Spark is ready after %.1f s.", time.monotonic() - began)
         return self._session
 
@@ -99,6 +107,10 @@ class Context:
     def is_interrupted_within(self, seconds: float) -> bool:
         """Wait for `seconds` or until `interrupt` is called; return True if it was called."""
         return self._interrupted.wait(seconds)
+
+    def freed(self, state: RefreshState) -> RefreshState:
+        """Return a table's row, after ending the lease of a refresh that is kept for a caller who is gone."""
+        return self.store.freed(state, self._is_gone)
 
     @property
     def connections(self) -> Lookup:

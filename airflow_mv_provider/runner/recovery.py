@@ -270,7 +270,7 @@ class Recoverer:
             if state.is_held:
                 notify(f"{table.name}: its refresh is held for a person's decision; see `amv diff {table.name}`.")
                 return None
-            notify(f"{table.name}: {state.holder} may be at work in {state.phase}: its lease has not expired.")
+            notify(f"{table.name}: {_who_may_work(table, state)}")
             return None
         try:
             return self.take_over(table, state, caller)
@@ -330,6 +330,15 @@ class Recoverer:
             storage.remove(self.context.spark, workspace)
             storage.remove_digests(self.context.spark, workspace)
             storage.remove_copies(self.context.spark, workspace)
+
+
+def _who_may_work(table: TableRecord, state: RefreshState) -> str:
+    if state.owner_process is not None:
+        return f"{state.holder} may be at work in {state.phase}: its lease has not expired."
+    return (
+        f"its refresh is kept in {state.phase} for {state.holder}. If that will not come, because its run has ended: "
+        f"`amv recover {table.name} --owner-is-dead --note TEXT`."
+    )
 
 
 def _may_end(state: RefreshState, caller: Caller) -> bool:

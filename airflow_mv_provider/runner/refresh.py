@@ -73,11 +73,17 @@ from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.refresh_plan import RefreshPlan
-from airflow_mv_provider.core.scope.request import AS_USUAL, Request
+from airflow_mv_provider.core.scope.request import AS_USUAL, Request, of_refresh
 from airflow_mv_provider.core.scope.scope import check_scope
-from airflow_mv_provider.core.state import Admission, Caller, RefreshState, TableRecord, admit
+from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, RefreshState, TableRecord, admit
 from airflow_mv_provider.core.turned_away import in_progress
-from airflow_mv_provider.exceptions import LeaseLostError, MvError, NotHeldError, RefreshFinishedError
+from airflow_mv_provider.exceptions import (
+    LeaseLostError,
+    MvError,
+    NotHeldError,
+    RefreshFinishedError,
+    SourceChangedError,
+)
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner import admission
 from airflow_mv_provider.runner.admission import AcquiredRefresh
@@ -104,12 +110,16 @@ from airflow_mv_provider.spark.delta import NAME_PROPERTY, Main
 
 log = logging.getLogger(__name__)
 
+_FAILED = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
+
 
 class Refresher:
     """The operations on tables that one process can call. The modules that it calls implement them.
 
     session : returns the Spark session; called at most once, at the first use. By default opened from `settings`
     watch   : called before every step
+    is_gone : returns whether no process of the caller with this key will come any more; what is kept for it is then
+              taken over at once
     """
 
     def __init__(
@@ -118,8 +128,9 @@ class Refresher:
         settings: Settings,
         session: Callable[[], SparkSession] | None = None,
         watch: Watcher = lambda progress: None,
+        is_gone: Callable[[str], bool] = lambda owner_key: False,
     ) -> None:
-        self._context = Context(store, settings, session, watch)
+        self._context = Context(store, settings, session, watch, is_gone)
         self._recoverer = Recoverer(self._context)
         self.store = store
         self.settings = settings
@@ -181,15 +192,20 @@ class Refresher:
         """
         return admission.begin(self._context, name, caller, request)
 
-    def resume(self, refresh_id: str, caller: Caller, *, until: Phase) -> RefreshReport:
+    def resume(self, refresh_id: str, caller: Caller, *, until: Phase, is_repeatable: bool = True) -> RefreshReport:
         """Continue a refresh in another process of its caller, up to phase `until`, then park it for the next process.
 
-        A refresh that has already reached `until` is left unchanged: a cleared task has nothing to repeat.
+        A refresh that has already reached `until` is left unchanged: a cleared task has nothing to repeat. One that
+        has ended without publishing is repeated, as is one whose source has changed since an earlier process pinned it.
 
-        raises : RefreshFinishedError, if it has ended; RefreshInProgressError, if another caller took it over;
-                 LeaseLostError, if another process took it over at the same time
+        is_repeatable : False if only this refresh is wanted, which is of one state of several sources
+        returns : the report of the refresh or of the one in its place, which may have nothing to do
+        raises  : RefreshFinishedError, if it has published or was cancelled; RefreshInProgressError, if another caller
+                  took it over; LeaseLostError, if another process took it over at the same time; as `begin`
         """
         refresh = self.store.refresh(refresh_id)
+        if is_repeatable and refresh is not None and self._has_failed(refresh):
+            return self._repeat(refresh, caller, until)
         if refresh is None or refresh.is_ended:
             raise RefreshFinishedError(f"refresh {refresh_id}", "it has ended.")
         table = self._context.table_of(refresh)
@@ -201,10 +217,15 @@ class Refresher:
         if own is None:
             raise LeaseLostError(f"refresh {refresh_id}", "another process took it over.")
         if not _is_reached(until, state.phase):
-            self._recoverer.work(table, own, caller, until)
-        if until is not Phase.NORMAL:
-            self.store.park(own, until_ms=self.settings.handover_ms)
-        return self.store.report(refresh_id)
+            try:
+                self._recoverer.work(table, own, caller, until)
+            except SourceChangedError as error:
+                now = self.store.refresh(refresh_id)
+                if not is_repeatable or now is None or not self._has_failed(now):
+                    raise
+                log.warning("%s Reading it as it is now.", error)
+                return self._repeat(now, caller, until)
+        return self._handed_on(own, until)
 
     def decide(
         self, name: str, decision: Decision, caller: Caller, note: str | None = None, hold_id: str | None = None
@@ -337,6 +358,23 @@ class Refresher:
     ) -> tuple[tuple[Relocated, ...], dict[str, MvError]]:
         """Relocate every table, whatever becomes of the others. See `relocation.relocate_all`."""
         return relocate_all(self._context, caller, is_old_gone=is_old_gone)
+
+    def _has_failed(self, refresh: RefreshRecord) -> bool:
+        """True if a refresh has ended without publishing, and not because somebody wanted that."""
+        return refresh.is_ended and self.store.report(refresh.id).outcome in _FAILED
+
+    def _repeat(self, refresh: RefreshRecord, caller: Caller, until: Phase) -> RefreshReport:
+        """Begin a refresh as an ended one was begun, and work on it up to phase `until`."""
+        acquired = self.begin(self._context.table_of(refresh).name, caller, of_refresh(refresh))
+        if isinstance(acquired, RefreshReport):
+            return self._with_recovered(acquired)
+        self._recoverer.work(acquired.table, acquired.own, caller, until)
+        return self._handed_on(acquired.own, until)
+
+    def _handed_on(self, own: Ownership, until: Phase) -> RefreshReport:
+        if until is not Phase.NORMAL:
+            self.store.park(own, until_ms=self.settings.handover_ms)
+        return self.store.report(own.refresh_id)
 
     def _with_recovered(self, report: RefreshReport) -> RefreshReport:
         """Return the last recovered refresh's report if it was published, else `report`; both list all recovered."""

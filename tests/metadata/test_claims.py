@@ -45,6 +45,7 @@ CLAIMS = {
     "declare dead": lambda state: claim.declare_dead(
         replace(state, phase=Phase.MERGING, epoch=3, refresh_id="r1"), "c"
     ),
+    "end lease": lambda state: claim.end_lease(replace(state, phase=Phase.MERGING, epoch=3, refresh_id="r1")),
     **{
         f"advance from {old}": lambda state, old=old, new=new: claim.advance(OWN, old, new)
         for old in AT_WORK

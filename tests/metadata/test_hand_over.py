@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.state import Ownership
+from airflow_mv_provider.core.state import Admission, Ownership, admit
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, registered, walk
 
@@ -187,6 +187,59 @@ def test_person_who_says_that_the_owner_is_dead_is_believed(store, table, phase)
     assert not store.renew(own, lease_ms=LEASE_MS).is_owner
     first, second = store.report(own.refresh_id).attempts
     assert (first.note, second.note) == ("declared dead by ann: its host burnt down", None)
+
+
+@pytest.mark.parametrize("phase", AT_WORK)
+def test_what_is_kept_for_a_caller_who_is_gone_can_be_taken_over_at_once(store, table, phase):
+    own = acquired(store, table, "one")
+    walk(store, own, phase)
+    seen, asked = store.state(table.id), list[str]()
+
+    def is_gone(owner_key: str) -> bool:
+        asked.append(owner_key)
+        return True
+
+    assert store.freed(seen, is_gone) == seen, "a process works on it"
+    store.park(own, until_ms=LEASE_MS)
+    parked = store.state(table.id)
+    assert store.freed(parked, lambda _: False) == parked
+    assert asked == []
+
+    freed = store.freed(parked, is_gone)
+
+    assert asked == ["one"]
+    assert admit(freed, "two") is Admission.TAKE_OVER
+    assert store.report(own.refresh_id).attempts[0].note == "its run has ended without it"
+
+
+def test_what_its_caller_has_taken_meanwhile_is_not_freed(store, table):
+    own = acquired(store, table, "one")
+    store.park(own, until_ms=LEASE_MS)
+    parked = store.state(table.id)
+
+    def come(_: str) -> bool:
+        handed_over(store, own, "one")
+        return True
+
+    now = store.freed(parked, come)
+
+    assert (now.epoch, now.is_lease_live) == (own.epoch + 1, True)
+
+
+def test_newest_of_is_what_a_caller_has_begun_in_place_of_a_refresh(store, table):
+    assert store.newest_of("one", None) is None
+    first = acquired(store, table, "one")
+    assert store.newest_of("one", None) == store.newest_of("one", first.refresh_id) == first.refresh_id
+
+    store.abandon(first, Outcome.ABANDONED, None, {})
+    second = acquired(store, table, "two")
+    assert store.newest_of("one", first.refresh_id) == first.refresh_id
+    store.abandon(second, Outcome.ABANDONED, None, {})
+    third = acquired(store, table, "one")
+
+    assert store.newest_of("one", first.refresh_id) == store.newest_of("one", third.refresh_id) == third.refresh_id
+    assert store.newest_of("two", first.refresh_id) == second.refresh_id
+    assert store.newest_of("one", "unknown") == "unknown"
 
 
 def test_word_on_an_owner_that_is_not_there_any_more_is_for_nobody(store, table):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.exceptions import RefreshInProgressError, TableNotFoundError
+from airflow_mv_provider.exceptions import (
+    EngineError,
+    InterruptedRefreshError,
+    RefreshInProgressError,
+    TableNotFoundError,
+)
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.context import Context, spark_place
@@ -43,3 +49,18 @@ def test_table_that_took_the_name_of_another_is_not_read_in_the_state_of_a_run()
             context.check_can_begin(replace(table, id=2), at_rest, caller)
 
     context.check_can_begin(replace(table, id=2), at_rest, caller)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_process_that_is_stopped_while_spark_starts_says_so(is_stopped):
+    """The signal that ends a task ends the JVM that it is starting, too."""
+
+    def start() -> NoReturn:
+        if is_stopped:
+            context.interrupt()
+        raise EngineError("Spark", "it did not start: the JVM has ended.")
+
+    context = Context(Store(open_engine("sqlite://")), Settings(database_url="sqlite://", warehouse="/wh"), start)
+
+    with pytest.raises(InterruptedRefreshError if is_stopped else EngineError):
+        _ = context.spark

@@ -15,6 +15,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable, Requeste
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope, check_scope
+from airflow_mv_provider.core.state import RefreshRecord
 from airflow_mv_provider.exceptions import DefinitionError
 
 STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
@@ -119,6 +120,20 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
         note=params.get("note") or None,
         hold=_flag(params, "hold"),
         reload=_flag(params, "reload"),
+    )
+
+
+def of_refresh(refresh: RefreshRecord) -> Request:
+    """Return the request that asks for a refresh once more."""
+    wanted = refresh.choice.wanted
+    return Request(
+        overrides=refresh.overrides,
+        force=refresh.is_forced,
+        scope=refresh.scope,
+        strategy=None if wanted == refresh.definition.strategy else wanted,
+        note=refresh.note,
+        hold=refresh.is_hold_requested,
+        reload=refresh.is_reload,
     )
 
 

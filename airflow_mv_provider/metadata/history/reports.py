@@ -35,6 +35,8 @@ _NOT_SHOWN = (
     "merge_round",
     "has_committed",
     "is_hold_requested",
+    "is_forced",
+    "is_reload",
     "partitions_changed",
 )
 _SHOWN: tuple[Any, ...] = tuple(column for column in RefreshRow.__table__.c if column.name not in _NOT_SHOWN)

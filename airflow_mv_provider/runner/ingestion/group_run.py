@@ -161,7 +161,7 @@ class GroupRun:
 
     def _end_former(self, table: TableRecord) -> None:
         """End what a dead owner or the caller's last try has left: it is of another state."""
-        state = self._context.store.state(table.id)
+        state = self._context.freed(self._context.store.state(table.id))
         if ends_former(state, self._caller.key):
             Recoverer(self._context).take_over(table, state, self._caller)
         self._published[table.name] = self._context.store.state(table.id).published_upper
