@@ -371,7 +371,7 @@ class VersionGoneError(TerminalError):
 
 class DriftError(TerminalError):
     code = "MV-DRIFT"
-    hint = "Find the other writer in the table's log; `amv audit --repair` refreshes the table, within its guards."
+    hint = "`amv audit --repair` refreshes the table, within its guards."
 
 
 class RefreshFinishedError(TerminalError):

@@ -12,10 +12,9 @@ from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.cli.options import partition_options, wait_option
-from airflow_mv_provider.core.approval.audit import drift_text
+from airflow_mv_provider.core.approval.audit import drift_error
 from airflow_mv_provider.core.outcome import EXIT_PERSON, Outcome, error_report, exit_code
 from airflow_mv_provider.core.scope.request import parse_request
-from airflow_mv_provider.exceptions import DriftError
 from airflow_mv_provider.report_text.audit_text import audit_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.runner.local import command_line_caller
@@ -39,7 +38,7 @@ def audit(settings: Settings, name: str, repair: bool, wait_s: float, **asked: A
         if not found.is_drift:
             return Answer(document, text)
         if not repair:
-            error = error_report(DriftError(name, f"the table has drifted {drift_text(found)}."))
+            error = error_report(drift_error(found))
             return Answer(document | {"error": asdict(error)}, text, error, EXIT_PERSON)
         report = answer_of(refresher, name, caller, lambda: refresher.repair(found, caller, request), wait_s=wait_s)
     if report.outcome is Outcome.PUBLISHED:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
-from airflow_mv_provider.core.approval.audit import drift_text
+from airflow_mv_provider.core.approval.audit import drift_error
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import DriftError
 from airflow_mv_provider.operators.metrics import count_audit
 from airflow_mv_provider.operators.task import MvOperator, with_asset
 from airflow_mv_provider.report_text.audit_text import audit_text
@@ -74,7 +73,7 @@ class AuditTableOperator(MvOperator):
             report = refresher.repair(found, caller, request)
             self.log_refresh(report)
         elif found.is_drift and self.fail_on_drift:
-            raise DriftError(table, f"the table has drifted {drift_text(found)}.")
+            raise drift_error(found)
         self.announce(report, context)
         return {
             "table": table,

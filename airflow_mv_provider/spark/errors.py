@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
@@ -46,7 +47,11 @@ UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 OTHER_ZONE = "MV-OTHER-ZONE"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FILE_URI = re.compile(r"\b(?:file|hdfs|abfss?|gs|s3a?):/[^\s'\",]+")
+_SCHEME = r"\b(?:file|hdfs|abfss?|gs|s3a?):/"
+_FILE_URI = re.compile(rf"{_SCHEME}[^\s'\",]+")
+# A path with blanks: in these sentences of Spark as it is; in its others, and in this package's own, encoded.
+_PATH = re.compile(rf"(?:not exist: |FILE_FOOTER\] Encountered error while reading file )({_SCHEME}.+?)\.(?:\s|$)")
+_ENCODED = re.compile(rf"(?:reading file|MV-[A-Z-]+) ({_SCHEME}\S+?)\.?(?:\s|$)")
 _MOVED = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_MAX_COMMIT_RETRIES")
 _ANALYSIS = (
     *(
@@ -339,7 +344,8 @@ def _sql_state(text: str) -> str:
 
 def _file_in(text: str) -> str:
     """Return the file that an error is about; files in a workspace, where the job was writing, are left out."""
-    return next((_plain(uri) for uri in _FILE_URI.findall(text) if f"/{MARKER}/" not in uri), "the source")
+    found = [*_PATH.findall(text), *map(unquote, _ENCODED.findall(text)), *_FILE_URI.findall(text)]
+    return next((_plain(uri) for uri in found if f"/{MARKER}/" not in uri), "the source")
 
 
 def _plain(uri: str) -> str:

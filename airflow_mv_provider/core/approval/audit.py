@@ -23,7 +23,7 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.turned_away import paused
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import DefinitionError, DriftError
 
 KINDS = ("missing", "extra", "different")
 _KIND = {"insert": "missing", "delete": "extra", "update": "different"}  # by what a refresh would do
@@ -171,6 +171,21 @@ def drift_text(audit: Audit) -> str:
         whom = "what was published" if side.against is Against.PUBLISHED else "the source"
         parts.append(f"against {whom}: {f'rows {counts}' if counts else side.reason}")
     return "; ".join(parts)
+
+
+def drift_error(audit: Audit) -> DriftError:
+    """Return the error that says what has drifted, and where to look for the cause."""
+    is_as_published = any(s.against is Against.PUBLISHED and s.finding is Finding.SAME for s in audit.sides)
+    if audit.writes and not is_as_published:
+        versions = ", ".join(str(write.version) for write in audit.writes)
+        cause = f"Find who wrote the table since it was published, in its log: version {versions}."
+    else:
+        cause = (
+            "No commit has changed its rows since it was published: the source has other rows now than it had at that "
+            "state. Look for rows that changed without a trace, or for a source that was put back from a backup."
+        )
+    problem = f"the table has drifted {drift_text(audit)}."
+    return DriftError(audit.table, problem, hint=f"{cause} {DriftError.hint}")
 
 
 def repair_request(audit: Audit, asked: Request) -> Request:

@@ -17,6 +17,7 @@ from airflow_mv_provider.core.approval.audit import (
     audited_version,
     check_repairable,
     compared,
+    drift_error,
     drift_text,
     part_at_pin,
     published_obstacle,
@@ -199,6 +200,18 @@ def test_a_drift_is_said_in_one_sentence():
     )
     assert not an_audit(a_side(Finding.SAME)).is_drift
     assert not an_audit(a_side(Finding.UNKNOWN)).has_compared
+
+
+def test_a_drift_names_where_to_look():
+    of_source = replace(a_side(rows_missing=1), against=Against.SOURCE)
+    by_others = drift_error(an_audit(a_side(rows_missing=1), of_source))
+    of_what_was_read = drift_error(an_audit(a_side(Finding.SAME), of_source))
+    unwritten = drift_error(replace(an_audit(of_source), writes=()))
+
+    assert "in its log: version 3." in str(by_others)
+    for error in (of_what_was_read, unwritten):
+        assert "No commit has changed its rows since it was published" in str(error)
+    assert all("--repair" in str(error) for error in (by_others, of_what_was_read))
 
 
 def test_a_repair_compares_everything_that_was_asked_about():
