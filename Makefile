@@ -17,7 +17,7 @@ recorded = $(if $(RECORD),--record $(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream \
+.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream soak-hands \
 	release-check lint check fast model bench clean
 
 help: ## print this list
@@ -77,6 +77,9 @@ soak: $(all) ## N=100 refreshes under random kills and a changing source; RECORD
 
 soak-stream: $(all) ## the same over PostgreSQL, Debezium's connector and Kafka, each of which is killed, too
 	@$(bin)/python scripts/soak.py --stream --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(recorded)
+
+soak-hands: $(all) ## 500 rounds of what other people do to sources and to main; RECORD=FILE records it
+	@$(bin)/pytest $(in_two) --every-case tests/scenarios/test_other_hands.py --timeout 3600 $(recorded)
 
 release-check: $(stamp) ## fail where a record of a long run is older than the protocol's last change; RUN=1 runs what is
 	@$(bin)/python scripts/release_check.py $(if $(RUN),--run)

@@ -43,6 +43,7 @@ RUNS = (
     Run("crash-matrix", "a kill at every durable write"),
     Run("soak", "random faults", ("N=250",)),
     Run("soak-stream", "the same through Debezium and Kafka", ("N=100",)),
+    Run("soak-hands", "what others do to sources and to main"),
     Run("test-all", "every case of every test, tables on S3 included"),
 )
 

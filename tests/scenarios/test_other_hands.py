@@ -1,0 +1,24 @@
+"""Rounds of what other people do to a source and to main, each seed on a lake of its own; see tests/other_hands.py.
+
+`make soak-hands` runs every seed: 500 rounds.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.other_hands import OtherHands
+
+pytestmark = pytest.mark.slow
+ROUNDS = 20
+
+
+@pytest.mark.sample("0")
+@pytest.mark.parametrize("seed", range(25))
+def test_main_is_its_source_whatever_others_have_done(lake, seed):
+    hands = OtherHands(lake, seed)
+
+    for _ in range(ROUNDS):
+        hands.round()
+
+    print(hands.summary)
