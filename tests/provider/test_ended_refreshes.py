@@ -6,10 +6,14 @@ import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import RefreshFinishedError
+from airflow_mv_provider.exceptions import RefreshFinishedError, RefreshInProgressError, TransientError
 from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, group_dag, history
 
 pytestmark = pytest.mark.slow
+
+
+def every_kind_of(error: type[Exception]) -> list[type[Exception]]:
+    return [each for child in error.__subclasses__() for each in (child, *every_kind_of(child))]
 
 
 def with_between(last: str, following: str, body: str) -> str:
@@ -47,6 +51,29 @@ def test_source_that_changes_between_two_tasks_is_read_as_it_is_then(home, airfl
     found = [(report.outcome, report.error and report.error.code) for report in history(home)]
     published = (Outcome.PUBLISHED, None)
     assert found == ([published] if is_sealed_before else [published, (Outcome.FAILED, "MV-SOURCE-CHANGED")])
+    assert (home.phase(), home.workspaces()) == ("NORMAL", [])
+
+
+TRANSIENT = [each for each in every_kind_of(TransientError) if not issubclass(each, RefreshInProgressError)]
+POINTS = ["acquire.before", "staging.before", "seal.before", "progress.before", "publish.before", "publish.after"]
+POINTS += ["published.before", "staging_delete.before", "normal.before"]
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("error", TRANSIENT)
+@pytest.mark.parametrize("point", POINTS)
+def test_retry_after_an_error_that_is_called_transient_is_able_to_succeed(home, airflow, at_point, point, error):
+    home.apply()
+
+    def fail() -> None:
+        raise error("orders", "it is made to fail.")
+
+    at_point(point, fail)
+
+    run = airflow.run(airflow.load("phases", group_dag(retries=1)))
+
+    assert run.states in (ALL_DONE, ALL_DONE | dict.fromkeys(("g.merge", "g.cleanup"), "skipped"))
+    assert home.rows("orders") == home.rows("raw/orders")
     assert (home.phase(), home.workspaces()) == ("NORMAL", [])
 
 
