@@ -22,21 +22,25 @@ from tests.connect import ConnectServer
 A_SLOW_NUMBER = "aggregate(sequence(1, 2000), 0L, (a, x) -> a + aggregate(sequence(1, 4000), x, (b, y) -> b + y))"
 
 # What each of the two processes of `make test` begins with; both have a session then. All other files are given one by
-# one to whoever is free, those that wait for servers early, those that need a session last.
+# one to whoever is free, those that wait for servers early, those that need a session last: as many of them that both
+# processes end at about the same time.
 _FIRST = {
-    "the engine": ("tests/engine/", "tests/model/test_differential.py", "tests/test_readme.py"),
+    "the engine": (*(f"tests/engine/test_{letter}" for letter in "abcdefghijk"), "tests/model/test_differential.py"),
     "airflow": ("tests/provider/", "tests/dags/"),
 }
 _EARLY = (
     *("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/"),
     *("tests/scenarios/test_ways_to_publish.py", "tests/scenarios/test_crashes.py"),  # the longest
 )
-_LAST = ("tests/scenarios/",)
+_LAST = ("tests/engine/", "tests/scenarios/", "tests/test_readme.py")
 # One server is enough for each of these.
 _TOGETHER = {
     "the page": ("tests/browser/",),
     "a Connect server": ("tests/engine/test_connect.py", "tests/scenarios/test_killed_processes.py"),
 }
+
+# Its tests take minutes each, and share nothing.
+_SPLIT = ("tests/scenarios/test_other_hands.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,12 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process one of `_FIRST`, then file after file; a file is never split."""
+    """Give each process one of `_FIRST`, then file after file; no file is split but `_SPLIT`."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
+            if path in _SPLIT:
+                return nodeid
             together = (name for name, paths in _TOGETHER.items() if path.startswith(paths))
             return _begins_with(path) or next(together, path)
 

@@ -2,8 +2,8 @@
 
 A round does one to four things to a table's source or main, by Spark or delta-rs: statements, OPTIMIZE, VACUUM,
 RESTORE, features switched on and off, folders put back from a backup or made anew, logs cleaned up, files that age.
-Then the table is refreshed, what an error advises is done, and main is compared with its source by delta-rs as a multiset.
-A seed draws the same rounds again.
+Then the table is refreshed, what an error advises is done, and main is compared with its source by delta-rs as a
+multiset. A seed draws the same rounds again.
 """
 
 from __future__ import annotations
