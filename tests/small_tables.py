@@ -14,6 +14,7 @@ CONFS = {
     "spark.ui.retainedJobs": "5",
     "spark.ui.retainedStages": "5",
     "spark.ui.retainedTasks": "50",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM would list five files by 10,000 tasks
     "spark.sql.ui.explainMode": "simple",  # of each statement, for a page that nobody looks at
 }
 # A heap and a metaspace that need not grow save a tenth of the time.
