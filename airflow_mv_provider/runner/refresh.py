@@ -48,12 +48,14 @@ The table describes the strategy `corrections`. Others read and write differentl
                  Main's log shows what others wrote in the meantime, and the next round merges the remaining difference
 
 A process that continues an existing refresh first takes a new epoch (hand_over), then fences main. A retried task, its
-duplicate and its zombie therefore never share an epoch. A refresh that is to be cancelled, on which no process works
-and of which not all is compared, is ended in the database alone: under its new epoch no older process can record the
-last chunk, and none publishes before that. The metadata database may be older than main if it was restored from a
-backup. If main's log then shows later refreshes after an unfinished one, that one is concluded from the log alone,
-without its files or its source. `attempt` runs the steps; `recovery` decides what happens when a step fails or an owner
-dies; `crash_points` lists the durable writes in order, with the points at which tests kill the process.
+duplicate and its zombie therefore never share an epoch. A process whose caller's refresh has ended without publishing
+begins another one with the same options. What is kept for a caller of which the runner knows that no process of it will
+come is taken over at once. A refresh that is to be cancelled, on which no process works and of which not all is
+compared, is ended in the database alone: under its new epoch no older process can record the last chunk, and none
+publishes before that. The metadata database may be older than main if it was restored from a backup. If main's log then
+shows later refreshes after an unfinished one, that one is concluded from the log alone, without its files or its
+source. `attempt` runs the steps; `recovery` decides what happens when a step fails or an owner dies; `crash_points`
+lists the durable writes in order, with the points at which tests kill the process.
 """
 
 from __future__ import annotations

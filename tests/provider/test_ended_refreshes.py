@@ -214,5 +214,23 @@ def test_what_is_kept_for_a_run_that_goes_on_is_waited_for(home, airflow):
     assert asked == [False]
 
 
+@pytest.mark.parametrize(("status", "is_said"), [(404, True), (503, False)])
+def test_run_that_airflow_does_not_know_is_over(monkeypatch, status, is_said):
+    """As a task's supervisor says it, which `dag.test` has none of."""
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    from airflow_mv_provider.operators.dag_run import is_over
+
+    def answer(*_: str) -> str:
+        detail = {"status_code": status, "message": "Server returned error"}
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_dagrun_state", staticmethod(answer))
+
+    assert is_over("airflow:phases:g:-1:manual__2026-11-28") is is_said
+
+
 def key_in(context: object) -> str:
     return f"airflow:phases:g:-1:{context['ti'].run_id}"  # type: ignore[index]
