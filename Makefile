@@ -13,12 +13,13 @@ gateway := $(bin)/versitygw
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 # What each process begins with, and how the files are shared: tests/engines.py.
 in_two := --numprocesses 2 --dist loadscope
+hands := tests/scenarios/test_other_hands.py
 recorded = $(if $(RECORD),--record $(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all crash-matrix object-store soak soak-stream soak-hands \
-	release-check lint check fast model bench clean
+.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all test-rest crash-matrix object-store soak \
+	soak-stream soak-hands release-check lint check fast model bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +59,11 @@ test: $(all) ## run what holds every promise (Spark, PostgreSQL and Airflow incl
 test-cpu: $(all) ## run the same and measure it: CPU seconds of each test, by folder and file; FILE=cpu.csv
 	@$(bin)/pytest $(in_two) --cpu "$(or $(FILE),.cpu.csv)"
 
-test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours; RECORD=FILE records it
-	@$(bin)/pytest $(in_two) --every-case --timeout 3600 $(recorded)
+test-all: $(all) $(gateway) ## run all tests and every case of the long matrices: hours
+	@$(bin)/pytest $(in_two) --every-case --timeout 3600
+
+test-rest: $(all) $(gateway) ## of test-all what neither crash-matrix nor soak-hands runs; RECORD=FILE records it
+	@$(bin)/pytest $(in_two) --every-case -m "not victim" --ignore $(hands) --timeout 3600 $(recorded)
 
 crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: an hour; RECORD=FILE records it
 	@$(bin)/pytest $(in_two) --every-case -m victim --timeout 3600 $(recorded)
@@ -79,7 +83,7 @@ soak-stream: $(all) ## the same over PostgreSQL, Debezium's connector and Kafka,
 	@$(bin)/python scripts/soak.py --stream --refreshes $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(recorded)
 
 soak-hands: $(all) ## 500 rounds of what other people do to sources and to main; RECORD=FILE records it
-	@$(bin)/pytest $(in_two) --every-case tests/scenarios/test_other_hands.py --timeout 3600 $(recorded)
+	@$(bin)/pytest $(in_two) --every-case $(hands) --timeout 3600 $(recorded)
 
 release-check: $(stamp) ## fail where a record of a long run is older than the protocol's last change; RUN=1 runs what is
 	@$(bin)/python scripts/release_check.py $(if $(RUN),--run)
