@@ -30,7 +30,8 @@ _FIRST = {
 }
 _EARLY = (
     *("tests/e2e/", "tests/engine/test_connect.py", "tests/cli/", "tests/browser/"),
-    *("tests/scenarios/test_ways_to_publish.py", "tests/scenarios/test_crashes.py"),  # the longest
+    *("tests/scenarios/test_other_hands.py", "tests/scenarios/test_ways_to_publish.py"),  # the longest
+    "tests/scenarios/test_crashes.py",
 )
 _LAST = ("tests/engine/", "tests/scenarios/", "tests/test_readme.py")
 # One server is enough for each of these.

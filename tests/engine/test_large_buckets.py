@@ -69,7 +69,7 @@ def published(spark, tmp_path, monkeypatch):
     return build
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("by", LAYOUTS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_large_buckets_show_what_small_ones_do(spark, tmp_path, published, monkeypatch, change, by):

@@ -108,7 +108,7 @@ def test_partition_that_loses_its_rows_in_a_layer_is_gone(lake, monkeypatch):
     assert lake.rows("orders") == lake.rows("raw/orders")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("lost", [0, 1])
 def test_layer_that_is_lost_is_not_needed(table, lost):
     change(table, CHANGES[0])

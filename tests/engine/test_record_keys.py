@@ -75,6 +75,7 @@ def test_any_spelling_and_any_cut_fold_to_the_same_rows(spark, seed, how):
     assert sorted(map(tuple, reloaded.collect())) == expected
 
 
+@pytest.mark.in_test_all
 def test_key_in_two_spellings_is_one_row(shop):
     """What is written and deleted in one refresh is gone, as if it had been two; the error table knows the key, too."""
     shop.apply(errors={"max_rows": 3})

@@ -30,7 +30,7 @@ def with_between(last: str, following: str, body: str) -> str:
     return group_dag().replace("}):", "}) as dag:") + between
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample("g.begin-g.stage")
 @pytest.mark.parametrize(
     ("last", "following"), [("g.begin", "g.stage"), ("g.stage", "g.merge"), ("g.merge", "g.cleanup")]
 )
@@ -59,7 +59,7 @@ POINTS = ["acquire.before", "staging.before", "seal.before", "progress.before", 
 POINTS += ["published.before", "staging_delete.before", "normal.before"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample("progress.before-SealBrokenError")
 @pytest.mark.parametrize("error", TRANSIENT)
 @pytest.mark.parametrize("point", POINTS)
 def test_retry_after_an_error_that_is_called_transient_is_able_to_succeed(home, airflow, at_point, point, error):
@@ -153,7 +153,7 @@ with DAG("phases", schedule=None):
 """
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample("True")
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_first_task_that_was_marked_as_success_before_it_told_its_refresh(home, airflow, has_begun):
     """Its process may have begun one before it was killed for that."""
