@@ -29,6 +29,7 @@ from tests.conftest import Lake, read_independently
 
 _DAY_S = 86_400
 _NUM_PARTITIONS = 4
+_NUM_WORLDS = 2  # of a lake: so few that much befalls each of them
 _MAX_TRIES = 4
 _REFUSED = (PySparkException, DeltaError, OSError, ValueError)  # what others did may not be possible then
 
@@ -84,7 +85,8 @@ class OtherHands:
         self._next_id = 0
         self._usual = lake.settings
         lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        for world in WORLDS:
+        self._worlds = self._random.sample(WORLDS, _NUM_WORLDS)
+        for world in self._worlds:
             self._create(world)
             lake.apply(
                 name=world.name,
@@ -101,7 +103,7 @@ class OtherHands:
 
         raises : WrongError
         """
-        world = self._random.choice(WORLDS)
+        world = self._random.choice(self._worlds)
         done = [self._do(world) for _ in range(self._random.randint(1, 4))]
         self._refresh(world, done)
         if self._random.random() < 0.3:
@@ -192,6 +194,7 @@ class OtherHands:
             "delta-rs vacuum": (1, self._vacuum_by_delta_rs),
             "backup": (4, self._back_up),
             "put back": (4, self._put_back),
+            "written again": (3, self._write_again),
             "age": (2, lambda place, _: self._age(place, 8)),
             "log clean-up": (2, self._clean_up),
             "made anew": (1, self._make_anew),
@@ -242,6 +245,13 @@ class OtherHands:
             raise FileNotFoundError("no backup")
         shutil.rmtree(place)
         shutil.copytree(_backup(place), place)
+
+    def _write_again(self, place: Path, world: World) -> None:
+        """Put back a backup, and write it up to the version that it had before."""
+        version = DeltaTable(str(place)).version()
+        self._put_back(place, world)
+        while DeltaTable(str(place)).version() < version:
+            write_deltalake(str(place), self._rows(1), mode="append")
 
     def _age(self, place: Path, days: int) -> None:
         for file in (each for each in place.rglob("*") if each.is_file()):
