@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from scripts.ports import free_port
 from tests import small_tables
+from tests.waiting import accepts, wait_for_server
 
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _SPARK_HOME = Path(pyspark.__file__).parent
@@ -71,15 +70,9 @@ class ConnectServer:
 
     def wait(self) -> None:
         """Wait until it accepts connections."""
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-                return
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > until:
-                    pytest.fail(f"The Connect server did not start: {self._log.read_text()[-1500:]}", pytrace=False)
-                time.sleep(0.2)
+        wait_for_server(
+            lambda: accepts(self._port), [self._process], _PATIENCE_S, lambda: self._log.read_text()[-1500:]
+        )
 
     def again(self) -> ConnectServer:
         """Return a server that accepts connections in the place of this one, which was killed."""

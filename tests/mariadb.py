@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from scripts.ports import free_port
 from scripts.postgres_programs import as_account, own
+from tests.waiting import wait_for_server
 
 _PATIENCE_S = 60
 ASKED, PASSWORD = "asked", "c4n4ry/p4ss w@rd"  # the login that sources use
@@ -64,16 +64,21 @@ class MariaServer:
         self._process.wait(_PATIENCE_S)
 
     def _wait(self, log: Path) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while True:
+        why: list[object] = [""]
+
+        def answers() -> bool:
             try:
                 self.run("", "SELECT 1")
-                return
             except pymysql.err.OperationalError as error:
-                if self._process.poll() is not None or time.monotonic() > until:
-                    self.kill()
-                    pytest.fail(f"MariaDB did not start: {error} {log.read_text()[-800:]}", pytrace=False)
-                time.sleep(0.1)
+                why[0] = error
+                return False
+            return True
+
+        try:
+            wait_for_server(answers, [self._process], _PATIENCE_S, lambda: f"{why[0]} {log.read_text()[-800:]}")
+        except pytest.fail.Exception:
+            self.kill()
+            raise
 
     def _run(self, name: str, *arguments: str) -> None:
         done = subprocess.run([_program(name), *arguments], **as_account(), capture_output=True, text=True, check=False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from scripts.ports import free_port
+from tests.waiting import accepts, wait_for_server
 
 _PATIENCE_S = 60
 _BUCKET, _USER, _PASSWORD, _REGION = "lake", "amv", "c4n4ry-s3cr3t", "us-east-1"
@@ -90,15 +89,7 @@ def served(directory: Path) -> Iterator[ObjectStore]:
             stderr=subprocess.STDOUT,
         )
     try:
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > until:
-                    pytest.fail(f"versitygw did not start: {log.read_text()[-1000:]}", pytrace=False)
-                time.sleep(0.1)
+        wait_for_server(lambda: accepts(port), [process], _PATIENCE_S, lambda: log.read_text()[-1000:])
         yield ObjectStore(port)
     finally:
         process.kill()

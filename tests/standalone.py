@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyspark
 import pytest
 
 from scripts.ports import free_port
+from tests.waiting import wait_for_server
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 120
@@ -38,11 +38,7 @@ class StandaloneCluster:
 
     def wait(self) -> None:
         """Wait until the worker has found the master."""
-        until = time.monotonic() + _PATIENCE_S
-        while not self._has_worker():
-            if any(each.poll() is not None for each in self._processes) or time.monotonic() > until:
-                pytest.fail(f"The cluster did not start: {self._log.read_text()[-1500:]}", pytrace=False)
-            time.sleep(0.2)
+        wait_for_server(self._has_worker, self._processes, _PATIENCE_S, lambda: self._log.read_text()[-1500:])
 
     def kill(self) -> None:
         """End both at once, with whatever the worker has started."""

@@ -25,6 +25,9 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"  # given up by the process that took it over
 
 
+MAY_BE_REPEATED = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
+"""How a refresh ended without publishing, and not because somebody wanted that."""
+
 EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75
 EXIT_UNTOLD = 74  # done, but the output could not be written; EX_IOERR of sysexits.h
 MAX_PARTITIONS_IN_HISTORY = 1000  # of one refresh, those with changes first

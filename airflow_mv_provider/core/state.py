@@ -83,6 +83,11 @@ class RefreshState:
         return self.owner_process or f"the next process of {self.owner_key}"
 
     @property
+    def is_kept(self) -> bool:
+        """True if no process works on a refresh, and it is kept for its caller's next one until its lease ends."""
+        return self.is_lease_live and self.owner_process is None and not self.is_held
+
+    @property
     def is_owner_dead(self) -> bool:
         """True if a refresh is unfinished and its owner's lease has expired."""
         return self.phase is not Phase.NORMAL and not self.is_lease_live and not self.is_held

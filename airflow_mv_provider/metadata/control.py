@@ -49,8 +49,7 @@ class Control(Reader):
         is_gone : returns whether no process of the caller with this key will come any more; called only if one is
                   waited for
         """
-        is_kept = seen.is_lease_live and seen.owner_process is None and not seen.is_held
-        if not is_kept or seen.owner_key is None or not is_gone(seen.owner_key):
+        if not seen.is_kept or seen.owner_key is None or not is_gone(seen.owner_key):
             return seen
         log.warning("refresh %s: its caller's run has ended, so nobody is waited for", seen.refresh_id)
         self._end_work(claim.end_lease(seen), seen, "its run has ended without it")

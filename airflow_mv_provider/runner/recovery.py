@@ -333,7 +333,7 @@ class Recoverer:
 
 
 def _who_may_work(table: TableRecord, state: RefreshState) -> str:
-    if state.owner_process is not None:
+    if not state.is_kept:
         return f"{state.holder} may be at work in {state.phase}: its lease has not expired."
     return (
         f"its refresh is kept in {state.phase} for {state.holder}. If that will not come, because its run has ended: "

@@ -14,7 +14,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.ports import free_port
+from tests.waiting import wait_for_server
 
 ROLES = ("viewer", "user", "op", "admin")
 _START_S = 240  # half a minute on a machine with nothing else to do
@@ -107,13 +107,11 @@ def _environment(home: Path, port: int) -> dict[str, str]:
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise RuntimeError(f"api-server has ended:\n{log.read_text(encoding='utf-8')[-4000:]}")
+    def answers() -> bool:
         try:
-            with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.3)  # a condition with a limit
-    raise TimeoutError(f"api-server did not answer in {_START_S} s:\n{log.read_text(encoding='utf-8')[-4000:]}")
+            urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    wait_for_server(answers, [process], _START_S, lambda: log.read_text(encoding="utf-8")[-4000:])

@@ -203,10 +203,10 @@ def test_what_is_kept_for_a_run_that_has_ended_is_taken_over_at_once(home, airfl
 
 
 @pytest.mark.in_test_all
-def test_what_is_kept_for_a_run_that_goes_on_is_waited_for(home, airflow):
+def test_run_that_goes_on_is_not_over(home, airflow):
     from airflow_mv_provider.operators.dag_run import is_over
 
-    assert not is_over("cli:ann")
+    assert not is_over("cli:ann"), "only Airflow's runs can be asked about"
     home.apply()
     asked = []
     dag = airflow.load("phases", group_dag())

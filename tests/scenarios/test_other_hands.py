@@ -21,4 +21,4 @@ def test_main_is_its_source_whatever_others_have_done(lake, seed):
     for _ in range(ROUNDS):
         hands.round()
 
-    print(hands.summary)
+    print(hands.summary)  # pytest shows it with -s, and where a round was wrong
