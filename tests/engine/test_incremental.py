@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections import Counter
 
@@ -148,31 +147,6 @@ def test_everything_is_read_where_changes_alone_do_not_tell(lake, definition, st
     assert why in judged.why
     again = lake.refresh(force=True)
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
-
-
-@pytest.mark.parametrize(
-    "size", ["small", pytest.param("large", marks=[pytest.mark.large_tables, pytest.mark.in_test_all])]
-)
-@pytest.mark.parametrize(
-    "partition_by", [[], pytest.param(["p"], marks=pytest.mark.in_test_all)], ids=["flat", "parts"]
-)
-def test_feed_that_was_removed_is_replaced_by_reading_everything(lake, caplog, size, partition_by):
-    """What is read then is not written where the attempt to read the feed has left its files."""
-    table = lake
-    with_feed(table)
-    table.apply(partition_by=partition_by)
-    table.refresh()
-    change(table)
-    shutil.rmtree(table.root / "raw/orders/_change_data")
-
-    with caplog.at_level(logging.WARNING):
-        report = table.refresh()
-
-    assert (report.strategy, report.outcome) == ("corrections", Outcome.PUBLISHED)
-    assert "cannot be read" in report.reason
-    assert "cannot be read" in caplog.text
-    assert table.rows("orders") == table.rows("raw/orders")
-    assert table.workspaces() == []
 
 
 @pytest.mark.in_test_all
