@@ -16,7 +16,7 @@ def health_text(healths: Mapping[str, Health]) -> str:
     lines = table(("table", "status", "since", "problem"), rows, numbers_from=4)
     for name, health in healths.items():
         if health.problem is not None:
-            lines.append(f"{name}: {problem_text(health)}")
+            lines.append(f"{name}: {_advice(health)}")
     return "\n".join(lines)
 
 
@@ -24,12 +24,16 @@ def changes_text(name: str, changes: Sequence[Health]) -> str:
     """Return how the health of a table changed, the newest first."""
     if not changes:
         return f"{name}: no refresh has ended yet."
-    rows = [(moment_text(each.since_ms), str(each.status), _code(each), problem_text(each)) for each in changes]
+    rows = [(moment_text(each.since_ms), str(each.status), _code(each), _advice(each)) for each in changes]
     return "\n".join(table(("since", "status", "code", "problem"), rows, numbers_from=4))
 
 
 def problem_text(health: Health) -> str:
-    """Return what is wrong and what to do; "" if nothing is."""
+    """Return what is wrong and what to do, with the code that the documents explain; "" if nothing is wrong."""
+    return "" if health.problem is None else f"[{health.problem.code}] {_advice(health)}"
+
+
+def _advice(health: Health) -> str:
     return "" if health.problem is None else f"{health.problem.message} {health.problem.hint}"
 
 
