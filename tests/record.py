@@ -3,8 +3,9 @@
     .venv/bin/pytest -n 2 --every-case -m victim --record tests/records/crash-matrix.json
 
 `@pytest.mark.victim("...")` says what dies in a test; a test that lets several die at once names each of its cases
-with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that was not interrupted
-writes a record.
+with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that came to its end writes
+a record. One that did not leaves FILE.part: the same command goes on from there, without the tests that have passed, as
+long as the commit is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from typing import Any
 import pytest
 
 _CASES = pytest.StashKey[list[dict[str, Any]]]()
+_RECORDER = pytest.StashKey["_Recorder"]()
 _PROPERTY = "recorded cases"
+_PASSED = "passed before"
+_KEPT_EVERY_S = 20
 _PACKAGES = ("pyspark", "delta-spark", "apache-airflow", "sqlalchemy", "psycopg", "pytest")
 
 
@@ -38,7 +42,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "victim(name): a case of the crash matrix, by what dies in it")
     is_worker = hasattr(config, "workerinput")  # one of several processes: the one that started them writes
     if config.getoption("--record") and not is_worker:
-        config.pluginmanager.register(_Recorder(Path(config.getoption("--record"))))
+        config.stash[_RECORDER] = _Recorder(Path(config.getoption("--record")))
+        config.pluginmanager.register(config.stash[_RECORDER])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run which tests it need not run."""
+    if (recorder := node.config.stash.get(_RECORDER, None)) is not None:
+        node.workerinput[_PASSED] = sorted(recorder.passed)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        passed = frozenset(config.workerinput.get(_PASSED, ()))
+    else:
+        passed = config.stash[_RECORDER].passed if _RECORDER in config.stash else frozenset()
+    if left_out := [item for item in items if item.nodeid in passed]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.nodeid not in passed]
 
 
 Case = Callable[[str], AbstractContextManager[None]]
@@ -81,38 +103,75 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class _Recorder:
-    """Collects the cases of a run; one test is one case unless it has named its own."""
+    """Collects the cases of a run; one test is one case unless it has named its own.
+
+    passed : the tests that passed before this run was interrupted
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file.absolute()
-        self._begun = datetime.now(UTC)
-        self._cases: list[dict[str, Any]] = []
+        self._part = self._file.with_name(f"{file.name}.part")
+        self._surroundings = surroundings()
+        before = self._read_part()
+        self._begun: str = before.get("begun", datetime.now(UTC).isoformat(timespec="seconds"))
+        self._seconds_before: float = before.get("seconds", 0.0)
+        self._started = self._kept = time.monotonic()
+        self._cases: dict[str, list[dict[str, Any]]] = before.get("tests", {})
+        self.passed = frozenset(self._cases)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._cases += dict(report.user_properties).get(_PROPERTY, [])
+        found: Any = dict(report.user_properties).get(_PROPERTY, [])
+        self._cases.setdefault(report.nodeid, []).extend(found)
+        if time.monotonic() - self._kept > _KEPT_EVERY_S:
+            self._keep_part()
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            self._keep_part()
             return
         victims: dict[str, Counter[str]] = {}
         files: dict[str, dict[str, Any]] = {}
-        for case in self._cases:
+        every = [case for cases in self._cases.values() for case in cases]
+        for case in every:
             of_file = files.setdefault(case["test"], {"outcomes": Counter(), "seconds": 0.0})
             of_file["outcomes"][case["outcome"]] += 1
             of_file["seconds"] = round(of_file["seconds"] + case["seconds"], 1)
             if case["victim"]:
                 victims.setdefault(case["victim"], Counter())[case["outcome"]] += 1
-        ended = datetime.now(UTC)
         document = {
-            "begun": self._begun.isoformat(timespec="seconds"),
-            "minutes": round((ended - self._begun).total_seconds() / 60, 1),
-            **surroundings(),
-            "outcomes": Counter(case["outcome"] for case in self._cases),
+            "begun": self._begun,
+            "minutes": round(self._seconds / 60, 1),
+            **self._surroundings,
+            "outcomes": Counter(case["outcome"] for case in every),
             "victims": victims,
             "files": dict(sorted(files.items())),
-            "cases": [case for case in self._cases if case["victim"] or case["outcome"] == "failed"],
+            "cases": [case for case in every if case["victim"] or case["outcome"] == "failed"],
         }
         write(self._file, document)
+        self._part.unlink(missing_ok=True)
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._started
+
+    def _read_part(self) -> dict[str, Any]:
+        if not self._part.exists():
+            return {}
+        found: dict[str, Any] = json.loads(self._part.read_text(encoding="utf-8"))
+        is_of_this = found["surroundings"] == self._surroundings and not self._surroundings["is_changed_since"]
+        return found if is_of_this else {}
+
+    def _keep_part(self) -> None:
+        """Keep what has passed; a test that failed, or one of whose cases did, is run again."""
+        self._kept = time.monotonic()
+        good = {test: cases for test, cases in self._cases.items() if _has_passed(cases)}
+        found = {"surroundings": self._surroundings, "begun": self._begun, "seconds": self._seconds, "tests": good}
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        self._part.write_text(json.dumps(found), encoding="utf-8")
+
+
+def _has_passed(cases: list[dict[str, Any]]) -> bool:
+    return bool(cases) and all(case["outcome"] != "failed" for case in cases)
 
 
 def surroundings() -> dict[str, Any]:

@@ -64,6 +64,58 @@ def test_each_case_is_recorded_whatever_became_of_the_others(tmp_path, processes
     assert found["versions"]["pyspark"]
 
 
+INTERRUPTED = """
+import os
+
+import pytest
+
+
+def test_one():
+    with open("ran", "a") as ran:
+        ran.write("one ")
+
+
+def test_fails():
+    with open("ran", "a") as ran:
+        ran.write("fails ")
+    assert os.path.exists("mended")
+
+
+def test_three():
+    with open("ran", "a") as ran:
+        ran.write("three ")
+    if not os.path.exists("mended"):
+        raise KeyboardInterrupt
+"""
+
+
+def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
+    """In a repository of its own: what ran on changes that are not committed is run again."""
+    files = {"tests/record.py": (ROOT / "tests/record.py").read_text(), "test_a.py": INTERRUPTED, ".gitignore": "*"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(tmp_path)]
+    for arguments in (["init", "--quiet"], ["add", "--force", "."], ["commit", "--quiet", "-m", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+    options = ["-p", "tests.record", "-p", "no:cacheprovider", "-q", "--record", "a.json", "test_a.py"]
+
+    def run(*more: str) -> int:
+        command = [sys.executable, "-m", "pytest", *options, *more]
+        env = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False).returncode
+
+    assert run() == pytest.ExitCode.INTERRUPTED
+    assert not (tmp_path / "a.json").exists()
+    (tmp_path / "mended").touch()
+
+    assert run("-p", "xdist", "-n", "1") == pytest.ExitCode.OK
+
+    assert (tmp_path / "ran").read_text().split() == ["one", "fails", "three", "fails", "three"]
+    assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 3}
+    assert not (tmp_path / "a.json.part").exists()
+
+
 @pytest.fixture(scope="module")
 def release_check() -> Any:
     spec = importlib.util.spec_from_file_location("mv_release_check", ROOT / "scripts/release_check.py")
