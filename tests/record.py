@@ -126,7 +126,8 @@ class _Recorder:
             self._keep_part()
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        had_none_left = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.passed
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not had_none_left:
             self._keep_part()
             return
         victims: dict[str, Counter[str]] = {}
@@ -142,6 +143,7 @@ class _Recorder:
             "begun": self._begun,
             "minutes": round(self._seconds / 60, 1),
             **self._surroundings,
+            "is_changed_since": self._surroundings["is_changed_since"] or self._has_changed(),
             "outcomes": Counter(case["outcome"] for case in every),
             "victims": victims,
             "files": dict(sorted(files.items())),
@@ -154,6 +156,10 @@ class _Recorder:
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started
 
+    def _has_changed(self) -> bool:
+        """True if what is tested is no longer what it was when the run began."""
+        return not code().items() <= self._surroundings.items()
+
     def _read_part(self) -> dict[str, Any]:
         if not self._part.exists():
             return {}
@@ -164,22 +170,33 @@ class _Recorder:
     def _keep_part(self) -> None:
         """Keep what has passed; a test that failed, or one of whose cases did, is run again."""
         self._kept = time.monotonic()
+        if self._has_changed():
+            return
         good = {test: cases for test, cases in self._cases.items() if _has_passed(cases)}
         found = {"surroundings": self._surroundings, "begun": self._begun, "seconds": self._seconds, "tests": good}
         self._part.parent.mkdir(parents=True, exist_ok=True)
-        self._part.write_text(json.dumps(found), encoding="utf-8")
+        unfinished = self._part.with_name(f"unfinished-{self._part.name}")
+        unfinished.write_text(json.dumps(found), encoding="utf-8")
+        unfinished.replace(self._part)  # whoever is killed while writing leaves the former one
 
 
 def _has_passed(cases: list[dict[str, Any]]) -> bool:
     return bool(cases) and all(case["outcome"] != "failed" for case in cases)
 
 
+def code() -> dict[str, Any]:
+    """Return the commit, and whether the files that it tracks are others."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "is_changed_since": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":!tests/records")),
+    }
+
+
 def surroundings() -> dict[str, Any]:
     """Return the commit and the versions that a record is of."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "is_changed_since": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":!tests/records")),
+        **code(),
         "versions": {
             "python": platform.python_version(),
             "java": java.split('"')[1] if '"' in java else "",

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ import pytest
 def test_one():
     with open("ran", "a") as ran:
         ran.write("one ")
+    if os.path.exists("changes"):
+        open("test_a.py", "a").write("# changed")
 
 
 def test_fails():
@@ -89,8 +92,12 @@ def test_three():
 """
 
 
-def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
-    """In a repository of its own: what ran on changes that are not committed is run again."""
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run tests in a repository of their own: what ran on changes that are not committed is run again."""
     files = {"tests/record.py": (ROOT / "tests/record.py").read_text(), "test_a.py": INTERRUPTED, ".gitignore": "*"}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -105,6 +112,10 @@ def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
         env = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False).returncode
 
+    return run
+
+
+def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path, run):
     assert run() == pytest.ExitCode.INTERRUPTED
     assert not (tmp_path / "a.json").exists()
     (tmp_path / "mended").touch()
@@ -113,7 +124,30 @@ def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
 
     assert (tmp_path / "ran").read_text().split() == ["one", "fails", "three", "fails", "three"]
     assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 3}
-    assert not (tmp_path / "a.json.part").exists()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_run_that_has_nothing_left_to_do_is_recorded(tmp_path, run):
+    assert run() == pytest.ExitCode.INTERRUPTED
+
+    assert run("-k", "one") == pytest.ExitCode.NO_TESTS_COLLECTED
+
+    assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 1}
+
+
+def test_run_of_no_test_is_no_record(tmp_path, run):
+    assert run("-k", "nothing") == pytest.ExitCode.NO_TESTS_COLLECTED
+
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_code_that_changes_while_it_is_tested_is_noticed(tmp_path, run):
+    (tmp_path / "mended").touch()
+    (tmp_path / "changes").touch()
+
+    assert run() == pytest.ExitCode.OK
+
+    assert json.loads((tmp_path / "a.json").read_text())["is_changed_since"] is True
 
 
 @pytest.fixture(scope="module")

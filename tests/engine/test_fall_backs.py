@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ HARMS: dict[str, Callable[[list[Path]], None]] = {"gone": gone, "one gone": one_
 @pytest.mark.parametrize("partition_by", [[], pytest.param(["p"], marks=REST)], ids=["flat", "parts"])
 @pytest.mark.parametrize("harm", ["one gone", pytest.param("gone", marks=REST), pytest.param("one cut", marks=REST)])
 @pytest.mark.parametrize("way", ["feed", pytest.param("files of the log", marks=REST)])
-def test_all_is_read_where_the_changes_cannot_be(lake, way, harm, partition_by, size, monkeypatch):
+def test_all_is_read_where_the_changes_cannot_be(lake, way, harm, partition_by, size, monkeypatch, caplog):
     monkeypatch.setattr(strategy, "MIN_ROWS_FOR_NEW_FILES", 0)
     with_feed(lake)
     if way != "feed":
@@ -59,10 +60,12 @@ def test_all_is_read_where_the_changes_cannot_be(lake, way, harm, partition_by, 
     assert len(files) > 1
     HARMS[harm](files)
 
-    report = lake.refresh()
+    with caplog.at_level(logging.WARNING):
+        report = lake.refresh()
 
     assert (report.strategy, report.outcome, report.rows_updated) == ("corrections", Outcome.PUBLISHED, 9)
     assert "cannot be read" in report.reason
+    assert "cannot be read" in caplog.text
     assert Counter(lake.rows("orders")) == Counter(lake.rows(RAW))
     assert lake.workspaces() == []
     change(lake, "DELETE FROM {t} WHERE id = 5")
